@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ingest.errors import RefusedError, UnreachableError, WindrowError
@@ -39,6 +41,36 @@ def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterato
             about = file.metadata.row_group(group)
             rows = BATCH_BYTES * about.num_rows // max(about.total_byte_size, 1)
             yield from file.iter_batches(min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False)
+
+
+class SaidOfFile(msgspec.Struct, frozen=True):
+    """What a table says of a file, where it says it: how many rows it has, and the lowest and the highest integer in columns of it."""
+
+    rows: int | None
+    bounds: Mapping[str, tuple[int | None, int | None]]
+
+
+def as_said(path: str, said: SaidOfFile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of a file, held against what the table says of it: readers skip files by that.
+
+    Raises (when read):
+        RefusedError: it is another file.
+    """
+    count = 0
+    for batch in batches:
+        count += batch.num_rows
+        for name in said.bounds.keys() & set(batch.schema.names):
+            (low, high), held = said.bounds[name], pc.min_max(batch.column(name)).as_py()
+            if held["min"] is not None and ((low is not None and held["min"] < low) or (high is not None and held["max"] > high)):
+                raise _other(path, f"values of {name} lie outside")
+        yield batch
+    if said.rows not in {None, count}:
+        raise _other(path, f"it has {count} rows instead of {said.rows}")
+
+
+def _other(path: str, why: str) -> RefusedError:
+    what = f"the file {path} isn't the one that was committed, by what the table says of it: {why}"
+    return RefusedError(what, "commit", "Was it exchanged for another one, or written over? Restore it from a backup.")
 
 
 def end(writer: pq.ParquetWriter) -> None:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
+from deltalake import DeltaTable
 
-from ingest.errors import UnreachableError
 from ingest.model.window import Window
-from ingest.sinks.delta.table import active, load, rows_of
-from ingest.sinks.parquet_files import batches_of
+from ingest.sinks.delta.table import active, listed, load, rows_of
+from ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of
 from ingest.sinks.place import Place
 
 
@@ -27,13 +26,20 @@ def contents(uri: str, window: Window) -> Iterator[pa.RecordBatch]:
     table = load(uri)
     if table is None:
         return
-    try:
-        files = [fragment.path for fragment in rows_of(uri, table, window.key).get_fragments()]
-    except DeltaError as error:
-        raise UnreachableError(f"{uri}: {error}", "setup", "Read it with what it was rewritten with.") from error
-    place = Place(uri)
+    files = [fragment.path for fragment in rows_of(uri, table, window.key).get_fragments()]
+    place, said = Place(uri), _said(table)
     for path in files:
-        yield from batches_of(place, path)
+        yield from as_said(path, said[path], batches_of(place, path))
+
+
+def _said(table: DeltaTable) -> dict[str, SaidOfFile]:
+    """What the log says of each file."""
+    about = listed(table)
+    numbers = [f.name.removeprefix("min.") for f in about.schema if f.name.startswith("min.") and pa.types.is_integer(f.type)]
+    return {
+        unquote(one["path"]): SaidOfFile(one["num_records"], {name: (one[f"min.{name}"], one[f"max.{name}"]) for name in numbers})
+        for one in about.to_pylist()
+    }
 
 
 def every(uri: str) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
@@ -106,9 +106,17 @@ def rows_of(uri: str, table: DeltaTable, window_key: str) -> Dataset:
     """One window's files as a dataset, read by Arrow's own file system.
 
     With deltalake's, which is Python's, a scan's threads may still be in the interpreter when that ends, and the process aborts.
+
+    Raises:
+        UnreachableError: another client has given the table a feature that deltalake doesn't read, such as deletion vectors.
     """
     asked = [(partition_column(table), "=", window_key)]
-    return table.to_pyarrow_dataset(filesystem=Place(normal(uri)).filesystem(), file_pruning_predicate=asked)
+    try:
+        return table.to_pyarrow_dataset(filesystem=Place(normal(uri)).filesystem(), file_pruning_predicate=asked)
+    except DeltaError as error:
+        what = f"the rows of the table {uri} can't be read: {reason(error)}"
+        do = "Take that off with what switched it on; of deletion vectors: REORG TABLE ... APPLY (PURGE), then DROP FEATURE."
+        raise UnreachableError(what, "setup", do) from error
 
 
 def partition_column(table: Table) -> str:

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
+from pyiceberg.types import IntegerType, LongType
 
 from ingest.errors import RefusedError
 from ingest.sinks.iceberg.place import LakePlace
 from ingest.sinks.iceberg.storage import storage_properties
 from ingest.sinks.iceberg.table import LakeState
-from ingest.sinks.parquet_files import batches_of, explained
+from ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of, explained
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -33,7 +36,7 @@ def rows_of(state: LakeState, tasks: Iterable[FileScanTask], columns: Sequence[s
             with explained(task.file.file_path):
                 yield from _what_is_left(state, task, columns)
         else:
-            yield from _of_file(state, task.file.file_path, columns)
+            yield from as_said(task.file.file_path, _said(state, task.file), _of_file(state, task.file.file_path, columns))
 
 
 def _what_is_left(state: LakeState, task: FileScanTask, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -58,6 +61,17 @@ def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> 
     chosen = [column for column in own.names if columns is None or names[column] in columns]
     for batch in batches_of(place, name, chosen):
         yield batch.rename_columns([names[column] for column in batch.schema.names])
+
+
+def _said(state: LakeState, file: DataFile) -> SaidOfFile:
+    """What the manifests say of a file."""
+    lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
+    bounds: dict[str, tuple[int | None, int | None]] = {}
+    for field in state.table.schema().fields:
+        kind, number = field.field_type, field.field_id
+        if isinstance(kind, IntegerType | LongType) and number in lower.keys() & upper.keys():
+            bounds[field.name] = int(from_bytes(kind, lower[number])), int(from_bytes(kind, upper[number]))
+    return SaidOfFile(file.record_count, bounds)
 
 
 def _name(state: LakeState, field: pa.Field) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from ingest.errors import OutcomeUnknownError
+from ingest.errors import OutcomeUnknownError, RefusedError
 from ingest.model.binding import Binding
 from ingest.model.plan import Plan, Split
 from ingest.model.staged import Staged
@@ -93,13 +93,23 @@ class PostgresDeadLetters:
         return pa.Table.from_batches(self._rows(where, [window.key, attempt, limit]), DEAD_LETTERS)
 
     def count(self, window: Window, attempt: str) -> int:
-        """See `ports.dead_letters.DeadLetters.count`."""
+        """See `ports.dead_letters.DeadLetters.count`.
+
+        Raises:
+            RefusedError: they are there, and their mark isn't.
+        """
         with reading(self.place.url, "check") as connection:
-            if catalog.table_at(connection, self.place) is None:
+            found = catalog.table_at(connection, self.place)
+            if found is None:
                 return 0
             asked = self.place.query('SELECT count(*) FROM {table} WHERE "_window" = %s AND attempt = %s')
             row = connection.execute(asked, [window.key, attempt]).fetchone()
-            return 0 if row is None else int(row[0])
+            count = 0 if row is None else int(row[0])
+            marked = found.target is None or catalog.mark(connection, self.place, found.target, window.key, attempt, _LETTERS) is not None
+        if count and not marked:
+            what = f"the dead letters of window {window.key} are there, and windrow's table of marks doesn't know them any more"
+            raise RefusedError(what, "check", "Restore the schema windrow from a backup; or windrow replay writes the window's mark anew.")
+        return count
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         """See `ports.dead_letters.DeadLetters.contents`."""

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.errors import SchemaChangedError
+from ingest.errors import SchemaChangedError, UnreachableError
 from ingest.ports.sink import Done
 from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
-from tests.sinks.things import ROWS, staged_receipt
+from tests.sinks.things import ROWS, staged_receipt, window
 
 
 def write(uri: str, properties: Mapping[str, str], amount: Mapping[str, object], features: tuple[str, ...] = ()) -> None:
@@ -49,6 +49,19 @@ ASKED: dict[str, Callable[[str], None]] = {
     "the feature inCommitTimestamp": partial(write, properties={}, amount={}, features=("inCommitTimestamp",)),
     "the feature rowTracking": partial(write, properties={}, amount={}, features=("domainMetadata", "rowTracking")),
 }
+
+
+def test_deletion_vectors_of_another_client_are_told(tmp_path: Path) -> None:
+    """Which rows are left nobody can tell without them: verification says so, and what takes them off."""
+    sink = DeltaBoth(str(tmp_path / "t"), ROWS)
+    sink.prepare()
+    sink.commit(*staged_receipt(sink, 0, dead=False))
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    entry = tmp_path / "t/_delta_log" / f"{DeltaTable(sink.uri).version() + 1:020d}.json"
+    entry.write_text(json.dumps({"protocol": protocol}) + "\n")
+    for ask in (sink.audit().rows_held, lambda asked: list(sink.audit().contents(asked))):
+        with pytest.raises(UnreachableError, match=r"deletionVectors.*DROP FEATURE"):
+            ask(window(0))
 
 
 def mapped(uri: str) -> None:

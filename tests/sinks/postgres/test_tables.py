@@ -439,6 +439,16 @@ def test_what_windrow_keeps_of_a_window_is_told_and_restored(sink: Any, owner: A
     assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
 
 
+def test_marks_that_were_removed_are_told(sink: Any, owner: Any) -> None:
+    """Dead letters came with their mark: without it something else changed windrow's own tables."""
+    sink.prepare()
+    commit(sink, 0)
+    assert sink.dead_letters.count(window(0), "a1") == 2
+    owner("DELETE FROM windrow.marks")
+    with pytest.raises(RefusedError, match="marks"):
+        sink.dead_letters.count(window(0), "a1")
+
+
 def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(sink: Any, owner: Any) -> None:
     """The ranges say that a window has it, and which one: another plan with it is refused."""
     sink.prepare()
