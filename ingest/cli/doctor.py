@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from rich.text import Text
 
 from ingest.assemble import assemble
-from ingest.errors import BugError, NotClosedError, RefusedError, UnreachableError, WindrowError
+from ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
 from ingest.kafka.embedded.server import java_problem
 from ingest.model.binding import Binding, refuse_other_binding
 from ingest.model.boundary import TopicPartition
@@ -29,6 +29,7 @@ from ingest.run.context import Pipeline
 from ingest.run.frontier import frontier
 from ingest.run.micro_batches import preview_next
 from ingest.run.pipeline import preview, refuse_open
+from ingest.run.schemas import decoder_for
 from ingest.spec.load import load_spec
 from ingest.spec.window import MicroBatches
 
@@ -148,6 +149,8 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
         return
     rights = list(_rights(pipeline, ledger=state.level == "ok"))
     yield from rights
+    if registry is not None and "fail" not in {state.level, *(check.level for check in rights)}:
+        yield from _records(pipeline)
     if "fail" not in {state.level, sink.level, *(check.level for check in rights)}:
         yield attempt("next", lambda: _next_window(pipeline))
         yield attempt("retention", lambda: _retention(pipeline))
@@ -156,6 +159,21 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
 def _dead_topic(topic: DeadTopic) -> Check:
     topic.refuse_unwritable()
     return Check("dead letters", "ok", f"topic {topic.name} may be written")
+
+
+def _records(pipeline: Pipeline) -> Iterator[Check]:
+    """A line where nothing says of which record the messages are. No failure: of a topic that is new there is no schema yet."""
+    source = pipeline.spec.source
+    try:
+        found = discover(pipeline.broker, source.selection(), frontier(pipeline.ledger, pipeline.spec.id), source.on_removed)
+    except WindrowError:
+        return  # as the lines about the topics say
+    try:
+        decoder_for(pipeline, sorted(found.topics))
+    except SpecError as error:
+        yield Check("records", "warn", error.what, error.do)
+    except WindrowError:
+        return  # as the registry's line says
 
 
 def _registry(registry: Registry) -> Check:

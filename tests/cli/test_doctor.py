@@ -76,11 +76,16 @@ def test_cluster_down(stage: Stage) -> None:
 
 
 def test_a_schema_registry(stage: Stage, schema_registry: RegistryServer) -> None:
-    """A pipeline whose format asks one has a line for it; one that doesn't answer is something missing."""
+    """A pipeline whose format asks one has a line for it, and for records that it doesn't tell; one that doesn't answer is missing."""
     stage.write(f"topic: shop.things, registry: {{url: '{schema_registry.url}', retries: 0}}")
     spec = Path(stage.spec)
     spec.write_text(spec.read_text().replace("decode: {", "decode: {format: avro-confluent, "))
     assert levels(stage.json("doctor", stage.spec))["registry"] == "ok"
+    document = stage.json("doctor", stage.spec)
+    assert [check["level"] for check in document["checks"] if check["name"] == "records"] == ["warn"]
+    assert "decode.records: [NAME]" in stage.call("doctor", stage.spec).stdout
+    schema_registry.register("shop.things-value", '{"type": "record", "name": "Thing", "fields": []}')
+    assert "records" not in levels(stage.json("doctor", stage.spec))
     schema_registry.stop()
     assert levels(stage.json("doctor", stage.spec, code=3))["registry"] == "fail"
 
