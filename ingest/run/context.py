@@ -82,7 +82,7 @@ class Progress(msgspec.Struct, frozen=True):
 
     def beginning(self) -> str | None:
         """What begins to be read, in words; None of any other step."""
-        if self.step != "split" or self.done:
+        if self.step != "split" or not self.windows:  # those behind the last split name none
             return None
         which = f"window {self.windows[0]}" if len(self.windows) == 1 else f"{len(self.windows)} windows from {self.windows[0]} on"
         return f"Reading {which}: {self.total} split{'' if self.total == 1 else 's'}"

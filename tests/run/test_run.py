@@ -107,6 +107,14 @@ def test_a_replay_of_an_uncommitted_window_is_safe_to_retry(desk: Desk) -> None:
     assert [(r.committed.receipt.generation, r.recovered) for r in (desk.run(1, replay), desk.run(1, replay))] == [(0, False), (0, True)]
 
 
+def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
+    """Of a window without messages, too, which has no splits."""
+    for number, splits in ((1, "1 split"), (3, "0 splits")):
+        told: list[str | None] = []
+        run(desk.pipeline(), hour(number), PLAIN, lambda at, told=told: told.append(at.beginning()))  # type: ignore[misc]
+        assert [words for words in told if words] == [f"Reading window {hour(number).key}: {splits}"]
+
+
 def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
     """The receipt says which request made it: with the ledger rebuilt, a retry of that request replaces nothing."""
     desk.run(1)
