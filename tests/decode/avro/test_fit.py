@@ -21,7 +21,7 @@ from ingest.decode.avro.strict import StrictAvro
 from ingest.decode.shared.machine import Machine
 from ingest.decode.shared.refusal import RefusedValueError
 from ingest.errors import SpecError
-from ingest.schema.columns import Column, Columns
+from ingest.schema.columns import Column, Columns, field_of
 from ingest.schema.dtypes import TIMESTAMP
 from ingest.schema.load import ModelReference
 from tests.decode.avro.models import FLAT
@@ -267,6 +267,17 @@ def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> No
         assert (either.row_index.to_pylist(), either.truncated) == verdict
     refused = machine_of(schema(kind), replace(of, finer="dead")).decode(pa.array(payloads, pa.binary()), "dead")
     assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == ([2], ["out_of_range"] * 2, 0)
+
+
+def test_a_zone_is_for_texts() -> None:
+    """A column that says one is refused, in a record inside too: nothing would make use of it."""
+    zoned = Column("a", TIMESTAMP, nullable=True, zone="UTC")
+    inside = schema({"type": "record", "name": "P", "fields": [{"name": "a", "type": logical("long", "timestamp-millis")}]})
+    for written, of in (
+        (schema(logical("long", "timestamp-millis")), Columns((zoned,))), (inside, columns(pa.struct([field_of(zoned)]))),
+    ):  # fmt: skip
+        with pytest.raises(SpecError, match="metadata zone is for timestamps that are text"):
+            check(written, of)
 
 
 def test_items_that_cost_more_than_they_bring() -> None:
