@@ -117,7 +117,7 @@ def test_an_older_ledger(store: Store) -> None:
         error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
         assert error["kind"] == "BindingError"
         assert "has batch-000000002, which the ledger doesn't know" in error["message"]
-        assert "windrow doctor SPEC --rebuild-ledger" in error["message"]
+        assert f"windrow doctor {store.stage.spec} --rebuild-ledger" in error["message"]
     assert store.stage.json("lag", store.stage.spec)["lag"]["records"] == 1
     checks = {c["name"]: c for c in store.stage.json("doctor", store.stage.spec, code=1)["checks"]}
     assert checks["windows"]["level"] == "fail"
@@ -136,7 +136,7 @@ def test_an_older_table(store: Store) -> None:
     for words in (("run",), ("run", "--drain"), ("plan",)):
         error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
         assert error["kind"] == "BindingError"
-        assert "windrow run SPEC --window batch-000000002/batch-000000005" in error["message"]
+        assert f"windrow run {store.stage.spec} --window batch-000000002/batch-000000005" in error["message"]
     assert store.stage.json("lag", store.stage.spec)["missing_records"] == 6
     checks = {c["name"]: c for c in store.stage.json("doctor", store.stage.spec, code=1)["checks"]}
     assert checks["windows"]["level"] == "fail"
@@ -157,7 +157,7 @@ def test_an_older_table_of_windows_in_time(stage: Stage) -> None:
     store.run("--window", f"{hour(1)}/{hour(4)}")
     store.restore()
     assert stage.json("lag", stage.spec)["missing"] == [hour(1), hour(2), hour(3)]
-    assert f"windrow run SPEC --window {hour(1)}/{hour(4)}" in stage.call("lag", stage.spec).stdout
+    assert f"windrow run {stage.spec} --window {hour(1)}/{hour(4)}" in stage.call("lag", stage.spec).stdout
     checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=0)["checks"]}
     assert (checks["windows"]["level"], f"{hour(1)}/{hour(4)}" in checks["windows"]["what"]) == ("warn", True)
     store.run("--window", f"{hour(1)}/{hour(4)}")
