@@ -203,7 +203,7 @@ CASES = {
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The command in this process, its tasks too."""
-    monkeypatch.setattr(running, "assemble", lambda spec, _: assemble(spec, LocalEngine()))
+    monkeypatch.setattr(running, "assemble", lambda spec, _=None: assemble(spec, LocalEngine()))
 
     def types(*words: str, code: int = 0) -> Result:
         with chdir(tmp_path), patch.dict(os.environ):
