@@ -12,6 +12,7 @@ from pydantic import BaseModel, RootModel
 
 from assets.factory import kafka_table
 from assets.names import identifier, kafka_key
+from assets.scaffold import PipelineScaffolder
 from assets.yamlschema import as_written
 from ingest.errors import SpecError
 from ingest.spec.load import fill_spec, load_spec
@@ -35,6 +36,7 @@ class Attributes(RootModel[dict[str, Any]]):
         return as_written(schema)
 
 
+@dg.scaffold_with(PipelineScaffolder)
 class KafkaTable(dg.Component):
     """A Kafka topic becomes a table, one bounded window at a time, exactly once."""
 

@@ -306,3 +306,15 @@ def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
 def test_a_pipeline_warns_of_nothing(world: World) -> None:
     """What windrow uses of Dagster that is in beta is windrow's own business: no warning cuts through a user's output."""
     assert kafka_table(world.spec).schedules
+
+
+def test_a_scaffolded_pipeline_loads() -> None:
+    """`dg scaffold defs` writes what `windrow init` does, with the folder's name as id; an empty pipeline is refused."""
+    with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
+        folder = sandbox.scaffold_component(component_cls=KafkaTable, defs_path="payments")
+        spec = load_spec(folder / "defs.yaml")
+        assert spec.id == "payments"
+        assert dg.AssetKey(["payments"]) in kafka_table(spec).resolve_all_asset_keys()
+        assert "# the first window" in (folder / "defs.yaml").read_text()
+    missing = [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors({})]
+    assert "'sink' is a required property" in missing

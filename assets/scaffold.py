@@ -1,0 +1,48 @@
+"""What `dg scaffold defs assets.component.KafkaTable NAME` writes: a pipeline's files, as `windrow infer` or `windrow init` would."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+from ingest.assemble import connect
+from ingest.cli.infer_command import SAMPLE
+from ingest.errors import SpecError
+from ingest.operate.begin import PLACEHOLDER, Asked, infer, template
+from ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+from ingest.operate.infer.told import Told
+
+
+class Begin(BaseModel):
+    """What a new pipeline is begun with; each is an option of `dg scaffold defs`."""
+
+    topic: str | None = Field(default=None, description="The topic, whose messages tell format and columns. Left out: a template.")
+    bootstrap: str | None = Field(default=None, description=f"The cluster, HOST:PORT. Left out: {DEFAULT_BOOTSTRAP}.")
+    cluster: str | None = Field(default=None, description="In its place, the cluster's name in a windrow.yaml.")
+
+
+class PipelineScaffolder(dg.Scaffolder[Begin]):
+    """Writes defs.yaml and schema.py, commented: of a topic that is named as its newest messages are, else a template."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[Begin]:
+        """The options."""
+        return Begin
+
+    def scaffold(self, request: dg.ScaffoldRequest[Begin]) -> None:
+        """Write both files into the component's folder, whose name is the pipeline's id; overwrites nothing.
+
+        Raises:
+            SpecError, UnreachableError: as `ingest.operate.begin`; or Python is asked for.
+        """
+        if request.scaffold_format != "yaml":
+            raise SpecError("A pipeline is a YAML file", "spec", "Leave --format out.")
+        begin, folder = request.params, request.target_path
+        address = Address(begin.bootstrap or DEFAULT_BOOTSTRAP, begin.cluster)
+        asked, now = Asked(begin.topic or PLACEHOLDER, address, folder.name), datetime.now(UTC)
+        if begin.topic is None:
+            template(folder, asked, now)
+        else:
+            infer(folder, asked, Told(), SAMPLE, connect, now)
