@@ -15,7 +15,7 @@ from ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
 from ingest.operate.infer.told import Told
 
 
-class Begin(BaseModel):
+class NewPipeline(BaseModel):
     """What a new pipeline is begun with; each is an option of `dg scaffold defs`."""
 
     topic: str | None = Field(default=None, description="The topic, whose messages tell format and columns. Left out: a template.")
@@ -23,15 +23,15 @@ class Begin(BaseModel):
     cluster: str | None = Field(default=None, description="In its place, the cluster's name in a windrow.yaml.")
 
 
-class PipelineScaffolder(dg.Scaffolder[Begin]):
+class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
     """Writes defs.yaml and schema.py, commented: of a topic that is named as its newest messages are, else a template."""
 
     @classmethod
-    def get_scaffold_params(cls) -> type[Begin]:
+    def get_scaffold_params(cls) -> type[NewPipeline]:
         """The options."""
-        return Begin
+        return NewPipeline
 
-    def scaffold(self, request: dg.ScaffoldRequest[Begin]) -> None:
+    def scaffold(self, request: dg.ScaffoldRequest[NewPipeline]) -> None:
         """Write both files into the component's folder, whose name is the pipeline's id; overwrites nothing.
 
         Raises:
