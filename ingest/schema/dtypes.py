@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
@@ -95,18 +95,6 @@ def name_problems(names: list[str]) -> Iterator[str]:
         other = seen.setdefault(name.casefold(), name)
         if other is not name:
             yield f"{other!r} and {name!r} differ by case only, and tables don't tell them apart"
-
-
-def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """The names that Spark can't read in a Delta table without column mapping, with those that they lie in."""
-    for field in fields:
-        name, kind = f"{above}{field.name}", field.type
-        if set(field.name) & set(" ,;{}()\n\t="):
-            yield name
-        while pa.types.is_list(kind) or pa.types.is_map(kind):
-            kind = kind.value_type if pa.types.is_list(kind) else kind.item_type
-        if pa.types.is_struct(kind):
-            yield from names_beyond_spark(kind, f"{name}.")
 
 
 def map_type(kind: pa.DataType) -> pa.DataType | None:

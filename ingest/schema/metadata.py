@@ -75,3 +75,15 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
     if wrong:
         do = "Give the field of the schema another alias, or the metadata column another name under metadata."
         raise SpecError("the metadata columns can't be as they are: " + "; ".join(wrong), "spec", do)
+
+
+def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
+    """The names that Spark can't read in a Delta table without column mapping, with those that they lie in."""
+    for field in fields:
+        name, kind = f"{above}{field.name}", field.type
+        if set(field.name) & set(" ,;{}()\n\t="):
+            yield name
+        while pa.types.is_list(kind) or pa.types.is_map(kind):
+            kind = kind.value_type if pa.types.is_list(kind) else kind.item_type
+        if pa.types.is_struct(kind):
+            yield from names_beyond_spark(kind, f"{name}.")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from ingest.schema.columns import Columns
-from ingest.schema.dtypes import TIMESTAMP, names_beyond_spark
+from ingest.schema.dtypes import TIMESTAMP
+from ingest.schema.metadata import names_beyond_spark
 
 LONGEST = 300
 """Characters of a comment."""

@@ -12,8 +12,7 @@ from deltalake import Field, Schema
 from deltalake.schema import DataType
 
 from ingest.errors import SpecError
-from ingest.schema.dtypes import names_beyond_spark
-from ingest.schema.metadata import refuse_wrong
+from ingest.schema.metadata import names_beyond_spark, refuse_wrong
 from ingest.sinks.columns import inner_difference
 
 Evolve = Literal["none", "add_columns", "widen"]
