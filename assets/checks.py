@@ -47,7 +47,7 @@ def receipts_check(spec: PipelineSpec) -> dg.AssetChecksDefinition:
             spec,
             "receipts",
             not wrong,
-            with_spec(_why(wrong, len(receipts)), spec.file),
+            with_spec(_why(wrong, len(receipts)), spec.spec_file),
             {"windows": len(receipts), "wrong": "\n".join(wrong) or "nothing"},
         )
 

@@ -90,7 +90,7 @@ def _version(version: str) -> dict[str, str]:
 
 def show_refused(context: dg.AssetExecutionContext, spec: PipelineSpec, key: str, error: RefusedError) -> None:
     """Log that a window was refused for its data. In a run over a range Dagster shows such a partition as missing, not as failed."""
-    error.do = with_spec(error.do, spec.file)
+    error.do = with_spec(error.do, spec.spec_file)
     context.log.error("Window %s: %s", key, error)
     metadata = {REFUSED: error.what, "do": error.do, "kind": type(error).__name__}
     context.log_event(dg.AssetObservation(context.asset_key, partition=key, description=f"Refused: {error}", metadata=metadata))

@@ -127,7 +127,7 @@ def _whole(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
     if topic_partitions > SHOWN:
         found["topic_partitions"] = topic_partitions
     if len(text) > _LONG:
-        found["receipt_command"] = with_spec(f"windrow show SPEC --window {receipt.window.key} --json", spec.file)
+        found["receipt_command"] = with_spec(f"windrow show SPEC --window {receipt.window.key} --json", spec.spec_file)
     else:
         found["receipt"] = dg.MetadataValue.json(json.loads(text))
     return found

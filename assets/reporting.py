@@ -31,7 +31,7 @@ NEWEST = 48
 
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
     """What is known of a table before any run."""
-    files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [] if spec.file is None else [_file(spec.file)]
+    files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [] if spec.spec_file is None else [_file(spec.spec_file)]
     if (schema := spec.schema_file()) is not None:
         files.append(_file(schema))
     return {
@@ -121,7 +121,7 @@ def errors_reported(
         yield
     except Exception as error:  # noqa: BLE001  # raised again, as a bug if nobody foresaw it
         if isinstance(error, WindrowError):
-            error.do = with_spec(error.do, spec.file)
+            error.do = with_spec(error.do, spec.spec_file)
         if tell_refused is not None and isinstance(error, RefusedError) and not error.of_setting:
             tell_refused(error)
         raise again_or_failure(what, error, RETRY, context.retry_number) from None

@@ -23,7 +23,7 @@ from ingest.spec.shared import named_cluster
 
 _GIVEN = {
     "folder": "relative paths are relative to the spec's own folder",
-    "file": "it is the spec's own",
+    "spec_file": "it is the spec's own",
     "named_clusters": "a cluster of windrow.yaml is named as the cluster of source, sink or dead_letters",
 }
 
@@ -43,7 +43,7 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
     """
     path = Path(path)
     text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
-    return _made(read_document(text, document), path.absolute().parent, str(path)).model_copy(update={"file": path.absolute()})
+    return _made(read_document(text, document), path.absolute().parent, str(path)).model_copy(update={"spec_file": path.absolute()})
 
 
 def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:

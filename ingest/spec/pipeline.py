@@ -44,7 +44,7 @@ from ingest.spec.transform import TransformSpec, transform_mistakes
 from ingest.spec.window import WindowSpec, is_cron
 from ingest.windows.grid import BATCH, window_at
 
-NOT_WRITTEN = ("folder", "file", "named_clusters")
+NOT_WRITTEN = ("folder", "spec_file", "named_clusters")
 """What whoever loads a spec puts in; written in one, these are unknown keys."""
 
 
@@ -131,7 +131,7 @@ class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
     `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. Three are not written in a spec: `folder` is where
-    it lies, `file` which one it is, if it is in one, `named_clusters` what a windrow.yaml says of the clusters that it names.
+    it lies, `spec_file` which one it is, if it is in one, `named_clusters` what a windrow.yaml says of the clusters that it names.
     """
 
     id: PipelineId = Field(description="The pipeline's identity, for ever: its windows and frozen boundaries carry it.")
@@ -166,7 +166,7 @@ class PipelineSpec(Section):
         LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
     ] = Field(default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL.")  # may hold a password
     folder: Path
-    file: SkipJsonSchema[Path | None] = None
+    spec_file: SkipJsonSchema[Path | None] = None
     named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(default_factory=dict, repr=False, validate_default=True)
 
     @field_validator("named_clusters")

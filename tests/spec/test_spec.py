@@ -102,7 +102,7 @@ def test_python_is_the_same(folder: Path) -> None:
         "sink": {"path": "lake/orders"},
     }
     written = load(folder, GOOD)
-    assert parse_spec(attributes, folder).model_copy(update={"file": written.file}) == written
+    assert parse_spec(attributes, folder).model_copy(update={"spec_file": written.spec_file}) == written
 
 
 @pytest.mark.parametrize(
