@@ -53,10 +53,12 @@ def test_a_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert b"hunter" not in pickle.dumps(found)
 
 
-def test_the_clusters_registry(tmp_path: Path) -> None:
+def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told once in windrow.yaml; what the spec says itself counts instead, whole."""
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "windrow.yaml").write_text(
-        f"clusters:\n  prod:\n    bootstrap_servers: kafka:9092\n    registry: {{url: '{URL}', username: me, password: hunter2}}\n"
+        "clusters:\n  prod:\n    bootstrap_servers: kafka:9092\n"
+        f"    registry: {{url: '{URL}', username: me, password: '{{{{ env.REGISTRY_PASSWORD }}}}'}}\n"
     )
     assert parse_spec(attributes(cluster="prod"), tmp_path).registry == Registry(URL, "me", "hunter2")
     assert parse_spec(attributes({"url": "http://other"}, cluster="prod"), tmp_path).registry == Registry("http://other")

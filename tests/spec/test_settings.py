@@ -55,7 +55,7 @@ def test_every_setting_says_what_it_is_for(name: str) -> None:
     assert meaning.endswith(".")
 
 
-EMPTY = {"source.client", "sink.client", "sink.headers", "dead_letters.client", "decode.headers", "decode.envelope"}
+EMPTY = {"source.client", "sink.client", "sink.headers", "dead_letters.client", "decode.headers", "decode.envelope", "decode.written_with"}
 """Settings that are empty where nothing is said."""
 
 
@@ -70,14 +70,7 @@ def test_the_table_has_the_defaults(name: str) -> None:
     elif isinstance(field.default, timedelta):
         seconds = int(field.default.total_seconds())
         assert default == (f"`{seconds // 60}m`" if seconds >= 60 else f"`{seconds}s`")
-    elif field.default is not None and name not in {
-        "source.client",
-        "sink.client",
-        "sink.headers",
-        "dead_letters.client",
-        "decode.headers",
-        "decode.envelope",
-    }:
+    elif field.default is not None and name not in EMPTY:
         assert default.strip("`") == str(field.default)
 
 

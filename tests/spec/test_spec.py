@@ -15,6 +15,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from ingest.config.kinds import OfItsKind, kind_at
+from ingest.decode.formats import FORMATS
+from ingest.decode.keys import KEY_FORMATS
 from ingest.errors import SpecError
 from ingest.model.source import parse_initializer
 from ingest.ports.decoder import STAGES
@@ -345,12 +347,14 @@ SECTIONS = {
     "TransformSpec": "transform",
 }
 SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
+OPTIONS = {base.__name__ for place in (*FORMATS.values(), *KEY_FORMATS.values()) for base in kind_at(place).section.__mro__}
+"""The sections of formats, and what they have in common: they read their own options."""
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": "tables"}
 """What production code calls a section where it knows which kind it is."""
 
 
 def _reads(tree: ast.AST) -> set[tuple[str, str]]:
-    """`x.y` and `a.x.y` as (x, y)."""
+    """`x.y`, `a.x.y` and `getattr(x, "y", ...)` as (x, y)."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
@@ -359,6 +363,9 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
                 owner = owner.func
             name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
             found.add((ALIASES.get(name, name), node.attr))
+        match node:
+            case ast.Call(func=ast.Name("getattr"), args=[ast.Name(name), ast.Constant(str(field)), *_]):
+                found.add((name, field))
     return found
 
 
@@ -372,9 +379,12 @@ def _production_reads() -> set[tuple[str, str]]:
             for folder, name in (("decode", "decode"), ("sinks", "sink")):
                 if file.is_relative_to(ROOT / "ingest" / folder):
                     reads |= {(name, field) for owner, field in _reads(tree) if owner == "section"}
+                    reads |= {(part, field) for owner, field in _reads(tree) if owner == "options" for part in (name, "key")}
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
                     reads |= {(SECTIONS[node.name], field) for owner, field in _reads(node) if owner == "self"}
+                if isinstance(node, ast.ClassDef) and node.name in OPTIONS:
+                    reads |= {(section, field) for owner, field in _reads(node) if owner == "self" for section in ("decode", "key")}
     return reads
 
 
