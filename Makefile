@@ -19,13 +19,13 @@ setup:
 	@.ci/setup
 
 demo: setup ## a real Kafka, 24 hours of orders, 24 hourly windows by Dagster on Spark into a Delta table, checked: make demo [SINK=postgres] [SPARK=cluster]
-	@$(IN_ENV) python -m assets.demo run $(if $(SINK),--sink $(SINK)) $(if $(SPARK),--spark $(SPARK))
+	@$(IN_ENV) python -m windrow.assets.demo run $(if $(SINK),--sink $(SINK)) $(if $(SPARK),--spark $(SPARK))
 
 ui: setup ## Dagster on 127.0.0.1 with the demo's history
-	@$(IN_ENV) python -m assets.demo ui
+	@$(IN_ENV) python -m windrow.assets.demo ui
 
 stop: setup ## end what demo and ui started
-	@$(IN_ENV) python -m assets.demo stop
+	@$(IN_ENV) python -m windrow.assets.demo stop
 
 test: setup lint ## all that CI checks: lint, types, layers and every test, with real Kafka and real Spark
 	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10
@@ -65,6 +65,6 @@ lock: setup ## requirements.lock from pyproject.toml; what is pinned stays where
 		--generate-hashes --all-extras --group deploy --group dev pyproject.toml --output-file requirements.lock
 
 clean: ## stop what runs, then remove all that make made (not what you wrote)
-	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m assets.demo stop; python -m assets.demo forget; fi
+	@if [ -x .venv/bin/python ] && [ -f .windrow/java-home ]; then $(IN_ENV) python -m windrow.assets.demo stop; python -m windrow.assets.demo forget; fi
 	find dagster_home -mindepth 1 ! -name .gitignore ! -name dagster.yaml -delete
 	rm -rf .venv .windrow .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

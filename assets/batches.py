@@ -12,21 +12,21 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from assets import reporting
-from assets.describing import table_description
-from assets.events import last_observed, made_already, show
-from assets.foundations import Clock, keys_of, pipeline_of
-from assets.mending import Mend, mended
-from assets.names import table_key, upstream_keys
-from assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
-from assets.schedule import refused_tag
-from ingest.errors import RefusedError, SpecError
-from ingest.run.context import Pipeline, Progress, Request, Result
-from ingest.run.micro_batches import run_batch, run_batches
-from ingest.run.pipeline import run_windows
-from ingest.schema.columns import Columns
-from ingest.spec.pipeline import PipelineSpec
-from ingest.windows.grid import parse_windows
+from windrow.assets import reporting
+from windrow.assets.describing import table_description
+from windrow.assets.events import last_observed, made_already, show
+from windrow.assets.foundations import Clock, keys_of, pipeline_of
+from windrow.assets.mending import Mend, mended
+from windrow.assets.names import table_key, upstream_keys
+from windrow.assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
+from windrow.assets.schedule import refused_tag
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.run.context import Pipeline, Progress, Request, Result
+from windrow.ingest.run.micro_batches import run_batch, run_batches
+from windrow.ingest.run.pipeline import run_windows
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.windows.grid import parse_windows
 
 
 class Batches(Mend):

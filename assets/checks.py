@@ -9,17 +9,17 @@ from typing import Any
 import dagster as dg
 import msgspec
 
-from assets.evaluation import evaluated
-from assets.failing import failing
-from assets.foundations import keys_of, pipeline_of
-from assets.names import table_key
-from assets.partitions import key_of
-from assets.reporting import NEWEST
-from ingest.errors import with_spec
-from ingest.model.receipt import Receipt
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import in_time
-from ingest.windows.seams import torn
+from windrow.assets.evaluation import evaluated
+from windrow.assets.failing import failing
+from windrow.assets.foundations import keys_of, pipeline_of
+from windrow.assets.names import table_key
+from windrow.assets.partitions import key_of
+from windrow.assets.reporting import NEWEST
+from windrow.ingest.errors import with_spec
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import in_time
+from windrow.ingest.windows.seams import torn
 
 _PROMISE = f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts say, and the windows tile"
 

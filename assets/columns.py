@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from assets.names import upstream_keys
-from ingest.decode.kind import FormatSection
-from ingest.schema.columns import Columns
-from ingest.schema.metadata import fields
-from ingest.spec.pipeline import PipelineSpec
+from windrow.assets.names import upstream_keys
+from windrow.ingest.decode.kind import FormatSection
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.metadata import fields
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 _PARTS = {"header-list": "headers", "value-size": "value", "ordinal": "value", "window": None, "attempt": None}
 """Of which part of a message a metadata column tells, where that is not its name; None: of none."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.model.receipt import Receipt
-from ingest.run.context import Pipeline
-from ingest.spec.window import in_time
-from ingest.windows.completeness import Completeness, judge
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.spec.window import in_time
+from windrow.ingest.windows.completeness import Completeness, judge
 
 
 def judged(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:

@@ -10,13 +10,13 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import BaseModel, RootModel
 
-from assets.factory import kafka_table
-from assets.names import identifier, kafka_key
-from assets.scaffold import PipelineScaffolder
-from assets.yamlschema import as_written
-from ingest.errors import SpecError
-from ingest.spec.load import fill_spec, load_spec
-from ingest.spec.pipeline import PipelineSpec
+from windrow.assets.factory import kafka_table
+from windrow.assets.names import identifier, kafka_key
+from windrow.assets.scaffold import PipelineScaffolder
+from windrow.assets.yamlschema import as_written
+from windrow.ingest.errors import SpecError
+from windrow.ingest.spec.load import fill_spec, load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 FILE = "defs.yaml"
 

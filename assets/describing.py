@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Iterable
 
-from assets.metadata import MEANINGS
-from ingest.model.source import Pattern, Selection, selection_text
-from ingest.schema.load import ModelReference, load_model
-from ingest.spec.pipeline import PipelineSpec
+from windrow.assets.metadata import MEANINGS
+from windrow.ingest.model.source import Pattern, Selection, selection_text
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 def code(text: str) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-from assets.metadata import Value
-from assets.names import table_key
-from ingest.spec.pipeline import PipelineSpec
+from windrow.assets.metadata import Value
+from windrow.assets.names import table_key
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 def evaluated(

@@ -24,12 +24,12 @@ from dagster._core.definitions.data_version import (
 )
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
-from assets.metadata import Value
-from assets.names import upstream_keys
-from assets.topic import versions
-from ingest.errors import RefusedError, with_spec
-from ingest.model.receipt import Receipt
-from ingest.spec.pipeline import PipelineSpec
+from windrow.assets.metadata import Value
+from windrow.assets.names import upstream_keys
+from windrow.assets.topic import versions
+from windrow.ingest.errors import RefusedError, with_spec
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 REFUSED = "refused"
 """The entry of an observation that says that a window was refused, and why. A person decides about it: the schedule leaves it alone."""

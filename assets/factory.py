@@ -9,22 +9,22 @@ from typing import Any
 
 import dagster as dg
 
-from assets.batches import batch_asset
-from assets.checks import receipts_check
-from assets.foundations import SYSTEM, Clock
-from assets.health import health_checks
-from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from assets.schedule import job_of, mend_job_of, schedule_of, topics_job_of, topics_schedule_of
-from assets.table import window_asset
-from assets.topic import topic_assets
-from ingest.assemble import table_columns
-from ingest.errors import SpecError
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.pipeline import PipelineSpec
-from resources.kafka import KafkaSource
-from resources.ledger import LedgerState
-from resources.spark import Spark
-from resources.table import Table
+from windrow.assets.batches import batch_asset
+from windrow.assets.checks import receipts_check
+from windrow.assets.foundations import SYSTEM, Clock
+from windrow.assets.health import health_checks
+from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from windrow.assets.schedule import job_of, mend_job_of, schedule_of, topics_job_of, topics_schedule_of
+from windrow.assets.table import window_asset
+from windrow.assets.topic import topic_assets
+from windrow.ingest.assemble import table_columns
+from windrow.ingest.errors import SpecError
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.resources.kafka import KafkaSource
+from windrow.resources.ledger import LedgerState
+from windrow.resources.spark import Spark
+from windrow.resources.table import Table
 
 SPARK = Spark()
 """One for all pipelines of a code location: a Spark session belongs to a process."""

@@ -15,7 +15,7 @@ import dagster as dg
 from dagster._core.errors import DagsterUserCodeProcessError  # not among the public names; dagster is pinned to 1.13
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # Dagster itself takes it from there
 
-from ingest.errors import BugError, UnreachableError, WindrowError
+from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 
 
 class _ToldAloneError(DagsterUserCodeProcessError):

@@ -11,19 +11,19 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from assets.completion import judged, newest_recorded
-from assets.evaluation import evaluated
-from assets.foundations import Clock, keys_of, pipeline_of
-from assets.metadata import Value
-from assets.names import table_key
-from assets.reporting import NEWEST
-from assets.why import late_words, overdue_words
-from ingest.errors import WindrowError
-from ingest.operate.retention_margin import retention_margin
-from ingest.run.context import Pipeline
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import TimeWindows, in_time
-from ingest.windows.completeness import Completeness
+from windrow.assets.completion import judged, newest_recorded
+from windrow.assets.evaluation import evaluated
+from windrow.assets.foundations import Clock, keys_of, pipeline_of
+from windrow.assets.metadata import Value
+from windrow.assets.names import table_key
+from windrow.assets.reporting import NEWEST
+from windrow.assets.why import late_words, overdue_words
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.operate.retention_margin import retention_margin
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import TimeWindows, in_time
+from windrow.ingest.windows.completeness import Completeness
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
 """Whether all is well; a sentence that says why, and what to do if not; what else to show."""

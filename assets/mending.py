@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 from pydantic import Field
 
-from assets.reporting import request_id
-from ingest.errors import SpecError
-from ingest.model.window import Window
-from ingest.operate.dead_letters import Chosen
-from ingest.operate.edit import load_edit
-from ingest.operate.mend import Mended, MendRequest, mend
-from ingest.run.context import Pipeline, Request, Result
-from ingest.run.pipeline import run
+from windrow.assets.reporting import request_id
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import Chosen
+from windrow.ingest.operate.edit import load_edit
+from windrow.ingest.operate.mend import Mended, MendRequest, mend
+from windrow.ingest.run.context import Pipeline, Request, Result
+from windrow.ingest.run.pipeline import run
 
 
 class Mend(dg.Config):

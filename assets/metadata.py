@@ -17,19 +17,19 @@ from typing import Any, TypeAlias, TypeVar
 import dagster as dg
 import msgspec
 
-from assets.columns import column_schema, lineage
-from ingest.errors import with_spec
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.model.codec import to_json
-from ingest.model.label import label_text
-from ingest.model.receipt import Merged, Receipt, SplitCounts
-from ingest.model.window import Window
-from ingest.operate.lag import Lag
-from ingest.run.context import Result
-from ingest.schema.columns import Columns
-from ingest.spec.pipeline import PipelineSpec
-from ingest.windows.completeness import WindowState
-from ingest.windows.tiling import between
+from windrow.assets.columns import column_schema, lineage
+from windrow.ingest.errors import with_spec
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.receipt import Merged, Receipt, SplitCounts
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.lag import Lag
+from windrow.ingest.run.context import Result
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.windows.completeness import WindowState
+from windrow.ingest.windows.tiling import between
 
 Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""

@@ -6,8 +6,8 @@ import re
 
 import dagster as dg
 
-from ingest.spec.cluster import TuningSpec
-from ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.cluster import TuningSpec
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 def identifier(text: str) -> str:

@@ -14,10 +14,10 @@ from itertools import pairwise
 import dagster as dg
 import msgspec
 
-from ingest.model.window import Window
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import TimeWindows, WindowSpec, in_time
-from ingest.windows.grid import after, cron, labels_back, labels_between, window_at
+from windrow.ingest.model.window import Window
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import TimeWindows, WindowSpec, in_time
+from windrow.ingest.windows.grid import after, cron, labels_back, labels_between, window_at
 
 OFTEN = "*/5 * * * *"
 """When to look for closed windows where a window's end + delay is no cron expression."""

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.columns import declared_schema, lineage
-from assets.completion import judged
-from assets.failing import again_or_failure
-from assets.metadata import Value, window_metadata
-from ingest.errors import RefusedError, WindrowError, with_spec
-from ingest.model.receipt import Receipt
-from ingest.operate.lag import Lag, lag
-from ingest.ports.sink import Sized
-from ingest.run.context import Pipeline, Progress, Result
-from ingest.run.frontier import frontier_after
-from ingest.schema.columns import Columns
-from ingest.spec.pipeline import PipelineSpec
-from ingest.windows.completeness import WindowState
+from windrow.assets.columns import declared_schema, lineage
+from windrow.assets.completion import judged
+from windrow.assets.failing import again_or_failure
+from windrow.assets.metadata import Value, window_metadata
+from windrow.ingest.errors import RefusedError, WindrowError, with_spec
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.operate.lag import Lag, lag
+from windrow.ingest.ports.sink import Sized
+from windrow.ingest.run.context import Pipeline, Progress, Result
+from windrow.ingest.run.frontier import frontier_after
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.windows.completeness import WindowState
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 """For what may pass by itself; refused data is not tried again."""

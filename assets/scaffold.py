@@ -1,4 +1,4 @@
-"""What `dg scaffold defs assets.component.KafkaTable NAME` writes: a pipeline's files, as `windrow infer` or `windrow init` would."""
+"""What `dg scaffold defs windrow.dagster.KafkaTable NAME` writes: a pipeline's files, as `windrow infer` or `windrow init` would."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from ingest.assemble import connect
-from ingest.cli.infer_command import SAMPLE
-from ingest.errors import SpecError
-from ingest.operate.begin import PLACEHOLDER, Asked, infer, template
-from ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
-from ingest.operate.infer.told import Told
+from windrow.ingest.assemble import connect
+from windrow.ingest.cli.infer_command import SAMPLE
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.begin import PLACEHOLDER, Asked, infer, template
+from windrow.ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+from windrow.ingest.operate.infer.told import Told
 
 
 class NewPipeline(BaseModel):

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 import dagster as dg
 
-from assets.events import REFUSED
-from assets.names import identifier, job_name, mend_name, table_key, topics_name, upstream_keys
-from assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
-from ingest.model.label import instant, label_text
-from ingest.model.window import Window
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import MicroBatches, in_time
+from windrow.assets.events import REFUSED
+from windrow.assets.names import identifier, job_name, mend_name, table_key, topics_name, upstream_keys
+from windrow.assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
+from windrow.ingest.model.label import instant, label_text
+from windrow.ingest.model.window import Window
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import MicroBatches, in_time
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)

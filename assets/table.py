@@ -9,22 +9,22 @@ from typing import Literal
 import dagster as dg
 from pydantic import Field
 
-from assets import reporting
-from assets.describing import table_description
-from assets.events import last_observed, made_already, show, show_refused
-from assets.foundations import Clock, keys_of, pipeline_of
-from assets.mending import Mend, mended
-from assets.names import mend_name, table_key, upstream_keys
-from assets.partitions import partitions_of, windows_of
-from assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
-from assets.schedule import hours_tags
-from ingest.errors import SpecError
-from ingest.model.window import Window
-from ingest.run.context import PassedOver, Pipeline, Request, Result
-from ingest.run.moment import at_one_moment
-from ingest.run.pipeline import all_refused, run_past_refused
-from ingest.schema.columns import Columns
-from ingest.spec.pipeline import PipelineSpec
+from windrow.assets import reporting
+from windrow.assets.describing import table_description
+from windrow.assets.events import last_observed, made_already, show, show_refused
+from windrow.assets.foundations import Clock, keys_of, pipeline_of
+from windrow.assets.mending import Mend, mended
+from windrow.assets.names import mend_name, table_key, upstream_keys
+from windrow.assets.partitions import partitions_of, windows_of
+from windrow.assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
+from windrow.assets.schedule import hours_tags
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.context import PassedOver, Pipeline, Request, Result
+from windrow.ingest.run.moment import at_one_moment
+from windrow.ingest.run.pipeline import all_refused, run_past_refused
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 class OnCommitted(Mend):

@@ -8,15 +8,15 @@ that both tables hang on one asset; which pipeline's client observes it is the s
 
 import dagster as dg
 
-from assets.describing import selected
-from assets.failing import failing
-from assets.foundations import source_of
-from assets.metadata import Value
-from assets.names import kafka_key, topic_key, upstream_keys
-from ingest.model.boundary import Boundary, Mark
-from ingest.model.source import Pattern, Selection, Topics, selection_text
-from ingest.spec.pipeline import PipelineSpec
-from resources.source import TopicsSnapshot
+from windrow.assets.describing import selected
+from windrow.assets.failing import failing
+from windrow.assets.foundations import source_of
+from windrow.assets.metadata import Value
+from windrow.assets.names import kafka_key, topic_key, upstream_keys
+from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.source import Pattern, Selection, Topics, selection_text
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.resources.source import TopicsSnapshot
 
 
 def topic_assets(spec: PipelineSpec) -> list[dg.SourceAsset]:

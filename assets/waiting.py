@@ -12,14 +12,14 @@ from typing import TypeAlias
 
 import dagster as dg
 
-from assets.completion import judged, newest_recorded
-from assets.foundations import keys_of, pipeline_of
-from assets.names import identifier
-from assets.partitions import key_of
-from ingest.errors import SpecError, WindrowError
-from ingest.run.context import Pipeline
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import in_time
+from windrow.assets.completion import judged, newest_recorded
+from windrow.assets.foundations import keys_of, pipeline_of
+from windrow.assets.names import identifier
+from windrow.assets.partitions import key_of
+from windrow.ingest.errors import SpecError, WindrowError
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import in_time
 
 LOOK_BACK = 500
 """How many of the newest windows a tick looks at."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from assets.describing import code
-from ingest.model.boundary import Boundary, How, TopicPartition
-from ingest.model.label import instant
-from ingest.windows.completeness import Completeness
+from windrow.assets.describing import code
+from windrow.ingest.model.boundary import Boundary, How, TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.windows.completeness import Completeness
 
 _FEW = 3
 

@@ -11,25 +11,25 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ingest.errors import SpecError
-from ingest.model.source import Isolation
-from ingest.ports.broker import Broker
-from ingest.ports.engine import Engine, ReshapingEngine
-from ingest.ports.ledger import Ledger
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.run.context import Pipeline, Reshape
-from ingest.schema.load import FunctionReference, ModelReference, model_now
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.engine import Engine, ReshapingEngine
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.run.context import Pipeline, Reshape
+from windrow.ingest.schema.load import FunctionReference, ModelReference, model_now
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.dead_topic import DeadTopic
-    from ingest.ports.decoder import Decoder
-    from ingest.ports.sink import Sink
-    from ingest.ports.transform import Transform
-    from ingest.schema.columns import Columns
-    from ingest.sinks.kind import Rows, SinkSection
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.dead_topic import DeadTopic
+    from windrow.ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.sink import Sink
+    from windrow.ingest.ports.transform import Transform
+    from windrow.ingest.schema.columns import Columns
+    from windrow.ingest.sinks.kind import Rows, SinkSection
 
 
 Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
@@ -96,14 +96,14 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     Raises:
         SpecError: the client properties can't be used, or a secret isn't where its reference says.
     """
-    from ingest.kafka.broker import KafkaBroker
-    from ingest.kafka.client import consumer_recipe
+    from windrow.ingest.kafka.broker import KafkaBroker
+    from windrow.ingest.kafka.client import consumer_recipe
 
     servers, client, tuning = cluster.bootstrap_servers, cluster.client, cluster.tuning
     recipe = consumer_recipe(servers, client, isolation=isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
-        from ingest.read.reader import KafkaReader
+        from windrow.ingest.read.reader import KafkaReader
 
         return KafkaReader(recipe, plan, **tuning.reader())
 
@@ -116,7 +116,7 @@ def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
     Raises:
         SpecError: the client properties can't be used.
     """
-    from ingest.kafka.dead_topic import KafkaDeadTopic
+    from windrow.ingest.kafka.dead_topic import KafkaDeadTopic
 
     return KafkaDeadTopic(cluster.bootstrap_servers, cluster.client, topic, tuning=cluster.tuning.client())
 
@@ -142,7 +142,7 @@ def make_table(section: SinkSection, rows: Rows, metadata: Mapping[str, str], fo
     Raises:
         SpecError: no table can lie there, or hold such columns.
     """
-    from ingest.sinks.kinds import sink_kind
+    from windrow.ingest.sinks.kinds import sink_kind
 
     kind = sink_kind(section.kind)
     return kind.make(section, rows, metadata, folder), kind.dead_letters(section, folder)
@@ -157,7 +157,7 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
         SpecError: the schema can't be loaded.
     """
     if spec.transform is not None and spec.transform.schema_ is not None:
-        from ingest.schema.columns import Columns
+        from windrow.ingest.schema.columns import Columns
 
         return Columns.of(model_now(ModelReference(spec.transform.schema_, spec.folder))[1])
     return (_rules(spec) if transform is None else transform).columns(_decoder(spec, transform).columns)
@@ -165,9 +165,9 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
 
 def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
     """Those that the spec names."""
-    from ingest.engine.local import local_session
-    from ingest.engine.spark import SparkEngine
-    from ingest.ledger.sql import open_ledger
+    from windrow.ingest.engine.local import local_session
+    from windrow.ingest.engine.spark import SparkEngine
+    from windrow.ingest.ledger.sql import open_ledger
 
     return Foundations(
         connect(spec),
@@ -206,8 +206,8 @@ def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
     """The function of Spark's, and what its rows are held to: the rules of its own schema, else of that by which they were decoded."""
     if spec.transform is None:
         return None
-    from ingest.transform.chain import Chain
-    from ingest.transform.validate import Validate
+    from windrow.ingest.transform.chain import Chain
+    from windrow.ingest.transform.validate import Validate
 
     function = FunctionReference(spec.transform.spark, spec.folder)
     if spec.transform.schema_ is not None:
@@ -231,8 +231,8 @@ def _refuse_unfit(sink: Sink, engine: Engine) -> None:
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
-    from ingest.decode.formats import make_decoder
-    from ingest.ports.schemas import UsesSchemas
+    from windrow.ingest.decode.formats import make_decoder
+    from windrow.ingest.ports.schemas import UsesSchemas
 
     key, registry = spec.sink.key, spec.registry
     keeps = spec.sink.keeps and spec.transform is None and transform is None  # what is made of a value that isn't there is none either
@@ -242,8 +242,8 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
 
 def _rules(spec: PipelineSpec) -> Transform:
     """The rules of the spec's schema; none, where its format takes a spec without one."""
-    from ingest.transform.chain import Chain
-    from ingest.transform.validate import Validate
+    from windrow.ingest.transform.chain import Chain
+    from windrow.ingest.transform.validate import Validate
 
     reference = spec.decode.schema_
     return Chain(() if reference is None else (Validate(ModelReference(reference, spec.folder)),))

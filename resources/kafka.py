@@ -8,13 +8,13 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import Field
 
-from ingest.assemble import Connection, dead_topic, reach
-from ingest.config.document import Document
-from ingest.model.source import Isolation
-from ingest.ports.dead_topic import DeadTopic
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.reading import refusal, validated
-from resources.source import SourceResource
+from windrow.ingest.assemble import Connection, dead_topic, reach
+from windrow.ingest.config.document import Document
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.reading import refusal, validated
+from windrow.resources.source import SourceResource
 
 
 class KafkaSource(dg.ConfigurableResource[None], SourceResource):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 from pydantic import Field
 
-from ingest.ledger.sql import open_ledger
-from ingest.ports.ledger import Ledger
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.ports.ledger import Ledger
 
 
 class LedgerState(dg.ConfigurableResource[None]):

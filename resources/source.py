@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 
 import msgspec
 
-from ingest.assemble import Connection
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.plan import Split
-from ingest.model.source import Isolation, Selection
-from ingest.plan.splits import cut
-from ingest.plan.topics import discover
-from ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.assemble import Connection
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import Isolation, Selection
+from windrow.ingest.plan.splits import cut
+from windrow.ingest.plan.topics import discover
+from windrow.ingest.ports.broker import Broker, TopicInfo
 
 
 class TopicsSnapshot(msgspec.Struct, frozen=True):

@@ -10,10 +10,10 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr, model_validator
 from pyspark.sql import SparkSession
 
-from ingest.engine.cluster import spark_engine, spark_session
-from ingest.engine.connect import ConnectedSpark
-from ingest.engine.local import MASTER
-from ingest.engine.spark import SparkEngine
+from windrow.ingest.engine.cluster import spark_engine, spark_session
+from windrow.ingest.engine.connect import ConnectedSpark
+from windrow.ingest.engine.local import MASTER
+from windrow.ingest.engine.spark import SparkEngine
 
 
 class Spark(LazyPySparkResource):

@@ -9,15 +9,15 @@ from typing import Any, Self
 import dagster as dg
 from pydantic import Field
 
-from ingest.assemble import make_table
-from ingest.config.document import Document
-from ingest.config.values import Section
-from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.sink import Sink
-from ingest.sinks.kind import Rows
-from ingest.sinks.kinds import SinkOfItsKind
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.reading import refusal, validated
+from windrow.ingest.assemble import make_table
+from windrow.ingest.config.document import Document
+from windrow.ingest.config.values import Section
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.sinks.kind import Rows
+from windrow.ingest.sinks.kinds import SinkOfItsKind
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.reading import refusal, validated
 
 
 class Table(dg.ConfigurableResource[None]):

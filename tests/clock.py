@@ -20,6 +20,6 @@ def clock_ahead(ahead: timedelta) -> Iterator[None]:
 
     with ExitStack() as patches:
         for name, module in list(sys.modules.items()):
-            if name.startswith("ingest.sinks.") and vars(module).get("datetime") is datetime:
+            if name.startswith("windrow.ingest.sinks.") and vars(module).get("datetime") is datetime:
                 patches.enter_context(mock.patch.object(module, "datetime", Ahead))
         yield

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
     from pyspark.sql import SparkSession
 
-    from ingest.registry.embedded import RegistryServer
     from tests.s3.server import S3Server
+    from windrow.ingest.registry.embedded import RegistryServer
 
 pytest_plugins = ["tests.plugin"]
 
@@ -26,7 +26,7 @@ TopicFactory = Callable[..., str]
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The bootstrap address of one real broker for the whole session; tests use topics of their own."""
-    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+    from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), find_jars()) as broker:
         yield broker.bootstrap
@@ -43,7 +43,7 @@ def admin(kafka: str) -> AdminClient:
 @pytest.fixture
 def schema_registry() -> Iterator[RegistryServer]:
     """A schema registry of the test's own."""
-    from ingest.registry.embedded import RegistryServer
+    from windrow.ingest.registry.embedded import RegistryServer
 
     with RegistryServer() as server:
         yield server
@@ -66,7 +66,7 @@ def topic(admin: AdminClient) -> TopicFactory:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The process's one Spark session, on two threads and with four tries a task, with the settings that windrow runs with."""
-    from ingest.engine.local import local_session
+    from windrow.ingest.engine.local import local_session
 
     session = local_session("local[2,4]")
     yield session
@@ -114,7 +114,7 @@ def database(postgres: str) -> Iterator[str]:
 @pytest.fixture
 def postgres_url(database: str) -> Iterator[str]:
     """The URL of a ledger in that database; the connection that this process keeps to it is closed at the end."""
-    from ingest.ledger import open_ledger
+    from windrow.ingest.ledger import open_ledger
 
     url = database.replace("postgresql://", "postgresql+psycopg://", 1)
     yield url
@@ -133,7 +133,7 @@ def s3_server() -> Iterator[S3Server]:
 @pytest.fixture
 def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     """The same for a test, which makes buckets of its own: this process and those that it starts find it by their environment."""
-    from ingest.sinks import exclusive
+    from windrow.ingest.sinks import exclusive
 
     exclusive._client.cache_clear()  # a test before this one may have found no credentials, or another server
     for name, value in s3_server.env.items():

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ingest.keeping import is_keeping, keep, keeping, taken
+from windrow.ingest.keeping import is_keeping, keep, keeping, taken
 
 
 class Thing:

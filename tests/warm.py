@@ -14,7 +14,8 @@ import psutil
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([
-    "tests.integration.harness", "ingest.decode.json.decoder", "ingest.ledger.sql", "ingest.read.reader", "tests.chaos.preloaded",
+    "tests.integration.harness", "windrow.ingest.decode.json.decoder", "windrow.ingest.ledger.sql", "windrow.ingest.read.reader",
+    "tests.chaos.preloaded",
 ])  # fmt: skip
 
 

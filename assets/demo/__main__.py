@@ -1,4 +1,4 @@
-"""The demo's command line: `python -m assets.demo run|check|ui|stop|forget`."""
+"""The demo's command line: `python -m windrow.assets.demo run|check|ui|stop|forget`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from assets.demo.place import PROJECT, DemoHome, SparkPlace
-from ingest import WindrowError, load_spec
+from windrow import WindrowError, load_spec
+from windrow.assets.demo.place import PROJECT, DemoHome, SparkPlace
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders and customers, the checks.")
 Kind = Literal["files", "iceberg", "kafka", "postgres", "routes"]
@@ -30,7 +30,7 @@ def run(
     """Produce once, run the 24 windows and what waits of customers, show and check them."""
     if sink is not None and spark is not None:
         raise typer.BadParameter("--sink and --spark exclude each other")
-    from assets.demo.run import demo  # noqa: PLC0415  # half a second that the other commands don't need
+    from windrow.assets.demo.run import demo  # noqa: PLC0415  # half a second that the other commands don't need
 
     if not demo(DemoHome(home.resolve()), messages, console, sink, spark):
         raise typer.Exit(1)
@@ -39,8 +39,8 @@ def run(
 @app.command()
 def check(home: Home = PROJECT) -> None:
     """Hold the tables against what was produced."""
-    from assets.demo.report import say, say_customers  # noqa: PLC0415
-    from assets.demo.run import SPEC, verdict_on, verdict_on_customers  # noqa: PLC0415
+    from windrow.assets.demo.report import say, say_customers  # noqa: PLC0415
+    from windrow.assets.demo.run import SPEC, verdict_on, verdict_on_customers  # noqa: PLC0415
 
     place = DemoHome(home.resolve())
     place.enter()
@@ -55,7 +55,7 @@ def check(home: Home = PROJECT) -> None:
 @app.command()
 def ui(home: Home = PROJECT) -> None:
     """Broker and Dagster's UI on loopback, until Ctrl-C."""
-    from assets.demo.ui import serve  # noqa: PLC0415
+    from windrow.assets.demo.ui import serve  # noqa: PLC0415
 
     place = DemoHome(home.resolve())
     place.enter()
@@ -65,7 +65,7 @@ def ui(home: Home = PROJECT) -> None:
 @app.command()
 def stop(home: Home = PROJECT) -> None:
     """End what was started and is still running."""
-    from assets.demo.ui import stop as stop_all  # noqa: PLC0415
+    from windrow.assets.demo.ui import stop as stop_all  # noqa: PLC0415
 
     console.print("Stopping ...")
     ended = stop_all(DemoHome(home.resolve()))

@@ -14,10 +14,10 @@ import dagster as dg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from assets.names import job_name, upstream_keys
-from assets.partitions import Stretch
-from assets.schedule import range_tags
-from ingest.spec.pipeline import PipelineSpec
+from windrow.assets.names import job_name, upstream_keys
+from windrow.assets.partitions import Stretch
+from windrow.assets.schedule import range_tags
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 _LOOK_SECONDS = 0.3

@@ -10,8 +10,8 @@ import msgspec
 import polars as pl
 import pyarrow as pa
 
-from ingest.model.receipt import Receipt
-from ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.ports.dead_letters import DeadLetters
 
 _PLACE = ["partition", "offset"]
 _NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array([], pa.int64())})

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from assets.demo.orders import CITIES, HOURS, PARTITIONS
+from windrow.assets.demo.orders import CITIES, HOURS, PARTITIONS
 
 THERE_BEFORE = 2_000
 CHANGES = 8_000

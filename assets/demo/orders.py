@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
-from assets.demo.poison import POISON
+from windrow.assets.demo.poison import POISON
 
 Kind = Literal["order", "poison", "tombstone", "aborted"]
 Through = Literal["plain", "commit", "abort"]

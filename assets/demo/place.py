@@ -26,7 +26,7 @@ from typing import Literal
 
 from dotenv import dotenv_values
 
-from ingest.model.label import instant
+from windrow.ingest.model.label import instant
 
 PROJECT = Path(__file__).resolve().parents[2]
 OURS = {"DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "ORDERS_START"}

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from assets.demo.customers import CustomerMessage, changes
-from assets.demo.orders import PARTITIONS, OrderMessage, Through, day
+from windrow.assets.demo.customers import CustomerMessage, changes
+from windrow.assets.demo.orders import PARTITIONS, OrderMessage, Through, day
 
 ORDERS, CUSTOMERS = "shop.orders", "shop.customers"
 

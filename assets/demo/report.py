@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from assets.demo.check import Verdict
-from assets.demo.fold import Folded
-from ingest.model.receipt import Receipt
+from windrow.assets.demo.check import Verdict
+from windrow.assets.demo.fold import Folded
+from windrow.ingest.model.receipt import Receipt
 
 
 def windows_table(receipts: Sequence[Receipt]) -> Table:

@@ -8,24 +8,24 @@ from pathlib import Path
 from deltalake import DeltaTable
 from rich.console import Console
 
-from assets.demo.backfill import aside, backfill, drain, failure
-from assets.demo.check import Verdict, check, dead_of
-from assets.demo.fold import COLUMNS, Folded, check_customers
-from assets.demo.orders import HOURS
-from assets.demo.place import PROJECT, DemoHome, SparkPlace, last_full_day
-from assets.demo.produce import produce_customers, produce_day
-from assets.demo.report import say, say_customers, windows_table
-from assets.demo.spark import spark_at
-from assets.factory import standing_on
-from assets.names import SPARK_KEY
-from assets.partitions import key_of
-from ingest.assemble import open_table
-from ingest.errors import SpecError
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from ingest.model.receipt import Receipt
-from ingest.spec.load import load_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import in_time
+from windrow.assets.demo.backfill import aside, backfill, drain, failure
+from windrow.assets.demo.check import Verdict, check, dead_of
+from windrow.assets.demo.fold import COLUMNS, Folded, check_customers
+from windrow.assets.demo.orders import HOURS
+from windrow.assets.demo.place import PROJECT, DemoHome, SparkPlace, last_full_day
+from windrow.assets.demo.produce import produce_customers, produce_day
+from windrow.assets.demo.report import say, say_customers, windows_table
+from windrow.assets.demo.spark import spark_at
+from windrow.assets.factory import standing_on
+from windrow.assets.names import SPARK_KEY
+from windrow.assets.partitions import key_of
+from windrow.ingest.assemble import open_table
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import in_time
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 CUSTOMERS = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"
@@ -42,7 +42,7 @@ def demo(place: DemoHome, orders: int, console: Console, sink: str | None = None
     try:
         _set_up(place, broker, orders, console, anew=spark is not None)
         if sink is not None:
-            from assets.demo.sinks import sink_demo  # noqa: PLC0415  # brings every kind's library
+            from windrow.assets.demo.sinks import sink_demo  # noqa: PLC0415  # brings every kind's library
 
             return sink_demo(place, sink, broker.bootstrap, console)
         return _ingest(place, console, spark) and _report(place, console)
@@ -74,7 +74,7 @@ def _set_up(place: DemoHome, broker: EmbeddedBroker, orders: int, console: Conso
 
 def _ingest(place: DemoHome, console: Console, kind: SparkPlace | None) -> bool:
     """Run the 24 windows through Dagster; a second time, too: that is how one sees that nothing is written."""
-    from assets.definitions import defs  # noqa: PLC0415  # reads the environment that was entered just now
+    from windrow.assets.definitions import defs  # noqa: PLC0415  # reads the environment that was entered just now
 
     spec, customers = load_spec(SPEC), load_spec(CUSTOMERS)
     before = _version(spec), _version(customers)

@@ -16,19 +16,19 @@ import pyarrow as pa
 import yaml
 from rich.console import Console
 
-from assets.demo.backfill import aside, backfill, failure
-from assets.demo.check import Verdict, check, dead_of
-from assets.demo.orders import HOURS
-from assets.demo.place import PROJECT, DemoHome
-from assets.demo.produce import TOPIC_CONFIG
-from assets.demo.report import say, windows_table
-from assets.factory import kafka_table
-from assets.partitions import key_of
-from ingest.assemble import open_table
-from ingest.model.receipt import Receipt
-from ingest.spec.load import load_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import in_time
+from windrow.assets.demo.backfill import aside, backfill, failure
+from windrow.assets.demo.check import Verdict, check, dead_of
+from windrow.assets.demo.orders import HOURS
+from windrow.assets.demo.place import PROJECT, DemoHome
+from windrow.assets.demo.produce import TOPIC_CONFIG
+from windrow.assets.demo.report import say, windows_table
+from windrow.assets.factory import kafka_table
+from windrow.assets.partitions import key_of
+from windrow.ingest.assemble import open_table
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import in_time
 
 ORDERS = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 COLUMNS = ["order_id", "_partition", "_offset"]
@@ -125,7 +125,7 @@ def _postgres(folder: Path) -> Iterator[str]:
 
 def _files_rows(spec: PipelineSpec, _running: str) -> pa.Table:
     """By polars, which is told the files that the log names."""
-    from ingest.sinks.files.reader import list_files  # noqa: PLC0415
+    from windrow.ingest.sinks.files.reader import list_files  # noqa: PLC0415
 
     return pl.scan_parquet(list_files(spec.sink_path()), hive_partitioning=False).select(COLUMNS).collect().to_arrow()
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from assets.demo.place import SparkPlace
-from assets.demo.standalone import LIMIT, WORDS, cluster
-from ingest.errors import UnreachableError
-from resources.spark import Spark
+from windrow.assets.demo.place import SparkPlace
+from windrow.assets.demo.standalone import LIMIT, WORDS, cluster
+from windrow.ingest.errors import UnreachableError
+from windrow.resources.spark import Spark
 
 
 @contextmanager

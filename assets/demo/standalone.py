@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from ingest.errors import UnreachableError
+from windrow.ingest.errors import UnreachableError
 
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"

@@ -12,10 +12,10 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from assets.demo.place import PROJECT, DemoHome
-from assets.demo.processes import end, note, noted
-from ingest.errors import SpecError
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.assets.demo.place import PROJECT, DemoHome
+from windrow.assets.demo.processes import end, note, noted
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _FIRST_PORT = 3000
 _LONGEST_TMPDIR = 90
@@ -55,7 +55,7 @@ def stop(place: DemoHome) -> list[str]:
 
 def _dagster(place: DemoHome, console: Console) -> None:
     port = _free_port()
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "assets.definitions", "-h", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "windrow.assets.definitions", "-h", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen([*command, "--log-level", "error"], cwd=PROJECT, env=_environment(place))
     try:
         note(place.ui_file, process.pid)

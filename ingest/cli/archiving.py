@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from rich.text import Text
 
-from ingest.cli.output import Output
-from ingest.engine.archive import make_archive
+from windrow.ingest.cli.output import Output
+from windrow.ingest.engine.archive import make_archive
 
 
 class Archived(msgspec.Struct):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="The pipeline's YAML file.", show_default=False)]
 _W = "The instant at which the window starts, or Dagster's partition key; or the micro-batch's number or name. START/END for several."

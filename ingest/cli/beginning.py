@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.text import Text
 
-from ingest.assemble import connect
-from ingest.cli.output import Output
-from ingest.model.label import instant
-from ingest.operate.begin import DELAY, Asked, Begun, Inferred, infer, template
-from ingest.operate.infer.told import Told
-from ingest.windows.grid import BATCH, after
+from windrow.ingest.assemble import connect
+from windrow.ingest.cli.output import Output
+from windrow.ingest.model.label import instant
+from windrow.ingest.operate.begin import DELAY, Asked, Begun, Inferred, infer, template
+from windrow.ingest.operate.infer.told import Told
+from windrow.ingest.windows.grid import BATCH, after
 
 
 def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:

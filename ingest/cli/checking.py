@@ -6,14 +6,14 @@ from pathlib import Path
 
 from rich.text import Text
 
-from ingest.assemble import assemble_to_look
-from ingest.cli import render
-from ingest.cli.looking import narrowed
-from ingest.cli.output import Output
-from ingest.errors import SpecError
-from ingest.operate.unfit import check, names_schemas
-from ingest.registry.settings import registry_at
-from ingest.spec.load import load_spec
+from windrow.ingest.assemble import assemble_to_look
+from windrow.ingest.cli import render
+from windrow.ingest.cli.looking import narrowed
+from windrow.ingest.cli.output import Output
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.unfit import check, names_schemas
+from windrow.ingest.registry.settings import registry_at
+from windrow.ingest.spec.load import load_spec
 
 
 def check_topics(output: Output, path: Path, topic: str | None, registry: str | None, most: int) -> None:

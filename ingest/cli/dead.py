@@ -10,17 +10,17 @@ import msgspec
 import pyarrow as pa
 from rich.text import Text
 
-from ingest.assemble import open_table
-from ingest.cli import render
-from ingest.cli.output import Output
-from ingest.model.window import Window
-from ingest.operate.dead_letters import PAYLOAD, Chosen, documents, letters_of, refused_attempts
-from ingest.operate.files import Take, write_file
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_LETTERS
-from ingest.spec.load import load_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.windows import windows_named
+from windrow.ingest.assemble import open_table
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import PAYLOAD, Chosen, documents, letters_of, refused_attempts
+from windrow.ingest.operate.files import Take, write_file
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_LETTERS
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.windows import windows_named
 
 
 class RefusedAttempt(msgspec.Struct, frozen=True):

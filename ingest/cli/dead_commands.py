@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ingest.cli.arguments import Debug, Json, Spec, refuse_absent
-from ingest.cli.output import telling
+from windrow.ingest.cli.arguments import Debug, Json, Spec, refuse_absent
+from windrow.ingest.cli.output import telling
 
 dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: the messages that were refused.")
 
@@ -41,8 +41,8 @@ def dead_show(
     _refuse_attempt_alone(attempt, window)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.dead import DeadRequest, show_dead
-        from ingest.operate.dead_letters import Chosen
+        from windrow.ingest.cli.dead import DeadRequest, show_dead
+        from windrow.ingest.operate.dead_letters import Chosen
 
         show_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), limit)
 
@@ -63,8 +63,8 @@ def dead_export(
     _refuse_attempt_alone(attempt, window)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.dead import DeadRequest, export_dead
-        from ingest.operate.dead_letters import Chosen
+        from windrow.ingest.cli.dead import DeadRequest, export_dead
+        from windrow.ingest.operate.dead_letters import Chosen
 
         export_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), out)
 
@@ -93,9 +93,9 @@ def dead_replay(
         raise typer.BadParameter("name --window, --reason or --stage")
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.dead import DeadRequest
-        from ingest.cli.mending import replay_dead
-        from ingest.operate.dead_letters import Chosen
+        from windrow.ingest.cli.dead import DeadRequest
+        from windrow.ingest.cli.mending import replay_dead
+        from windrow.ingest.operate.dead_letters import Chosen
 
         replay_dead(output, spec, DeadRequest(window, Chosen(stage, reason), None, payload=False), edit, dry_run=dry_run)
 
@@ -114,6 +114,6 @@ def dead_publish(
     """Publish dead letters of committed windows that are not in their topic yet, exactly once, as the next run of each would."""
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.publishing import publish_dead
+        from windrow.ingest.cli.publishing import publish_dead
 
         publish_dead(output, spec, window, doubt)

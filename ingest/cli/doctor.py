@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -13,32 +12,29 @@ import msgspec
 from packaging.requirements import Requirement
 from rich.text import Text
 
-from ingest.assemble import assemble
-from ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.kafka.embedded.server import java_problem
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.model.boundary import TopicPartition
-from ingest.operate.retention_margin import next_window, retention_margin
-from ingest.plan.topics import discover
-from ingest.ports.broker import Logs, TopicInfo
-from ingest.ports.dead_topic import DeadTopic
-from ingest.ports.sink import Delivered, Warns
-from ingest.registry.client import Registry
-from ingest.run.binding import lost_in_words, lost_windows, refuse_other_table, refuse_restored, refuse_unready
-from ingest.run.context import Pipeline
-from ingest.run.frontier import frontier
-from ingest.run.micro_batches import preview_next
-from ingest.run.pipeline import preview, refuse_open
-from ingest.run.schemas import decoder_for
-from ingest.spec.load import load_spec
-from ingest.spec.window import MicroBatches
+from windrow.ingest.assemble import assemble
+from windrow.ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.kafka.embedded.server import java_problem
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.operate.retention_margin import next_window, retention_margin
+from windrow.ingest.plan.topics import discover
+from windrow.ingest.ports.broker import Logs, TopicInfo
+from windrow.ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.ports.sink import Delivered, Warns
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.run.binding import lost_in_words, lost_windows, refuse_other_table, refuse_restored, refuse_unready
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.run.frontier import frontier
+from windrow.ingest.run.micro_batches import preview_next
+from windrow.ingest.run.pipeline import preview, refuse_open
+from windrow.ingest.run.schemas import decoder_for
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.window import MicroBatches
 
 if TYPE_CHECKING:
-    from ingest.engine.spark import SparkEngine
-    from ingest.operate.executors import Surveyed
-
-PACKAGES = ("assets", "ingest", "resources")
-"""What the distribution brings; the first and the last are names that others choose, too."""
+    from windrow.ingest.engine.spark import SparkEngine
+    from windrow.ingest.operate.executors import Surveyed
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -75,8 +71,7 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
     `engine`: where its tasks are to run, if that is to be looked at, too.
     """
     yield java(java_problem())
-    yield attempt("packages", lambda: pins(metadata.requires("windrow") or [], _installed))
-    yield clashes(metadata.packages_distributions(), {name: _place(name) for name in PACKAGES})
+    yield attempt("packages", lambda: pins(metadata.requires("windrow-ingest") or [], _installed))
     if spec is None:
         return
     try:
@@ -94,7 +89,7 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
 
 
 def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
-    from ingest.operate.executors import look_around
+    from windrow.ingest.operate.executors import look_around
 
     source = pipeline.spec.source
     try:
@@ -188,7 +183,7 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
     except WindrowError as error:
         return failed(name, error)
     except metadata.PackageNotFoundError:
-        return Check(name, "fail", "the distribution windrow is not installed", "Install it: pip install -e . in the project's folder.", 2)
+        return Check(name, "fail", "the distribution windrow-ingest is not installed", "Install it: pip install windrow-ingest.", 2)
     except Exception as error:  # noqa: BLE001  # told, not swallowed, and no reason to leave the other checks out
         return failed(name, BugError.of(error, "setup"))
 
@@ -229,26 +224,6 @@ def _installed(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def clashes(providers: Mapping[str, Sequence[str]], places: Mapping[str, Path | None]) -> Check:
-    """Whether somebody else's package has one of our names. `places`: where Python would import each from."""
-    others = [
-        f"{name} comes with {', '.join(found)}, too" for name in PACKAGES if (found := sorted({*providers.get(name, ())} - {"windrow"}))
-    ]
-    home = places.get("ingest")
-    others += [f"{name} would be imported from {place}" for name, place in sorted(places.items()) if place not in {home, None}]
-    if others:
-        fix = "Remove the other distribution, or run in the project's folder and environment."
-        return Check("names", "fail", "; ".join(others), fix, 2)
-    return Check("names", "ok", f"{', '.join(PACKAGES)} are windrow's own")
-
-
-def _place(name: str) -> Path | None:
-    """The folder from which a top-level package would be imported; looks without importing."""
-    found = importlib.util.find_spec(name)
-    places = [] if found is None else list(found.submodule_search_locations or [])
-    return Path(places[0]).resolve().parent if places else None
 
 
 # --------------------------------------------------------------------------------------------------------------------- pipeline

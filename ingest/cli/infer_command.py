@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.arguments import Debug, Json, refuse_absent
-from ingest.cli.output import telling
-from ingest.operate.infer.told import SampledFormat
+from windrow.ingest.cli.arguments import Debug, Json, refuse_absent
+from windrow.ingest.cli.output import telling
+from windrow.ingest.operate.infer.told import SampledFormat
 
 SAMPLE = 500
 """So many messages of each topic-partition are looked at, unless told."""
@@ -68,14 +68,14 @@ def infer(
     with telling(json=json, debug=debug) as output:
         if check is not None:
             refuse_absent(check)
-            from ingest.cli.checking import check_topics
+            from windrow.ingest.cli.checking import check_topics
 
             check_topics(output, check, topic, registry, sample)
             return
-        from ingest.cli.beginning import infer_pipeline
-        from ingest.operate.begin import Asked
-        from ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
-        from ingest.operate.infer.told import Told
+        from windrow.ingest.cli.beginning import infer_pipeline
+        from windrow.ingest.operate.begin import Asked
+        from windrow.ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+        from windrow.ingest.operate.infer.told import Told
 
         asked = Asked(str(topic), Address(bootstrap or DEFAULT_BOOTSTRAP, cluster, registry), pipeline, grid)
         names = () if columns is None else tuple(name.strip() for name in columns.split(","))

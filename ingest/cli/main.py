@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.arguments import (
+from windrow.ingest.cli.arguments import (
     Conf,
     Connect,
     Debug,
@@ -27,11 +27,11 @@ from ingest.cli.arguments import (
     properties,
     refuse_absent,
 )
-from ingest.cli.dead_commands import dead_app
-from ingest.cli.infer_command import Bootstrap, PipelineId, infer
-from ingest.cli.output import telling
-from ingest.cli.transactions_commands import transactions_app
-from ingest.model.source import Isolation
+from windrow.ingest.cli.dead_commands import dead_app
+from windrow.ingest.cli.infer_command import Bootstrap, PipelineId, infer
+from windrow.ingest.cli.output import telling
+from windrow.ingest.cli.transactions_commands import transactions_app
+from windrow.ingest.model.source import Isolation
 
 app = typer.Typer(
     name="windrow", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
@@ -51,7 +51,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib import metadata
 
-        typer.echo(f"windrow {metadata.version('windrow')}")
+        typer.echo(f"windrow {metadata.version('windrow-ingest')}, of the distribution windrow-ingest")
         raise typer.Exit
 
 
@@ -86,9 +86,9 @@ def init(
 ) -> None:
     """Write a template of a pipeline's files, defs.yaml and schema.py; overwrites nothing. `infer` writes them as a topic is."""
     with telling(json=json, debug=debug) as output:
-        from ingest.cli.beginning import begin_pipeline
-        from ingest.operate.begin import PLACEHOLDER, Asked
-        from ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+        from windrow.ingest.cli.beginning import begin_pipeline
+        from windrow.ingest.operate.begin import PLACEHOLDER, Asked
+        from windrow.ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
 
         asked = Asked(PLACEHOLDER if topic is None else topic, Address(bootstrap or DEFAULT_BOOTSTRAP), pipeline, grid)
         begin_pipeline(output, folder, asked)
@@ -102,7 +102,7 @@ def plan(spec: Spec, window: NextOrWindow = None, json: Json = False, debug: Deb
     """Show what a run would read, and how each offset was found; freezes and writes nothing."""
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.running import show_plan
+        from windrow.ingest.cli.running import show_plan
 
         show_plan(output, spec, window)
 
@@ -134,7 +134,7 @@ def run(
     settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.running import place, run_windows
+        from windrow.ingest.cli.running import place, run_windows
 
         with place(master, settings, connect, token_file) as engine:
             run_windows(output, spec, window, engine, drain=drain, again=again, keep_going=keep_going, request=request)
@@ -159,7 +159,7 @@ def replay(
     settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.running import place, replay_windows
+        from windrow.ingest.cli.running import place, replay_windows
 
         with place(master, settings, connect, token_file) as engine:
             replay_windows(output, spec, window, engine, accept_fewer=accept_fewer, request=request)
@@ -182,7 +182,7 @@ def rebase(
     """
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.running import rebase_pipeline
+        from windrow.ingest.cli.running import rebase_pipeline
 
         rebase_pipeline(output, spec, start, yes=yes)
 
@@ -194,7 +194,7 @@ def rebind(
     """Show what going on means after the table was moved, or lost for good, and with --yes record it."""
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.running import rebind_pipeline
+        from windrow.ingest.cli.running import rebind_pipeline
 
         rebind_pipeline(output, spec, yes=yes)
 
@@ -221,7 +221,7 @@ def peek(
     """
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.looking import PeekRequest, peek_messages
+        from windrow.ingest.cli.looking import PeekRequest, peek_messages
 
         peek_messages(output, spec, PeekRequest(start, stop, limit, topic, isolation, out))
 
@@ -236,7 +236,7 @@ def lag(
     """Show how far the table is behind the topics, in messages and in time."""
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.looking import show_lag
+        from windrow.ingest.cli.looking import show_lag
 
         show_lag(output, spec, publishing=publish)
 
@@ -252,7 +252,7 @@ def show(
     """Show the committed windows."""
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.showing import show_windows
+        from windrow.ingest.cli.showing import show_windows
 
         show_windows(output, spec, window, limit)
 
@@ -275,7 +275,7 @@ def verify(
         raise typer.BadParameter("--deep and --restore-receipts exclude each other")
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli import showing
+        from windrow.ingest.cli import showing
 
         if restore_receipts:
             showing.restore_receipts(output, spec, yes=yes)
@@ -301,7 +301,7 @@ def sweep(
     """
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
-        from ingest.cli.sweeping import sweep_files
+        from windrow.ingest.cli.sweeping import sweep_files
 
         sweep_files(output, spec, older_than, yes=yes)
 
@@ -327,12 +327,12 @@ def doctor(
         raise typer.BadParameter("--master, --conf, --connect and --token-file go with --cluster")
     settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug, spec=spec) as output:
-        from ingest.cli import showing
+        from windrow.ingest.cli import showing
 
         if rebuild_ledger and spec is not None:
             showing.rebuild_ledger(output, spec)
         elif cluster:
-            from ingest.cli.running import place
+            from windrow.ingest.cli.running import place
 
             with place(master, settings, connect, token_file) as engine:
                 showing.run_doctor(output, spec, engine)
@@ -352,7 +352,7 @@ def broker_run(
 ) -> None:
     """Run it in the foreground until Ctrl-C."""
     with telling(json=json, debug=debug) as output:
-        from ingest.cli.serving import default_folder, run_broker
+        from windrow.ingest.cli.serving import default_folder, run_broker
 
         run_broker(output, folder or default_folder(), port, registry=registry)
 
@@ -361,7 +361,7 @@ def broker_run(
 def spark_archive(json: Json = False, debug: Debug = False) -> None:
     """Make Java's archive of Spark's classes, once for this environment: every later Spark begins in about half the time."""
     with telling(json=json, debug=debug) as output:
-        from ingest.cli.archiving import archive_spark
+        from windrow.ingest.cli.archiving import archive_spark
 
         archive_spark(output)
 
@@ -382,7 +382,7 @@ def spark_run(
     """
     settings = properties(conf)
     with telling(json=json, debug=debug) as output:
-        from ingest.cli.serving import run_spark
+        from windrow.ingest.cli.serving import run_spark
 
         run_spark(output, master, host, port, token_file, settings)
 

@@ -9,14 +9,14 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
-from ingest.assemble import assemble
-from ingest.cli import render
-from ingest.cli.dead import DeadRequest, no_dead
-from ingest.cli.output import Output
-from ingest.operate.edit import load_edit
-from ingest.operate.mend import Mended, MendRequest, mend
-from ingest.spec.load import load_spec
-from ingest.spec.windows import windows_named
+from windrow.ingest.assemble import assemble
+from windrow.ingest.cli import render
+from windrow.ingest.cli.dead import DeadRequest, no_dead
+from windrow.ingest.cli.output import Output
+from windrow.ingest.operate.edit import load_edit
+from windrow.ingest.operate.mend import Mended, MendRequest, mend
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.windows import windows_named
 
 
 class MendedDead(msgspec.Struct):

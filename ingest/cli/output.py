@@ -16,7 +16,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from ingest.errors import BugError, WindrowError, with_spec
+from windrow.ingest.errors import BugError, WindrowError, with_spec
 
 BUG = BugError.exit_code
 """The exit code of a bug, windrow's own error for it or any other (EX_SOFTWARE of sysexits.h)."""

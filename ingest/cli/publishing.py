@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from ingest.assemble import assemble_to_look
-from ingest.cli import render
-from ingest.cli.output import Output
-from ingest.errors import SpecError
-from ingest.run.letters import Doubt, PublishedLetters, publish_letters
-from ingest.spec.load import load_spec
-from ingest.spec.windows import windows_named
+from windrow.ingest.assemble import assemble_to_look
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.errors import SpecError
+from windrow.ingest.run.letters import Doubt, PublishedLetters, publish_letters
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.windows import windows_named
 
 
 class PublishedWindow(msgspec.Struct, frozen=True):

@@ -11,20 +11,20 @@ import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import label_text
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Counts, Receipt
-from ingest.model.window import Window
-from ingest.operate.findings import Finding
-from ingest.operate.lag import Lag
-from ingest.operate.peek import PRINTED
-from ingest.run.letters import PublishedLetters
-from ingest.run.publish import Published
-from ingest.windows.tiling import between
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Counts, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.findings import Finding
+from windrow.ingest.operate.lag import Lag
+from windrow.ingest.operate.peek import PRINTED
+from windrow.ingest.run.letters import PublishedLetters
+from windrow.ingest.run.publish import Published
+from windrow.ingest.windows.tiling import between
 
 if TYPE_CHECKING:
-    from ingest.operate.mend import Mended
+    from windrow.ingest.operate.mend import Mended
 
 
 def _by_window(keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()) -> Table:

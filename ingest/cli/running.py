@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from rich.text import Text
 
-from ingest.assemble import assemble
-from ingest.cli import render
-from ingest.cli.output import Output
-from ingest.cli.windows import named
-from ingest.errors import SpecError
-from ingest.model.boundary import Boundary
-from ingest.model.label import label_text
-from ingest.model.plan import Plan
-from ingest.model.source import parse_initializer
-from ingest.model.window import Window
-from ingest.operate.rebase import propose, rebase
-from ingest.operate.rebind import propose as propose_rebind
-from ingest.operate.rebind import rebind
-from ingest.ports.engine import Engine
-from ingest.run.binding import refuse_unready
-from ingest.run.context import PassedOver, Pipeline, Progress, Request, Result
-from ingest.run.micro_batches import preview_next, run_batch, run_batches
-from ingest.run.pipeline import all_refused, preview, refuse_open, run_past_refused
-from ingest.run.pipeline import run_windows as run_each
-from ingest.spec.load import load_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import MicroBatches
+from windrow.ingest.assemble import assemble
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.windows import named
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.source import parse_initializer
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.rebase import propose, rebase
+from windrow.ingest.operate.rebind import propose as propose_rebind
+from windrow.ingest.operate.rebind import rebind
+from windrow.ingest.ports.engine import Engine
+from windrow.ingest.run.binding import refuse_unready
+from windrow.ingest.run.context import PassedOver, Pipeline, Progress, Request, Result
+from windrow.ingest.run.micro_batches import preview_next, run_batch, run_batches
+from windrow.ingest.run.pipeline import all_refused, preview, refuse_open, run_past_refused
+from windrow.ingest.run.pipeline import run_windows as run_each
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import MicroBatches
 
 if TYPE_CHECKING:
-    from ingest.engine.spark import SparkEngine
+    from windrow.ingest.engine.spark import SparkEngine
 
 
 class PlanDocument(msgspec.Struct):
@@ -107,13 +107,13 @@ def place(master: str | None, settings: Mapping[str, str], connect: str | None, 
         SpecError: the address is none.
     """
     if connect is None:
-        from ingest.engine.cluster import spark_engine, spark_session
-        from ingest.engine.local import MASTER
+        from windrow.ingest.engine.cluster import spark_engine, spark_session
+        from windrow.ingest.engine.local import MASTER
 
         at = MASTER if master is None else master
         yield None if master is None and not settings else spark_engine(lambda: spark_session(at, settings), at)
         return
-    from ingest.engine.connect import ConnectedSpark
+    from windrow.ingest.engine.connect import ConnectedSpark
 
     with closing(ConnectedSpark(connect, token_file)) as spark:
         yield spark.engine()

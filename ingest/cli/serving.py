@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.text import Text
 
-from ingest.cli.output import Output
-from ingest.errors import UnreachableError
+from windrow.ingest.cli.output import Output
+from windrow.ingest.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from ingest.registry.embedded import RegistryServer
+    from windrow.ingest.registry.embedded import RegistryServer
 
 
 class Serving(msgspec.Struct):
@@ -34,7 +34,7 @@ def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool
     Raises:
         UnreachableError: it doesn't come up, or ends by itself.
     """
-    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+    from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     ended = _until_told()
     with EmbeddedBroker(folder, find_jars(), port) as broker, _registry() if registry else nullcontext() as server:
@@ -51,7 +51,7 @@ def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool
 
 
 def _registry() -> RegistryServer:
-    from ingest.registry.embedded import RegistryServer
+    from windrow.ingest.registry.embedded import RegistryServer
 
     return RegistryServer()
 
@@ -69,9 +69,9 @@ def run_spark(output: Output, master: str | None, host: str, port: int, token_fi
         SpecError: there is no token in the file, or it would listen to other machines without one.
         UnreachableError: the port is taken, Spark doesn't start, or the server ends by itself.
     """
-    from ingest.engine.connect import read_token
-    from ingest.engine.local import MASTER
-    from ingest.engine.server import spark_server
+    from windrow.ingest.engine.connect import read_token
+    from windrow.ingest.engine.local import MASTER
+    from windrow.ingest.engine.server import spark_server
 
     ended = _until_told()
     token = None if token_file is None else read_token(token_file)

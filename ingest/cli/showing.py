@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.text import Text
 
-from ingest.assemble import assemble_to_look, open_table
-from ingest.cli import render
-from ingest.cli.output import Output
-from ingest.model.receipt import Committed
-from ingest.run.binding import refuse_other_table
-from ingest.spec.load import load_spec
-from ingest.spec.windows import windows_named
+from windrow.ingest.assemble import assemble_to_look, open_table
+from windrow.ingest.cli import render
+from windrow.ingest.cli.output import Output
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.run.binding import refuse_other_table
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.windows import windows_named
 
 if TYPE_CHECKING:
-    from ingest.engine.spark import SparkEngine
+    from windrow.ingest.engine.spark import SparkEngine
 
 
 class ShownWindows(msgspec.Struct):
@@ -45,7 +45,7 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
-    from ingest.operate.verify import verify
+    from windrow.ingest.operate.verify import verify
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -65,7 +65,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     """Lost receipts from the ledger's copies, put back only if `yes`; its document is `Restored`."""
-    from ingest.operate.restore import restore
+    from windrow.ingest.operate.restore import restore
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -82,7 +82,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
 
 def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
     """One line per check. `engine`: where the pipeline's tasks are to run, if that is looked at, too."""
-    from ingest.cli import doctor as checks
+    from windrow.ingest.cli import doctor as checks
 
     found = []
     for check in checks.examine(path, engine):
@@ -93,7 +93,7 @@ def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = N
 
 def rebuild_ledger(output: Output, path: Path) -> None:
     """The ledger, restored from the receipts; its document is `Rebuilt`."""
-    from ingest.operate.rebuild import rebuild
+    from windrow.ingest.operate.rebuild import rebuild
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)

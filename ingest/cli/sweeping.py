@@ -9,11 +9,11 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from rich.text import Text
 
-from ingest.assemble import open_table
-from ingest.cli.output import Output
-from ingest.config.values import Duration
-from ingest.errors import SpecError
-from ingest.spec.load import load_spec
+from windrow.ingest.assemble import open_table
+from windrow.ingest.cli.output import Output
+from windrow.ingest.config.values import Duration
+from windrow.ingest.errors import SpecError
+from windrow.ingest.spec.load import load_spec
 
 
 class Swept(msgspec.Struct):

@@ -15,10 +15,10 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from ingest.compiled.image import DamagedCodeError, Function, Image, loaded, unpacked
-from ingest.compiled.linking import Unlinkable
-from ingest.compiled.places import folders, sources
-from ingest.waiting import waiting_for
+from windrow.ingest.compiled.image import DamagedCodeError, Function, Image, loaded, unpacked
+from windrow.ingest.compiled.linking import Unlinkable
+from windrow.ingest.compiled.places import folders, sources
+from windrow.ingest.waiting import waiting_for
 
 _LOG = logging.getLogger("windrow.compiled")
 _SOURCES: set[str] = set()
@@ -57,7 +57,7 @@ class Compiled:
                 return loaded(self._image())
             except (OSError, Unlinkable) as why:
                 _LOG.warning("machine code of %s can't be loaded by itself: %s", self._module, why)
-        from ingest.compiled.making import functions_of  # noqa: PLC0415  # numba is loaded only where code is made
+        from windrow.ingest.compiled.making import functions_of  # noqa: PLC0415  # numba is loaded only where code is made
 
         return functions_of(self._module, next(folders(self._source()), None))
 
@@ -95,7 +95,7 @@ class Compiled:
 
     def _made(self) -> Image:
         with waiting_for(f"machine code of {self._module}, which is made once and kept"):
-            from ingest.compiled.making import image_of  # noqa: PLC0415  # as above
+            from windrow.ingest.compiled.making import image_of  # noqa: PLC0415  # as above
 
             return image_of(self._module)
 

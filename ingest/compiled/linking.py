@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ingest.compiled.image import CALLED, EntryPoint, Image
+from windrow.ingest.compiled.image import CALLED, EntryPoint, Image
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

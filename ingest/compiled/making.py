@@ -25,8 +25,8 @@ from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.np.arrayobj import populate_array
 
-from ingest.compiled.image import EntryPoint, Function, Image, Parameter
-from ingest.compiled.linking import linked
+from windrow.ingest.compiled.image import EntryPoint, Function, Image, Parameter
+from windrow.ingest.compiled.linking import linked
 
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Without Python's lock, a look for zero before each division, and memory management. Bounds are looked at where NUMBA_BOUNDSCHECK=1 is."""

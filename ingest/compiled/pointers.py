@@ -10,7 +10,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ingest.compiled.making import part
+from windrow.ingest.compiled.making import part
 
 _utils: Any = cgutils  # has no types
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from pydantic_core import ErrorDetails
 
-from ingest.config.templates import fill
-from ingest.config.yamltext import DEPTH_MAX, VALUES_MAX, compose, problem, scalar, strange
+from windrow.ingest.config.templates import fill
+from windrow.ingest.config.yamltext import DEPTH_MAX, VALUES_MAX, compose, problem, scalar, strange
 
 Place = tuple[str | int, ...]
 

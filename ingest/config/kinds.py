@@ -14,7 +14,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, core_schema
 
-from ingest.config.values import Section, sentence
+from windrow.ingest.config.values import Section, sentence
 
 
 def kind_at(place: str) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 
 class InEnvironment(msgspec.Struct, frozen=True):

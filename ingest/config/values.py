@@ -23,12 +23,12 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from ingest.config.document import SENTENCE, Place
-from ingest.config.places import home, is_url
-from ingest.config.secrets import FORMS, Secret, reference, written
-from ingest.errors import GridError
-from ingest.model.instants import parse_instant, to_utc
-from ingest.model.label import instant
+from windrow.ingest.config.document import SENTENCE, Place
+from windrow.ingest.config.places import home, is_url
+from windrow.ingest.config.secrets import FORMS, Secret, reference, written
+from windrow.ingest.errors import GridError
+from windrow.ingest.model.instants import parse_instant, to_utc
+from windrow.ingest.model.label import instant
 
 PARTITION_MAX = 2**31 - 1
 COUNT_MAX = 2**63 - 1

@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.shared.headers import last_values
-from ingest.decode.text import as_text
-from ingest.errors import BugError, SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
-from ingest.ports.schemas import Foreseen, SchemaRegistry, Tell, UsesSchemas
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, model_now
-from ingest.schema.messages import MESSAGES
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.shared.headers import last_values
+from windrow.ingest.decode.text import as_text
+from windrow.ingest.errors import BugError, SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.decoder import HEADER, KEY, Decode, Decoded, Decoder, Deletes, Refusal
+from windrow.ingest.ports.schemas import Foreseen, SchemaRegistry, Tell, UsesSchemas
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, model_now
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.part import WHOLE, Part
 
 _VALUE = MESSAGES.get_field_index("value")
 

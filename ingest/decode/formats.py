@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ingest.config.kinds import OfItsKind, kind_at
-from ingest.decode.keys import KEY_FORMATS, KeyKind
-from ingest.decode.kind import FormatKind, FormatSection
-from ingest.schema.load import ModelReference
+from windrow.ingest.config.kinds import OfItsKind, kind_at
+from windrow.ingest.decode.keys import KEY_FORMATS, KeyKind
+from windrow.ingest.decode.kind import FormatKind, FormatSection
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.decoder import Decoder
 
 FORMATS = {
-    "json": "ingest.decode.json.kind:JSON",
-    "avro": "ingest.decode.avro.kind:AVRO",
-    "avro-confluent": "ingest.decode.confluent.kind:AVRO_CONFLUENT",
-    "protobuf": "ingest.decode.protobuf.kind:PROTOBUF",
-    "protobuf-confluent": "ingest.decode.confluent.kind:PROTOBUF_CONFLUENT",
-    "json-schema-confluent": "ingest.decode.confluent.kind:JSON_SCHEMA_CONFLUENT",
-    "csv": "ingest.decode.csv.kind:CSV",
-    "string": "ingest.decode.plain.kind:STRING",
-    "raw": "ingest.decode.plain.kind:RAW",
-    "debezium-json": "ingest.decode.cdc.kind:DEBEZIUM_JSON",
-    "debezium-avro": "ingest.decode.cdc.kind:DEBEZIUM_AVRO",
-    "canal-json": "ingest.decode.cdc.kind:CANAL_JSON",
-    "maxwell-json": "ingest.decode.cdc.kind:MAXWELL_JSON",
+    "json": "windrow.ingest.decode.json.kind:JSON",
+    "avro": "windrow.ingest.decode.avro.kind:AVRO",
+    "avro-confluent": "windrow.ingest.decode.confluent.kind:AVRO_CONFLUENT",
+    "protobuf": "windrow.ingest.decode.protobuf.kind:PROTOBUF",
+    "protobuf-confluent": "windrow.ingest.decode.confluent.kind:PROTOBUF_CONFLUENT",
+    "json-schema-confluent": "windrow.ingest.decode.confluent.kind:JSON_SCHEMA_CONFLUENT",
+    "csv": "windrow.ingest.decode.csv.kind:CSV",
+    "string": "windrow.ingest.decode.plain.kind:STRING",
+    "raw": "windrow.ingest.decode.plain.kind:RAW",
+    "debezium-json": "windrow.ingest.decode.cdc.kind:DEBEZIUM_JSON",
+    "debezium-avro": "windrow.ingest.decode.cdc.kind:DEBEZIUM_AVRO",
+    "canal-json": "windrow.ingest.decode.cdc.kind:CANAL_JSON",
+    "maxwell-json": "windrow.ingest.decode.cdc.kind:MAXWELL_JSON",
 }
 
 ASKING = frozenset({"avro-confluent", "protobuf-confluent"})
@@ -59,13 +59,13 @@ def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, .
     kind: FormatKind[Any] = kind_at(FORMATS[section.format])
     value: Decoder = kind.decoder(section, folder)
     if primary_key:
-        from ingest.ports.decoder import TellsDeletes  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+        from windrow.ingest.ports.decoder import TellsDeletes  # noqa: PLC0415  # Arrow is loaded where there is something to decode
 
         mine = tuple(name for name in primary_key if name not in section.part.without)
         value = value.with_deletes(mine, keeps=keeps) if isinstance(value, TellsDeletes) else value
     if section.schema_ is None or (section.key is None and not section.headers):
         return value
-    from ingest.decode.composed import ComposedDecoder  # noqa: PLC0415  # as above
+    from windrow.ingest.decode.composed import ComposedDecoder  # noqa: PLC0415  # as above
 
     headers = tuple(section.headers.items())
     model = ModelReference(section.schema_, folder)

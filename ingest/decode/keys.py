@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from pydantic import Field
 
-from ingest.config.document import Place
-from ingest.config.kinds import OfItsKind
-from ingest.config.values import Section, Text, Values, names_in
-from ingest.schema.load import ModelReference
-from ingest.schema.part import Part
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.kinds import OfItsKind
+from windrow.ingest.config.values import Section, Text, Values, names_in
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.part import Part
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.decoder import Decoder
 
 KEY_FORMATS = {
-    "json": "ingest.decode.json.kind:JSON_KEY",
-    "avro": "ingest.decode.avro.kind:AVRO_KEY",
-    "avro-confluent": "ingest.decode.confluent.kind:AVRO_CONFLUENT_KEY",
-    "protobuf": "ingest.decode.protobuf.kind:PROTOBUF_KEY",
-    "protobuf-confluent": "ingest.decode.confluent.kind:PROTOBUF_CONFLUENT_KEY",
-    "json-schema-confluent": "ingest.decode.confluent.kind:JSON_SCHEMA_CONFLUENT_KEY",
-    "csv": "ingest.decode.csv.kind:CSV_KEY",
-    "string": "ingest.decode.plain.kind:STRING_KEY",
-    "raw": "ingest.decode.plain.kind:RAW_KEY",
+    "json": "windrow.ingest.decode.json.kind:JSON_KEY",
+    "avro": "windrow.ingest.decode.avro.kind:AVRO_KEY",
+    "avro-confluent": "windrow.ingest.decode.confluent.kind:AVRO_CONFLUENT_KEY",
+    "protobuf": "windrow.ingest.decode.protobuf.kind:PROTOBUF_KEY",
+    "protobuf-confluent": "windrow.ingest.decode.confluent.kind:PROTOBUF_CONFLUENT_KEY",
+    "json-schema-confluent": "windrow.ingest.decode.confluent.kind:JSON_SCHEMA_CONFLUENT_KEY",
+    "csv": "windrow.ingest.decode.csv.kind:CSV_KEY",
+    "string": "windrow.ingest.decode.plain.kind:STRING_KEY",
+    "raw": "windrow.ingest.decode.plain.kind:RAW_KEY",
 }
 
 

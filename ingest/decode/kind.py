@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.values import CODE_REFERENCE, LeftOut, Section, Text, Values, Written, names_in, section_of
-from ingest.decode.keys import OptionalKey
-from ingest.schema.part import Part
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import CODE_REFERENCE, LeftOut, Section, Text, Values, Written, names_in, section_of
+from windrow.ingest.decode.keys import OptionalKey
+from windrow.ingest.schema.part import Part
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.decoder import Decoder
 
 
 def _schema(value: str) -> str:

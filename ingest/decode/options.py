@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.values import LeftOut, Section, Text, Values
-from ingest.decode.timestamps import DateForm, DecimalForm, TimestampForm
-from ingest.model.instants import is_zone
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import LeftOut, Section, Text, Values
+from windrow.ingest.decode.timestamps import DateForm, DecimalForm, TimestampForm
+from windrow.ingest.model.instants import is_zone
 
 if TYPE_CHECKING:
-    from ingest.decode.json.values import Reading
+    from windrow.ingest.decode.json.values import Reading
 
 
 def _zone(name: str | None) -> str | None:
@@ -52,7 +52,7 @@ class TimestampOptions(FinerOptions):
     @property
     def reading(self) -> Reading:
         """How values are read."""
-        from ingest.decode.json.values import Reading  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+        from windrow.ingest.decode.json.values import Reading  # noqa: PLC0415  # Arrow is loaded where there is something to decode
 
         return Reading(self.timestamps, zone=self.zone)
 
@@ -76,7 +76,7 @@ class ReadingOptions(TimestampOptions):
     @property
     def reading(self) -> Reading:
         """How values are read."""
-        from ingest.decode.json.values import Reading  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.json.values import Reading  # noqa: PLC0415  # as above
 
         return Reading(self.timestamps, lenient=self.coerce == "lenient", zone=self.zone)
 

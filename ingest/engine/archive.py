@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-from ingest.errors import UnreachableError
+from windrow.ingest.errors import UnreachableError
 
 FOLDER = Path(sys.prefix) / "var" / "windrow"
 """Where this environment's archives are: what is in there is trusted as much as the packages beside it."""
@@ -76,7 +76,7 @@ def make_archive() -> Path:
 
 def _record(made: Path) -> None:
     """In a process of its own, for the Java of this one, if it has one, was begun without."""
-    command = [sys.executable, "-m", "ingest.engine.archive_run", f"-XX:ArchiveClassesAtExit={made} {_QUIET}"]
+    command = [sys.executable, "-m", "windrow.ingest.engine.archive_run", f"-XX:ArchiveClassesAtExit={made} {_QUIET}"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:

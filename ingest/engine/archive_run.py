@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.engine.local import JAVA, local_session
+from windrow.ingest.engine.local import JAVA, local_session
 
 SECONDS = 120
 """How long Java may take to write the archive, once it was told to end."""

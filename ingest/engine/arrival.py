@@ -47,7 +47,7 @@ class Code:
 
         A task's worker that has loaded another client's windrow ends itself, and Spark runs the task again.
         """
-        host, loaded = socket.gethostname(), sys.modules.get("ingest")
+        host, loaded = socket.gethostname(), sys.modules.get("windrow")
         known = getattr(loaded, "__windrow_digest__", None)
         if known == self.digest:
             return None
@@ -67,7 +67,7 @@ class Code:
                 return f"A worker on {host} can't keep windrow's code, {places} ({failed.strerror})", _DO_ROOM
             sys.path.insert(0, str(folder))
             importlib.invalidate_caches()
-        package: Any = importlib.import_module("ingest")
+        package: Any = importlib.import_module("windrow")
         package.__windrow_digest__ = self.digest
         return None
 
@@ -118,8 +118,9 @@ class Arrival:
 
 
 def files_of(package: Path) -> dict[str, bytes]:
-    """Windrow's own code, by its names within a zip: all that lies in its package, without what was compiled of it."""
-    found = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    """Windrow's own code, by its names within a zip: what tasks may load of its package, without Dagster's side and what was compiled."""
+    every = (package / "__init__.py", *(package / "ingest").rglob("*"))
+    found = sorted(path for path in every if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in found}
 
 
@@ -133,7 +134,7 @@ def digest_of(files: Mapping[str, bytes]) -> str:
 
 def _digest_here() -> str | None:
     """That of the windrow which this Python has loaded, or would load; None if there is none."""
-    found = importlib.util.find_spec("ingest")
+    found = importlib.util.find_spec("windrow")
     return None if found is None or found.origin is None else digest_of(files_of(Path(found.origin).parent))
 
 

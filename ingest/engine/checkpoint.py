@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ingest.engine.outcome import brought_back, tried
-from ingest.engine.spark import DO_AGAIN, SparkJob, dumped, is_connected, rows_of, shares, spark_troubles_as, waited_for, working
-from ingest.engine.variables import variable_set
-from ingest.errors import SpecError, UnreachableError
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
-from ingest.ports.engine import Reads, Reshaping
-from ingest.ports.pulled import pulled
-from ingest.ports.reader import Take
+from windrow.ingest.engine.outcome import brought_back, tried
+from windrow.ingest.engine.spark import DO_AGAIN, SparkJob, dumped, is_connected, rows_of, shares, spark_troubles_as, waited_for, working
+from windrow.ingest.engine.variables import variable_set
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.engine import Reads, Reshaping
+from windrow.ingest.ports.pulled import pulled
+from windrow.ingest.ports.reader import Take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +75,7 @@ LOST = re.compile(rf"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|\[USER_RAISED_EXCEPTI
 @contextmanager
 def session_of_its_own(spark: SparkSession) -> Iterator[SparkSession]:
     """A session beside another one, whose settings and names are seen by nobody else."""
-    from ingest.engine.connect import end_session, session_beside  # noqa: PLC0415  # workers load this module, too
+    from windrow.ingest.engine.connect import end_session, session_beside  # noqa: PLC0415  # workers load this module, too
 
     with spark_troubles_as("setup", "Spark can't begin", DO_AGAIN):
         session = session_beside(spark) if is_connected(spark) else spark.newSession()

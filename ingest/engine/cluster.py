@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 
-from ingest.engine.local import MASTER, local_session, started_session
-from ingest.engine.spark import SparkEngine, SparkJob, dumped, own_parallelism, spark_troubles_as
+from windrow.ingest.engine.local import MASTER, local_session, started_session
+from windrow.ingest.engine.spark import SparkEngine, SparkJob, dumped, own_parallelism, spark_troubles_as
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ingest.engine.arrival import Code
+    from windrow.ingest.engine.arrival import Code
 
 _LOCAL = re.compile(r"local(\[.*\])?")
 
@@ -77,9 +77,9 @@ def spark_engine(session: Callable[[], SparkSession], master: str = MASTER) -> S
 @cache
 def own_code() -> Code:
     """This process's windrow, and the versions of what it stands on. The same files give the same bytes."""
-    from ingest.engine.arrival import Code, digest_of, files_of  # noqa: PLC0415  # Spark is loaded only where it is used
+    from windrow.ingest.engine.arrival import Code, digest_of, files_of  # noqa: PLC0415  # Spark is loaded only where it is used
 
-    files, packed = files_of(Path(__file__).parents[1]), io.BytesIO()
+    files, packed = files_of(Path(__file__).parents[2]), io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
@@ -89,7 +89,7 @@ def own_code() -> Code:
 def _versions() -> dict[str, str]:
     """Of Python, and of all that windrow requires where its tasks run, as far as it is installed here; extras count where they are."""
     found = {"python": platform.python_version()}
-    for requirement in map(Requirement, requires("windrow") or []):
+    for requirement in map(Requirement, requires("windrow-ingest") or []):
         try:
             found[requirement.name] = version(requirement.name)
         except PackageNotFoundError:  # of an extra that nobody asked for
@@ -112,6 +112,6 @@ def code_to_send() -> Code | None:
 
 def shipped(job: SparkJob) -> Any:
     """The job with all that a worker needs to run it."""
-    from ingest.engine.arrival import Arrival  # noqa: PLC0415  # as above
+    from windrow.ingest.engine.arrival import Arrival  # noqa: PLC0415  # as above
 
     return Arrival(dumped(job), job.shares, job.schema, own_code())

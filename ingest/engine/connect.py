@@ -17,10 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingest.engine.cluster import is_local, own_code, shipped
-from ingest.engine.spark import SparkEngine, SparkJob
-from ingest.errors import SpecError, UnreachableError
-from ingest.waiting import waiting_for
+from windrow.ingest.engine.cluster import is_local, own_code, shipped
+from windrow.ingest.engine.spark import SparkEngine, SparkJob
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,9 +48,9 @@ _ADDRESS = re.compile(r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<p
 
 def environment() -> str:
     """What tasks are packed by, and must be unpacked by: windrow's code, this Python and Spark, by version and place."""
-    code = Path(__file__).parents[1]
+    code = Path(__file__).parents[2]
     python = ".".join(map(str, sys.version_info[:3]))
-    return f"windrow {version('windrow')} in {code}, Python {python} of {sys.prefix}, Spark {version('pyspark')}"
+    return f"windrow {version('windrow-ingest')} in {code}, Python {python} of {sys.prefix}, Spark {version('pyspark')}"
 
 
 def read_token(file: Path) -> str:

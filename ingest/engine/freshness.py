@@ -13,7 +13,7 @@ import sysconfig
 import time
 from pathlib import Path
 
-from ingest.compiled.calling import loaded_sources
+from windrow.ingest.compiled.calling import loaded_sources
 
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
 """Folders whose own time changes when a package in them is installed, removed or replaced: their files needn't be looked at."""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.engine.archive import archive_options
-from ingest.waiting import waiting_for
+from windrow.ingest.engine.archive import archive_options
+from windrow.ingest.waiting import waiting_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

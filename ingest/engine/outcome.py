@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from ingest import errors
-from ingest.errors import BugError, Stage, UnreachableError, WindrowError
-from ingest.model.codec import from_json, to_json
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
+from windrow.ingest import errors
+from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowError
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
 
 
 class ErrorData(msgspec.Struct, frozen=True):

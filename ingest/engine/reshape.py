@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ingest.engine.checkpoint import (
+from windrow.ingest.engine.checkpoint import (
     as_spark_has_it,
     counted_rows,
     functions_of,
@@ -33,14 +33,14 @@ from ingest.engine.checkpoint import (
     refuse_lost,
     session_of_its_own,
 )
-from ingest.engine.outcome import brought_back, tried
-from ingest.engine.spark import DO_AGAIN, RESULT, SparkJob, dumped, is_gone, named, rows_of, working
-from ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
-from ingest.ports.engine import Reshaping, Stages
-from ingest.schema.changes import DELETED
-from ingest.schema.load import FunctionReference, function_now
+from windrow.ingest.engine.outcome import brought_back, tried
+from windrow.ingest.engine.spark import DO_AGAIN, RESULT, SparkJob, dumped, is_gone, named, rows_of, working
+from windrow.ingest.errors import BugError, RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.engine import Reshaping, Stages
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.load import FunctionReference, function_now
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from ingest.engine.cluster import is_local, spark_session
-from ingest.engine.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
-from ingest.engine.local import MASTER
-from ingest.engine.variables import variable_set
-from ingest.engine.warmth import kept_warm
-from ingest.errors import SpecError, UnreachableError
+from windrow.ingest.engine.cluster import is_local, spark_session
+from windrow.ingest.engine.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
+from windrow.ingest.engine.local import MASTER
+from windrow.ingest.engine.variables import variable_set
+from windrow.ingest.engine.warmth import kept_warm
+from windrow.ingest.errors import SpecError, UnreachableError
 
 SECONDS = 30
 """How long its Java may take to end."""

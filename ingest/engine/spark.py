@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from ingest.engine.freshness import end_if_stale, note_loaded
-from ingest.engine.outcome import brought_back, tried
-from ingest.errors import BugError, Stage, UnreachableError, WindrowError
-from ingest.keeping import keeping
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
-from ingest.ports.engine import Reshaping
+from windrow.ingest.engine.freshness import end_if_stale, note_loaded
+from windrow.ingest.engine.outcome import brought_back, tried
+from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowError
+from windrow.ingest.keeping import keeping
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.engine import Reshaping
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -106,7 +106,7 @@ class SparkEngine:
         """See `ports.engine.ReshapingEngine.reshape`. A plan without splits never reaches Spark."""
         if not splits:
             return iter(())
-        from ingest.engine.reshape import reshaped  # noqa: PLC0415  # only where there is such a function
+        from windrow.ingest.engine.reshape import reshaped  # noqa: PLC0415  # only where there is such a function
 
         with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ingest.engine.freshness import end_if_stale
+from windrow.ingest.engine.freshness import end_if_stale
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

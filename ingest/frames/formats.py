@@ -21,7 +21,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from ingest.engine.arrival import take_up
+from windrow.ingest.engine.arrival import take_up
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's own
 
@@ -30,7 +30,7 @@ class CodeOfDriver:
     """In the place of windrow's code, until it is pickled: the code then, or None where workers have it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from ingest.engine.cluster import code_to_send  # noqa: PLC0415  # only the driver has it at hand
+        from windrow.ingest.engine.cluster import code_to_send  # noqa: PLC0415  # only the driver has it at hand
 
         return _itself, (code_to_send(),)
 
@@ -40,7 +40,7 @@ def _itself(value: Any) -> Any:
 
 
 class WindrowSource(DataSource):
-    """Register it once in a session: `spark.dataSource.register(ingest.WindrowSource)`. The options: `docs/dataframes.md`."""
+    """Register it once in a session: `spark.dataSource.register(windrow.WindrowSource)`. The options: `docs/dataframes.md`."""
 
     _code: Any = CodeOfDriver()
     _pinned: bytes | None = None
@@ -57,7 +57,7 @@ class WindrowSource(DataSource):
             WindrowError: as `ingest.frames.pinned.pin`.
         """
         take_up(self._code)
-        from ingest.frames.source import pinned  # noqa: PLC0415  # now it can be
+        from windrow.ingest.frames.source import pinned  # noqa: PLC0415  # now it can be
 
         columns, self._pinned = pinned(dict(self.options))
         return columns
@@ -69,7 +69,7 @@ class WindrowSource(DataSource):
             SpecError: the columns were told by `.schema()`.
         """
         take_up(self._code)
-        from ingest.frames.source import reader  # noqa: PLC0415  # as above
+        from windrow.ingest.frames.source import reader  # noqa: PLC0415  # as above
 
         return PackedReader(self._code, reader(self._pinned, schema))
 
@@ -98,7 +98,7 @@ class PackedReader(DataSourceReader):
 
 
 class WindrowKafka(DataSource):
-    """Register it once in a session: `spark.dataSource.register(ingest.WindrowKafka)`. The options: `docs/dataframes.md`."""
+    """Register it once in a session: `spark.dataSource.register(windrow.WindrowKafka)`. The options: `docs/dataframes.md`."""
 
     _code: Any = CodeOfDriver()
 
@@ -116,7 +116,7 @@ class WindrowKafka(DataSource):
             UnreachableError: the cluster doesn't answer.
         """
         take_up(self._code)
-        from ingest.frames.sink import writer  # noqa: PLC0415  # as above
+        from windrow.ingest.frames.sink import writer  # noqa: PLC0415  # as above
 
         return PackedWriter(self._code, writer(dict(self.options), schema, overwrite=overwrite))
 

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import Field, PlainValidator
 
-from ingest.config.document import Document, Mistake, Place
-from ingest.config.values import ClientProperties, Section, Servers, Text, sentence
-from ingest.model.plan import Split
-from ingest.model.source import Isolation
-from ingest.spec.reading import client_mistakes, refusal, validated
+from windrow.ingest.config.document import Document, Mistake, Place
+from windrow.ingest.config.values import ClientProperties, Section, Servers, Text, sentence
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.spec.reading import client_mistakes, refusal, validated
 
 _CLIENT = "client."
 

@@ -13,21 +13,21 @@ from pathlib import Path
 
 import msgspec
 
-from ingest.assemble import assemble_to_look, reach
-from ingest.errors import DataLossError, IdentityError, NotClosedError, SpecError
-from ingest.frames.options import ReadOptions
-from ingest.frames.shape import AsMessages, AsRows, Shape
-from ingest.model.plan import Plan, Split
-from ingest.model.window import Window
-from ingest.ports.broker import Broker, TopicInfo
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.run.availability import readable_splits
-from ingest.run.context import Pipeline
-from ingest.run.pipeline import preview, refuse_open
-from ingest.run.schemas import decoder_for
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.load import load_spec
-from ingest.spec.windows import windows_named
+from windrow.ingest.assemble import assemble_to_look, reach
+from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError, SpecError
+from windrow.ingest.frames.options import ReadOptions
+from windrow.ingest.frames.shape import AsMessages, AsRows, Shape
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.run.availability import readable_splits
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.run.pipeline import preview, refuse_open
+from windrow.ingest.run.schemas import decoder_for
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.windows import windows_named
 
 
 @dataclass(frozen=True)

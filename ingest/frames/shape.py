@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from ingest.errors import RefusedError
-from ingest.model.plan import Split
-from ingest.run.accounting import refuse_unplaced
-from ingest.run.task import rows_beside
-from ingest.schema.beside import columns as metadata_columns
-from ingest.schema.beside import of_message
-from ingest.schema.changes import change_schema
-from ingest.schema.messages import MESSAGES
-from ingest.schema.metadata import TYPES, fields
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.run.accounting import refuse_unplaced
+from windrow.ingest.run.task import rows_beside
+from windrow.ingest.schema.beside import columns as metadata_columns
+from windrow.ingest.schema.beside import of_message
+from windrow.ingest.schema.changes import change_schema
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.metadata import TYPES, fields
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoded, Decoder
-    from ingest.ports.transform import Transform
+    from windrow.ingest.ports.decoder import Decoded, Decoder
+    from windrow.ingest.ports.transform import Transform
 
 
 class Shape(Protocol):

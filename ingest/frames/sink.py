@@ -28,24 +28,24 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ingest.crashpoints import crash_point
-from ingest.engine.outcome import brought_back, tried
-from ingest.engine.spark import dumped
-from ingest.errors import OutcomeUnknownError, SpecError, WindrowError
-from ingest.frames.options import write_options
-from ingest.frames.write_spec import read_write_spec
-from ingest.model.binding import Binding
-from ingest.model.boundary import Boundary, TopicSeen
-from ingest.model.label import label_text
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Receipt, SplitCounts
-from ingest.model.staged import Staged, Staging
-from ingest.model.window import Window
-from ingest.ports.sink import StagerFactory, Unknown
-from ingest.run.context import written_by
-from ingest.schema.beside import messages_of
-from ingest.schema.checksum import text
-from ingest.windows.grid import BATCH
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.engine.outcome import brought_back, tried
+from windrow.ingest.engine.spark import dumped
+from windrow.ingest.errors import OutcomeUnknownError, SpecError, WindrowError
+from windrow.ingest.frames.options import write_options
+from windrow.ingest.frames.write_spec import read_write_spec
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import Boundary, TopicSeen
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Receipt, SplitCounts
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import StagerFactory, Unknown
+from windrow.ingest.run.context import written_by
+from windrow.ingest.schema.beside import messages_of
+from windrow.ingest.schema.checksum import text
+from windrow.ingest.windows.grid import BATCH
 
 _LEDGER = "dataframe"
 """In the place of a ledger's id: there is nothing to remember but a batch's number."""

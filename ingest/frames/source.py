@@ -18,15 +18,15 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ingest.engine.outcome import as_error
-from ingest.engine.spark import dumped
-from ingest.errors import SpecError
-from ingest.frames.options import read_options
-from ingest.frames.pinned import Pinned, pin
-from ingest.model.plan import Split
-from ingest.ports.pulled import pulled
-from ingest.ports.reader import Take
-from ingest.run.accounting import refuse_misread
+from windrow.ingest.engine.outcome import as_error
+from windrow.ingest.engine.spark import dumped
+from windrow.ingest.errors import SpecError
+from windrow.ingest.frames.options import read_options
+from windrow.ingest.frames.pinned import Pinned, pin
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.pulled import pulled
+from windrow.ingest.ports.reader import Take
+from windrow.ingest.run.accounting import refuse_misread
 
 
 def pinned(options: Mapping[str, str]) -> tuple[StructType, bytes]:

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from ingest.config.document import Document, Mistake, Place, read_document
-from ingest.config.values import Section, section_of
-from ingest.schema.metadata import ALWAYS
-from ingest.sinks.kinds import KafkaOfItsKind, sink_kind
-from ingest.spec.pipeline import PipelineId
-from ingest.spec.reading import client_mistakes, refusal, text_of, validated
+from windrow.ingest.config.document import Document, Mistake, Place, read_document
+from windrow.ingest.config.values import Section, section_of
+from windrow.ingest.schema.metadata import ALWAYS
+from windrow.ingest.sinks.kinds import KafkaOfItsKind, sink_kind
+from windrow.ingest.spec.pipeline import PipelineId
+from windrow.ingest.spec.reading import client_mistakes, refusal, text_of, validated
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ingest.ports.sink import Sink
+    from windrow.ingest.ports.sink import Sink
 
 _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp": "published"}
 """What holds of a write where the file says nothing."""

@@ -15,16 +15,16 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # public, untyped
 
-from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.clients import CLIENTS
-from ingest.kafka.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN, is_truncation
-from ingest.kafka.properties import Tuning
-from ingest.kafka.questions import Questions
-from ingest.kafka.scan import scan, scanning
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.model.source import Isolation
-from ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.kafka.client import admin_properties, consumer_properties
+from windrow.ingest.kafka.clients import CLIENTS
+from windrow.ingest.kafka.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN, is_truncation
+from windrow.ingest.kafka.properties import Tuning
+from windrow.ingest.kafka.questions import Questions
+from windrow.ingest.kafka.scan import scan, scanning
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
 
 _Spec: Any = OffsetSpec
 Asked = Mapping[TopicPartition, Any]

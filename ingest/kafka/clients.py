@@ -25,10 +25,10 @@ import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ingest.errors import SpecError
-from ingest.kafka.client import scrubbed
-from ingest.kafka.consumers import Consumers
-from ingest.kafka.properties import PLACE, Value
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.client import scrubbed
+from windrow.ingest.kafka.consumers import Consumers
+from windrow.ingest.kafka.properties import PLACE, Value
 
 T = TypeVar("T")
 Key = frozenset[tuple[str, Value]]

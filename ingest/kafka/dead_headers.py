@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ingest.ports.decoder import HEADER, KEY, RULES, SCHEMA, VALUE
+from windrow.ingest.ports.decoder import HEADER, KEY, RULES, SCHEMA, VALUE
 
 CONNECT = "__connect.errors."
 OWN = "windrow."

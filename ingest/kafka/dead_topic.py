@@ -17,15 +17,15 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AclOperation, ConfigResource, ResourceType  # type: ignore[attr-defined]  # public, untyped
 
-from ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
-from ingest.kafka.client import admin_properties
-from ingest.kafka.clients import CLIENTS, made
-from ingest.kafka.codes import UNKNOWN
-from ingest.kafka.dead_headers import headers_of
-from ingest.kafka.properties import Tuning, Value
-from ingest.kafka.questions import Questions
-from ingest.kafka.transaction import CALL_SECONDS, NOT_TAKEN, Transaction, TransactionError, kind_of
-from ingest.model.window import Window
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.kafka.client import admin_properties
+from windrow.ingest.kafka.clients import CLIENTS, made
+from windrow.ingest.kafka.codes import UNKNOWN
+from windrow.ingest.kafka.dead_headers import headers_of
+from windrow.ingest.kafka.properties import Tuning, Value
+from windrow.ingest.kafka.questions import Questions
+from windrow.ingest.kafka.transaction import CALL_SECONDS, NOT_TAKEN, Transaction, TransactionError, kind_of
+from windrow.ingest.model.window import Window
 
 Place = tuple[str, int, int]
 """A message's topic, partition and offset."""

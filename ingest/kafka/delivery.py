@@ -13,9 +13,9 @@ from typing import Literal
 import confluent_kafka as ck
 from confluent_kafka import KafkaException
 
-from ingest.kafka.clients import made
-from ingest.kafka.properties import Value
-from ingest.kafka.transaction import PRODUCER, Sender, unheard
+from windrow.ingest.kafka.clients import made
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.transaction import PRODUCER, Sender, unheard
 
 Acks = Literal["0", "1", "all"]
 

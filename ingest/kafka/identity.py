@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from ingest.errors import IdentityError, SpecError, UnreachableError, WindrowError
-from ingest.kafka.codes import DENIED, GONE, untrusted
-from ingest.kafka.properties import PLACE
-from ingest.model.plan import Split
+from windrow.ingest.errors import IdentityError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.kafka.codes import DENIED, GONE, untrusted
+from windrow.ingest.kafka.properties import PLACE
+from windrow.ingest.model.plan import Split
 
 _DO = (
     "Offsets of another topic mean nothing here: go back to the old one; windrow rebase SPEC shows what going on with this one would mean."

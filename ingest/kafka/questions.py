@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import stamina
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.clients import CLIENTS, Client
-from ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
-from ingest.kafka.properties import PLACE
-from ingest.waiting import waiting_for
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.clients import CLIENTS, Client
+from windrow.ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
+from windrow.ingest.kafka.properties import PLACE
+from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
 K = TypeVar("K")

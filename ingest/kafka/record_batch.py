@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.compiled.calling import Compiled
+from windrow.ingest.compiled.calling import Compiled
 
 Ints = npt.NDArray[np.int64]
 
-passes = Compiled("ingest.kafka.record_pass")
+passes = Compiled("windrow.ingest.kafka.record_pass")
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _FROM = 21

@@ -11,10 +11,10 @@ import confluent_kafka as ck
 import numpy as np
 from confluent_kafka import KafkaError
 
-from ingest.kafka.codes import END, PASSING
-from ingest.kafka.properties import Value
-from ingest.model.boundary import TopicPartition
-from ingest.ports.broker import Stamps
+from windrow.ingest.kafka.codes import END, PASSING
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.ports.broker import Stamps
 
 Doubt = Callable[[TopicPartition, int, int, KafkaError | None, float], None]
 """Told where a scan stands, its stop, what the client said (None: nothing), and for how many seconds nothing has come.

@@ -16,10 +16,10 @@ from typing import ClassVar, Literal, TypeVar
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest.kafka.client import scrubbed
-from ingest.kafka.clients import made
-from ingest.kafka.codes import DENIED
-from ingest.kafka.properties import Value
+from windrow.ingest.kafka.client import scrubbed
+from windrow.ingest.kafka.clients import made
+from windrow.ingest.kafka.codes import DENIED
+from windrow.ingest.kafka.properties import Value
 
 T = TypeVar("T")
 

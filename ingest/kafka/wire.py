@@ -16,8 +16,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from ingest.kafka.codes import LOGIN
-from ingest.kafka.properties import Value
+from windrow.ingest.kafka.codes import LOGIN
+from windrow.ingest.kafka.properties import Value
 
 _LOG = logging.getLogger("kafka")
 if _LOG.level == logging.NOTSET:  # else somebody has said what to hear of it

@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from ingest.kafka.client import scrubbed
-from ingest.kafka.properties import Value
-from ingest.kafka.record_batch import Batch, Batching, Messages, Producer
-from ingest.kafka.transaction import CALL_SECONDS, Sending, TransactionError, kind_of
-from ingest.kafka.wire import Wire, WireError, answer_of, refuse
+from windrow.ingest.kafka.client import scrubbed
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.record_batch import Batch, Batching, Messages, Producer
+from windrow.ingest.kafka.transaction import CALL_SECONDS, Sending, TransactionError, kind_of
+from windrow.ingest.kafka.wire import Wire, WireError, answer_of, refuse
 
 Place = tuple[str, int]
 """A topic and a partition."""

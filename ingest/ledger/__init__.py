@@ -1,5 +1,5 @@
 """Frozen boundaries, plans and copies of receipts: put-if-absent."""
 
-from ingest.ledger.sql import SqlLedger, open_ledger
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 
 __all__ = ["SqlLedger", "open_ledger"]

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, Text, bindparam, func, select
 
-from ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
-from ingest.model.boundary import Boundary
-from ingest.model.label import Label
-from ingest.windows.tiling import clamped
+from windrow.ingest.ledger.tables import BOUNDARIES, NUMBERS, OPENINGS, sortable
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.label import Label
+from windrow.ingest.windows.tiling import clamped
 
 
 class FrozenBoundaries:

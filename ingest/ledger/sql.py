@@ -12,18 +12,31 @@ from typing import Any, TypeVar
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, delete, func, insert, select, update
 
-from ingest.errors import DamagedError, IdentityError, RefusedError
-from ingest.ledger.database import REBUILD, Database, lock, open_database
-from ingest.ledger.frozen import FrozenBoundaries
-from ingest.ledger.tables import BOUNDARIES, FACTS, GRIDS, OPENINGS, PLANS, RECEIPTS, REQUESTS, SCHEMAS, SINKS, TABLES, TARGETS, sortable
-from ingest.ledger.texts import packed, unpacked
-from ingest.model.boundary import Boundary
-from ingest.model.codec import from_json, to_json
-from ingest.model.label import Label, label_text
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.model.writer_schema import WriterSchema
+from windrow.ingest.errors import DamagedError, IdentityError, RefusedError
+from windrow.ingest.ledger.database import REBUILD, Database, lock, open_database
+from windrow.ingest.ledger.frozen import FrozenBoundaries
+from windrow.ingest.ledger.tables import (
+    BOUNDARIES,
+    FACTS,
+    GRIDS,
+    OPENINGS,
+    PLANS,
+    RECEIPTS,
+    REQUESTS,
+    SCHEMAS,
+    SINKS,
+    TABLES,
+    TARGETS,
+    sortable,
+)
+from windrow.ingest.ledger.texts import packed, unpacked
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.model.writer_schema import WriterSchema
 
 T = TypeVar("T")
 Key = Mapping[str, str]

@@ -6,7 +6,7 @@ from datetime import UTC
 
 from sqlalchemy import BigInteger, Column, MetaData, Table, Text
 
-from ingest.model.label import Label
+from windrow.ingest.model.label import Label
 
 TABLES = MetaData()
 

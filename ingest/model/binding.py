@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ingest.errors import BindingError, GridError
+from windrow.ingest.errors import BindingError, GridError
 
 OTHER_LEDGER = (
     "Set state (or WINDROW_STATE) to the ledger that the table was begun with. If that one is lost, name a state that isn't there yet, or "

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from ingest.model.label import Label, label_text, require_label
+from windrow.ingest.model.label import Label, label_text, require_label
 
 How = Literal["settled", "end", "open", "clamped", "log_start", "position", "batch", "removed"]
 """How a boundary's offset was found.

@@ -6,8 +6,8 @@ import hashlib
 
 import msgspec
 
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.window import Window
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.window import Window
 
 
 class Split(msgspec.Struct, frozen=True, order=True):

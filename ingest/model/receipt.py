@@ -8,8 +8,8 @@ from typing import Annotated
 
 import msgspec
 
-from ingest.model.plan import Plan
-from ingest.model.window import Window
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.window import Window
 
 RECEIPT_VERSION = 3
 """The form that is written now. 1: without a version, and without checksums; 2: without `rows` and `filtered`."""

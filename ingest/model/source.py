@@ -13,9 +13,9 @@ from typing import Literal
 
 import msgspec
 
-from ingest.errors import SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.model.instants import parse_instant
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.instants import parse_instant
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnLoss = Literal["fail", "skip"]

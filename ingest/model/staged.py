@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksum, SplitCounts
-from ingest.model.refusals import RefusedAt
-from ingest.model.writer_schema import WriterSchema
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksum, SplitCounts
+from windrow.ingest.model.refusals import RefusedAt
+from windrow.ingest.model.writer_schema import WriterSchema
 
 
 class Staging(msgspec.Struct, frozen=True):

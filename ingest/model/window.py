@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from ingest.model.label import Label, label_text, require_label
+from windrow.ingest.model.label import Label, label_text, require_label
 
 
 class Window(msgspec.Struct, frozen=True, order=True):

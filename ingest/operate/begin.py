@@ -15,23 +15,23 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ingest.decode.formats import make_decoder
-from ingest.errors import SpecError, UnreachableError
-from ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text, unfit_for_table
-from ingest.operate.infer.proposal import Proposal, Setting, refuse_useless, with_columns
-from ingest.operate.infer.recognise import propose
-from ingest.operate.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
-from ingest.operate.infer.told import Told
-from ingest.operate.sample import sample_topics
-from ingest.ports.broker import ClusterView
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.ports.schemas import UsesSchemas
-from ingest.registry.client import Registry
-from ingest.schema.load import import_pandera
-from ingest.schema.metadata import DEFAULT
-from ingest.spec.load import load_spec, parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.windows.grid import BATCH, after, at_or_before, cron
+from windrow.ingest.decode.formats import make_decoder
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text, unfit_for_table
+from windrow.ingest.operate.infer.proposal import Proposal, Setting, refuse_useless, with_columns
+from windrow.ingest.operate.infer.recognise import propose
+from windrow.ingest.operate.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
+from windrow.ingest.operate.infer.told import Told
+from windrow.ingest.operate.sample import sample_topics
+from windrow.ingest.ports.broker import ClusterView
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.schema.load import import_pandera
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.spec.load import load_spec, parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.windows.grid import BATCH, after, at_or_before, cron
 
 PLACEHOLDER = "my-topic"
 """Stands in the spec where no topic was named."""

@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from ingest.model.boundary import Boundary
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.operate.findings import Finding, Level
-from ingest.ports.ledger import Ledger
-from ingest.ports.sink import Sink
-from ingest.run.binding import LOST, gone, ways_out
-from ingest.windows.seams import difference
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.operate.findings import Finding, Level
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.run.binding import LOST, gone, ways_out
+from windrow.ingest.windows.seams import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 

@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.errors import SpecError
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.operate.files import iso_instant, text_or_base64
-from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.decoder import STAGES
-from ingest.ports.sink import Sink
-from ingest.run.letters import letters_of_attempt
-from ingest.schema.messages import MESSAGES
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.files import iso_instant, text_or_base64
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.decoder import STAGES
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.run.letters import letters_of_attempt
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 
 
 def read_dead(sink: Sink, store: DeadLetters, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:

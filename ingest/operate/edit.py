@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.schema.messages import HEADERS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.messages import HEADERS
 
 Header = tuple[str, bytes | None]
 

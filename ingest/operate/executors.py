@@ -23,16 +23,16 @@ from threading import Thread
 
 import msgspec
 
-from ingest.errors import UnreachableError, WindrowError
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.receipt import SplitCounts
-from ingest.model.staged import Staged
-from ingest.plan.topics import Discovered
-from ingest.ports.engine import Engine
-from ingest.ports.reader import Reader, ReadPlan, read_until
-from ingest.run.context import Pipeline
-from ingest.sinks.place import Place
+from windrow.ingest.errors import UnreachableError, WindrowError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.plan.topics import Discovered
+from windrow.ingest.ports.engine import Engine
+from windrow.ingest.ports.reader import Reader, ReadPlan, read_until
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.sinks.place import Place
 
 _STAY_SECONDS = 0.5
 """So long a task stays, that no executor takes two while another one has none."""

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 Take = Callable[[pa.RecordBatch], None]
 

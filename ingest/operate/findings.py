@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Promises
 
 Level = Literal["wrong", "unchecked", "info"]
 About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "registry"]

@@ -13,13 +13,13 @@ from typing import cast
 
 import msgspec
 
-from ingest.errors import DataLossError, UnreachableError, WindrowError
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.receipt import Receipt
-from ingest.model.source import AtLabel, Source
-from ingest.plan.positions import positions
-from ingest.plan.topics import Discovered, discover
-from ingest.ports.broker import ClusterView, Stamps
+from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import AtLabel, Source
+from windrow.ingest.plan.positions import positions
+from windrow.ingest.plan.topics import Discovered, discover
+from windrow.ingest.ports.broker import ClusterView, Stamps
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -18,27 +18,27 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.plan import Split
-from ingest.model.receipt import RECEIPT_VERSION, Checksums, Committed, Counts, Mending, Receipt, SplitCounts
-from ingest.model.refusals import Refusals, RefusedAt
-from ingest.model.staged import Staged, Staging
-from ingest.model.window import Window
-from ingest.operate.dead_letters import Chosen, letters_of, messages_of
-from ingest.operate.deep import Places, differences, summed
-from ingest.operate.edit import Edit, Mask, with_edits
-from ingest.ports.dead_letters import REASONS
-from ingest.ports.decoder import Decode, Decoded
-from ingest.ports.sink import Stager, StagerFactory
-from ingest.run.accounting import SHOWN, refuse_unequal, refuse_unplaced
-from ingest.run.binding import bind_table, refuse_wrong_place
-from ingest.run.context import Pipeline, written_by
-from ingest.run.pipeline import commit
-from ingest.run.schemas import decoder_for
-from ingest.run.task import stage_rows
-from ingest.schema.checksum import text
-from ingest.schema.metadata import DEFAULT
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Committed, Counts, Mending, Receipt, SplitCounts
+from windrow.ingest.model.refusals import Refusals, RefusedAt
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import Chosen, letters_of, messages_of
+from windrow.ingest.operate.deep import Places, differences, summed
+from windrow.ingest.operate.edit import Edit, Mask, with_edits
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.ports.decoder import Decode, Decoded
+from windrow.ingest.ports.sink import Stager, StagerFactory
+from windrow.ingest.run.accounting import SHOWN, refuse_unequal, refuse_unplaced
+from windrow.ingest.run.binding import bind_table, refuse_wrong_place
+from windrow.ingest.run.context import Pipeline, written_by
+from windrow.ingest.run.pipeline import commit
+from windrow.ingest.run.schemas import decoder_for
+from windrow.ingest.run.task import stage_rows
+from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.metadata import DEFAULT
 
 TRIES = 5
 """So often a mending begins anew because another commit of its window came first."""

@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.receipt import Changed, Merged, Receipt
-from ingest.operate.deep import Places
-from ingest.operate.findings import Finding
-from ingest.ports.sink import Audit, KeyedAudit
-from ingest.schema.checksum import row_hashes, text, total
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.receipt import Changed, Merged, Receipt
+from windrow.ingest.operate.deep import Places
+from windrow.ingest.operate.findings import Finding
+from windrow.ingest.ports.sink import Audit, KeyedAudit
+from windrow.ingest.schema.checksum import row_hashes, text, total
 
 _AGAIN = "Restore the table from a backup, or begin a new one and run all windows."
 _UNTOLD = f"Something changed them. Until they are as they were, an older window may bring back keys that newer ones took out. {_AGAIN}"

@@ -14,16 +14,16 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import AtLabel, Given, Initializer, Source
-from ingest.operate.files import iso_instant, text_or_base64, write_file
-from ingest.plan.positions import positions
-from ingest.plan.topics import Discovered, discover
-from ingest.ports.broker import ClusterView, OffsetAndEpoch
-from ingest.ports.reader import Reader, ReadPlan, Take, read_until
-from ingest.schema.messages import MESSAGES, in_calendar
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import AtLabel, Given, Initializer, Source
+from windrow.ingest.operate.files import iso_instant, text_or_base64, write_file
+from windrow.ingest.plan.positions import positions
+from windrow.ingest.plan.topics import Discovered, discover
+from windrow.ingest.ports.broker import ClusterView, OffsetAndEpoch
+from windrow.ingest.ports.reader import Reader, ReadPlan, Take, read_until
+from windrow.ingest.schema.messages import MESSAGES, in_calendar
 
 PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
 """What `printable` gives of each message."""

@@ -6,12 +6,12 @@ committed as partial where the loss policy says to go on.
 
 from __future__ import annotations
 
-from ingest.errors import SpecError
-from ingest.model.source import Initializer
-from ingest.plan.opening import Rebase, opening
-from ingest.run.binding import refuse_other_table
-from ingest.run.context import Pipeline
-from ingest.run.frontier import frontier
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.source import Initializer
+from windrow.ingest.plan.opening import Rebase, opening
+from windrow.ingest.run.binding import refuse_other_table
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.run.frontier import frontier
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ingest.errors import BindingError, SpecError
-from ingest.model.binding import refuse_other_binding
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.operate.dead_letters import read_dead
-from ingest.run.context import Pipeline
+from windrow.ingest.errors import BindingError, SpecError
+from windrow.ingest.model.binding import refuse_other_binding
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import read_dead
+from windrow.ingest.run.context import Pipeline
 
 
 class Rebind(msgspec.Struct, frozen=True):

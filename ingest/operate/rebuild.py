@@ -11,14 +11,14 @@ from itertools import pairwise
 
 import msgspec
 
-from ingest.errors import BindingError, IdentityError, SpecError
-from ingest.model.binding import Binding
-from ingest.model.boundary import Boundary, Mark
-from ingest.model.label import Label, label_text
-from ingest.model.receipt import Receipt
-from ingest.ports.ledger import Boundaries, Ledger
-from ingest.ports.sink import Sink
-from ingest.windows.seams import difference, same_source, torn
+from windrow.ingest.errors import BindingError, IdentityError, SpecError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.ports.ledger import Boundaries, Ledger
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.windows.seams import difference, same_source, torn
 
 
 class Rebuilt(msgspec.Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingest.model.receipt import Committed
-from ingest.run.context import Pipeline
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.run.context import Pipeline
 
 
 def read_receipts(pipeline: Pipeline) -> list[Committed]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from ingest.errors import RefusedError
-from ingest.model.receipt import Committed
-from ingest.operate.findings import Finding
-from ingest.ports.ledger import Receipts
-from ingest.ports.sink import BINDING, Sink, Unreadable
-from ingest.run.binding import LOST
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.operate.findings import Finding
+from windrow.ingest.ports.ledger import Receipts
+from windrow.ingest.ports.sink import BINDING, Sink, Unreadable
+from windrow.ingest.run.binding import LOST
 
 _BACKUP = "Restore what windrow keeps beside the table (the folder _windrow, or the schema windrow) from a backup."
 

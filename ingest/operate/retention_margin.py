@@ -12,16 +12,16 @@ from typing import Literal
 
 import msgspec
 
-from ingest.errors import DataLossError
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import instant, number_of
-from ingest.model.window import Window
-from ingest.operate.lag import PartitionLag, lag
-from ingest.plan.topics import discover
-from ingest.ports.broker import TopicInfo
-from ingest.run.context import Pipeline
-from ingest.spec.window import TimeWindows
-from ingest.windows.grid import after, batch_at, is_closed, window_at
+from windrow.ingest.errors import DataLossError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import instant, number_of
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.lag import PartitionLag, lag
+from windrow.ingest.plan.topics import discover
+from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.spec.window import TimeWindows
+from windrow.ingest.windows.grid import after, batch_at, is_closed, window_at
 
 NEAR = 4
 """Retention is near when only a quarter of it is left, or, of windows in time, no more than two windows' length."""

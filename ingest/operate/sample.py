@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 import msgspec
 import pyarrow as pa
 
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import OnRemoved, Selection
-from ingest.plan.topics import discover
-from ingest.ports.broker import ClusterView
-from ingest.ports.reader import Reader, ReadPlan, read_until
-from ingest.schema.messages import MESSAGES, in_calendar
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import OnRemoved, Selection
+from windrow.ingest.plan.topics import discover
+from windrow.ingest.ports.broker import ClusterView
+from windrow.ingest.ports.reader import Reader, ReadPlan, read_until
+from windrow.ingest.schema.messages import MESSAGES, in_calendar
 
 FIRST = 20
 """So many messages at a log's start say when it begins."""

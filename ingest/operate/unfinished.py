@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import msgspec
 
-from ingest.errors import RefusedError
-from ingest.model.plan import Plan
-from ingest.model.window import Window
-from ingest.ports.ledger import Ledger
-from ingest.ports.sink import Sink
-from ingest.ports.transactions import HeldBack, OpenTransactions
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.ports.transactions import HeldBack, OpenTransactions
 
 NEWEST = 1000
 """So many boundaries are looked through for windows that weren't finished."""

@@ -14,28 +14,28 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.cdc.kind import ChangeSection
-from ingest.decode.confluent.kind import RecordOptions, RegistryOptions
-from ingest.decode.kind import FormatSection
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.model.refusals import in_words
-from ingest.model.source import Selection
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.findings import Finding
-from ingest.operate.infer.changes import ENVELOPES, events_of, rows_of
-from ingest.operate.infer.documents import document, offers_of
-from ingest.operate.infer.misfits import misfits
-from ingest.operate.infer.offer import Offer, Refusal, metadata_text, type_text, unfit_for_table, unusable_beside
-from ingest.operate.infer.proposal import Document, KeyAndValue
-from ingest.operate.infer.registered import FORMATS, Part, behind_frames, offers_of_schema, path_in
-from ingest.operate.sample import sample_topics
-from ingest.ports.decoder import Decode
-from ingest.ports.schemas import SchemaRegistry
-from ingest.registry.subjects import Subjects
-from ingest.run.context import Pipeline
-from ingest.run.schemas import decoder_for
-from ingest.schema.columns import Columns
-from ingest.spec.pipeline import LimitsSpec, is_beyond_share
+from windrow.ingest.decode.cdc.kind import ChangeSection
+from windrow.ingest.decode.confluent.kind import RecordOptions, RegistryOptions
+from windrow.ingest.decode.kind import FormatSection
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.refusals import in_words
+from windrow.ingest.model.source import Selection
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.findings import Finding
+from windrow.ingest.operate.infer.changes import ENVELOPES, events_of, rows_of
+from windrow.ingest.operate.infer.documents import document, offers_of
+from windrow.ingest.operate.infer.misfits import misfits
+from windrow.ingest.operate.infer.offer import Offer, Refusal, metadata_text, type_text, unfit_for_table, unusable_beside
+from windrow.ingest.operate.infer.proposal import Document, KeyAndValue
+from windrow.ingest.operate.infer.registered import FORMATS, Part, behind_frames, offers_of_schema, path_in
+from windrow.ingest.operate.sample import sample_topics
+from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.ports.schemas import SchemaRegistry
+from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.run.schemas import decoder_for
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.spec.pipeline import LimitsSpec, is_beyond_share
 
 _MEND = "Mend the schema, or the producer."
 _BATCH = 4096

@@ -13,24 +13,24 @@ from itertools import pairwise
 
 import msgspec
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import Label, label_text
-from ingest.model.plan import Plan, Split, covered
-from ingest.model.receipt import Committed, Merged, Receipt
-from ingest.model.source import OnRemoved
-from ingest.operate.copies import against_ledger
-from ingest.operate.deep import ALLOWED, COMPACTED, EXACTLY, compare_contents
-from ingest.operate.findings import About, Finding, read_again
-from ingest.operate.merged import compare_merged
-from ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
-from ingest.ports.broker import Broker, TopicInfo
-from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.ledger import Ledger
-from ingest.ports.sink import Audit, Promises, PublishedAudit, RowsHeld, Sink, Unreadable
-from ingest.run.letters import is_unpublished
-from ingest.windows.seams import same_source, torn
-from ingest.windows.tiling import between
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.plan import Plan, Split, covered
+from windrow.ingest.model.receipt import Committed, Merged, Receipt
+from windrow.ingest.model.source import OnRemoved
+from windrow.ingest.operate.copies import against_ledger
+from windrow.ingest.operate.deep import ALLOWED, COMPACTED, EXACTLY, compare_contents
+from windrow.ingest.operate.findings import About, Finding, read_again
+from windrow.ingest.operate.merged import compare_merged
+from windrow.ingest.plan.cutoff import WAY_OUT, described, surely_cut_off
+from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.sink import Audit, Promises, PublishedAudit, RowsHeld, Sink, Unreadable
+from windrow.ingest.run.letters import is_unpublished
+from windrow.ingest.windows.seams import same_source, torn
+from windrow.ingest.windows.tiling import between
 
 
 class Verified(msgspec.Struct, frozen=True):

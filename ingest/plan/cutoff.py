@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ingest.errors import CutOffError
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.model.label import Label, label_text
-from ingest.model.source import Source
-from ingest.ports.broker import Offsets
+from windrow.ingest.errors import CutOffError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.source import Source
+from windrow.ingest.ports.broker import Offsets
 
 WAY_OUT = (
     "An unclean election of a leader, or a lost disk, cut the log off; what is written there until it has grown back is in no window. "

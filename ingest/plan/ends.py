@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ingest.errors import SpecError
-from ingest.model.boundary import Boundary, Mark, TopicPartition
-from ingest.model.label import Label
-from ingest.model.source import Earliest, Given, Source
-from ingest.plan.cutoff import refuse_cut_off
-from ingest.plan.positions import position_marks, positions, witnessed
-from ingest.plan.share import fair
-from ingest.plan.topics import discover, refuse_other_topics
-from ingest.ports.broker import ClusterView, OffsetAndEpoch
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.source import Earliest, Given, Source
+from windrow.ingest.plan.cutoff import refuse_cut_off
+from windrow.ingest.plan.positions import position_marks, positions, witnessed
+from windrow.ingest.plan.share import fair
+from windrow.ingest.plan.topics import discover, refuse_other_topics
+from windrow.ingest.ports.broker import ClusterView, OffsetAndEpoch
 
 
 def first_boundary(broker: ClusterView, source: Source, label: Label) -> Boundary:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from ingest.model.boundary import TopicPartition
-from ingest.plan.settle import AHEAD, settle
-from ingest.ports.broker import Logs, OffsetAndEpoch, Stamps
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.plan.settle import AHEAD, settle
+from windrow.ingest.ports.broker import Logs, OffsetAndEpoch, Stamps
 
 FAR = 2_000
 """A look that passed so many messages without an answer goes far: the partition is sick there."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingest.errors import SpecError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.codec import to_json
-from ingest.model.label import label_text
-from ingest.model.source import Initializer, Partitions, Selection, Source
-from ingest.plan.positions import position_marks, positions
-from ingest.plan.topics import discover
-from ingest.ports.broker import ClusterView, TopicInfo
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.source import Initializer, Partitions, Selection, Source
+from windrow.ingest.plan.positions import position_marks, positions
+from windrow.ingest.plan.topics import discover
+from windrow.ingest.ports.broker import ClusterView, TopicInfo
 
 
 @dataclass(frozen=True)

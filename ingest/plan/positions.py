@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ingest.errors import DataLossError, OpenTransactionError, SpecError
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.model.label import instant
-from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
-from ingest.ports.broker import OffsetAndEpoch, Offsets
+from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
+from windrow.ingest.ports.broker import OffsetAndEpoch, Offsets
 
 Positions = dict[TopicPartition, OffsetAndEpoch]
 

@@ -21,17 +21,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ingest.errors import OpenTransactionError
-from ingest.model.boundary import Boundary, How, Mark, TopicPartition
-from ingest.model.label import instant
-from ingest.model.source import AtLabel, Source
-from ingest.plan.cutoff import refuse_cut_off
-from ingest.plan.look import FAR, Look, ScanBudgetError, ScanRange
-from ingest.plan.positions import position_marks, positions, witnessed
-from ingest.plan.settle import AHEAD, would_settle_before
-from ingest.plan.topics import Discovered, discover, refuse_other_topics
-from ingest.ports.broker import ClusterView, OffsetAndEpoch
-from ingest.windows.grid import before, labels_between
+from windrow.ingest.errors import OpenTransactionError
+from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.model.source import AtLabel, Source
+from windrow.ingest.plan.cutoff import refuse_cut_off
+from windrow.ingest.plan.look import FAR, Look, ScanBudgetError, ScanRange
+from windrow.ingest.plan.positions import position_marks, positions, witnessed
+from windrow.ingest.plan.settle import AHEAD, would_settle_before
+from windrow.ingest.plan.topics import Discovered, discover, refuse_other_topics
+from windrow.ingest.ports.broker import ClusterView, OffsetAndEpoch
+from windrow.ingest.windows.grid import before, labels_between
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

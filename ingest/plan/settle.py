@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ingest.ports.broker import OffsetAndEpoch, Stamps
+from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps
 
 AHEAD = 20
 """How many visible messages, the candidate among them, are asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain, islice
 
-from ingest.model.boundary import TopicPartition
+from windrow.ingest.model.boundary import TopicPartition
 
 
 def fair(available: Mapping[TopicPartition, int], limit: int | None, turn: int = 0) -> dict[TopicPartition, int]:

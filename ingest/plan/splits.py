@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ingest.errors import DataLossError, IdentityError
-from ingest.model.boundary import Boundary, Mark, TopicPartition
-from ingest.model.label import label_text
-from ingest.model.plan import Plan, Split
-from ingest.model.window import Window
-from ingest.windows.tiling import between, refuse_other_source
+from windrow.ingest.errors import DataLossError, IdentityError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.window import Window
+from windrow.ingest.windows.tiling import between, refuse_other_source
 
 WAY_OUT = "Run a later window, or set source.on_loss: skip to go on without them; raise the topic's retention if windows come too late."
 

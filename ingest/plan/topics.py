@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
-from ingest.model.boundary import Boundary, TopicPartition, TopicSeen
-from ingest.model.label import label_text
-from ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
-from ingest.ports.broker import ClusterTopics, TopicInfo
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
+from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
+from windrow.ingest.ports.broker import ClusterTopics, TopicInfo
 
 _REBASE = (
     "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean; if it was rebased "

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.boundary import Mark, TopicPartition
 
 
 class TopicInfo(msgspec.Struct, frozen=True):

@@ -8,11 +8,11 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import StagerFactory
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import StagerFactory
 
 REASONS = pa.schema(
     [

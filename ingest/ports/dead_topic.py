@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ingest.model.window import Window
+from windrow.ingest.model.window import Window
 
 
 class Turn(Protocol):

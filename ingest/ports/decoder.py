@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from ingest.schema.columns import Columns
+    from windrow.ingest.schema.columns import Columns
 
 
 KEY, HEADER, VALUE, SCHEMA, RULES = STAGES = ("key", "header", "value", "schema", "rules")

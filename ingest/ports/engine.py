@@ -8,10 +8,10 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
-from ingest.ports.reader import Take
-from ingest.schema.load import FunctionReference
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.reader import Take
+from windrow.ingest.schema.load import FunctionReference
 
 
 class Engine(Protocol):

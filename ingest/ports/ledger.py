@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ingest.model.boundary import Boundary
-from ingest.model.label import Label
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.model.writer_schema import WriterSchema
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.model.writer_schema import WriterSchema
 
 
 class Bindings(Protocol):

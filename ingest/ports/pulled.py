@@ -8,7 +8,7 @@ from threading import Semaphore, Thread
 
 import pyarrow as pa
 
-from ingest.ports.reader import Take
+from windrow.ingest.ports.reader import Take
 
 
 class _LeftError(Exception):

@@ -8,8 +8,8 @@ from typing import Protocol
 import msgspec
 import pyarrow as pa
 
-from ingest.model.plan import Split
-from ingest.model.source import OnLoss
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import OnLoss
 
 
 class ReadSummary(msgspec.Struct, frozen=True):

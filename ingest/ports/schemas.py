@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from ingest.model.writer_schema import WriterSchema
-from ingest.ports.decoder import Decode, Decoder
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.decoder import Decode, Decoder
 
 
 class SchemaRegistry(Protocol):

@@ -12,12 +12,12 @@ from typing import Literal, Protocol, runtime_checkable
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged, Staging
-from ingest.model.window import Window
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.window import Window
 
 Delivered = Literal["none", "at-least-once", "exactly-once"]
 

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from ingest.model.plan import Plan
+from windrow.ingest.model.plan import Plan
 
 
 class HeldBack(msgspec.Struct, frozen=True, order=True):

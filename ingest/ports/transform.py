@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from ingest.ports.decoder import Decoded
+from windrow.ingest.ports.decoder import Decoded
 
 if TYPE_CHECKING:
-    from ingest.schema.columns import Columns
+    from windrow.ingest.schema.columns import Columns
 
 
 class Transform(Protocol):

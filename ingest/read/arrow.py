@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
 
-from ingest.model.boundary import TopicPartition
-from ingest.schema.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.schema.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
 
 HeaderList = list[tuple[str, bytes | None]]
 

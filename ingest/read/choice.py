@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
-from ingest.kafka.capi import Unusable, load_api
-from ingest.read.confluent import ConfluentFetcher
-from ingest.read.fetching import Fetcher, Fetching, Hear, Start
+from windrow.ingest.kafka.capi import Unusable, load_api
+from windrow.ingest.read.confluent import ConfluentFetcher
+from windrow.ingest.read.fetching import Fetcher, Fetching, Hear, Start
 
 _LOG = logging.getLogger("windrow.read")
 
@@ -54,8 +54,8 @@ def load_compiled() -> Fetching:
     if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8 or ctypes.sizeof(ctypes.c_size_t) != 8:
         raise Unusable("this platform is not a 64-bit little-endian one")
     api = load_api()
-    from ingest.read.librdkafka import LibrdkafkaFetcher
-    from ingest.read.selftest import check
+    from windrow.ingest.read.librdkafka import LibrdkafkaFetcher
+    from windrow.ingest.read.selftest import check
 
     check(api)
     return partial(LibrdkafkaFetcher, api)

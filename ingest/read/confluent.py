@@ -9,10 +9,10 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from ingest.kafka.identity import LOG
-from ingest.model.boundary import TopicPartition
-from ingest.read.arrow import to_batch
-from ingest.read.fetching import WAIT_SECONDS, Fetched, Hear, Last, Start, goes_on
+from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.read.arrow import to_batch
+from windrow.ingest.read.fetching import WAIT_SECONDS, Fetched, Hear, Last, Start, goes_on
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
 

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError
 
-from ingest.errors import DataLossError, RefusedError
-from ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from ingest.kafka.identity import client_words, denied, turned_away, unreachable
-from ingest.keeping import is_keeping, keep, taken
-from ingest.model.plan import Split
-from ingest.read.fetching import Fetched, Fetcher, Fetching, Start
-from ingest.read.loglimits import LogLimits, believed, log_limits
+from windrow.ingest.errors import DataLossError, RefusedError
+from windrow.ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
+from windrow.ingest.kafka.identity import client_words, denied, turned_away, unreachable
+from windrow.ingest.keeping import is_keeping, keep, taken
+from windrow.ingest.model.plan import Split
+from windrow.ingest.read.fetching import Fetched, Fetcher, Fetching, Start
+from windrow.ingest.read.loglimits import LogLimits, believed, log_limits
 
 _APART_SECONDS = 1.5
 _TIMES = 3

@@ -16,17 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest.compiled.calling import Compiled
-from ingest.errors import BugError
-from ingest.kafka.capi import CONSUMER, ERROR_CB, LOG_CB, TEXT_SIZE, Api, MessageHead
-from ingest.kafka.identity import LOG
-from ingest.model.boundary import TopicPartition
-from ingest.read import fields
-from ingest.read.arrow import UNREADABLE_HEADERS, HeaderList, columns_to_batch, headers_to_array
-from ingest.read.fetching import WAIT_SECONDS, Event, Fetched, Hear, Last, Start, goes_on
-from ingest.schema.messages import HEADERS
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.errors import BugError
+from windrow.ingest.kafka.capi import CONSUMER, ERROR_CB, LOG_CB, TEXT_SIZE, Api, MessageHead
+from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.read import fields
+from windrow.ingest.read.arrow import UNREADABLE_HEADERS, HeaderList, columns_to_batch, headers_to_array
+from windrow.ingest.read.fetching import WAIT_SECONDS, Event, Fetched, Hear, Last, Start, goes_on
+from windrow.ingest.schema.messages import HEADERS
 
-passes = Compiled("ingest.read.passes")
+passes = Compiled("windrow.ingest.read.passes")
 
 AT_ONCE = 16_384
 """Messages of one call: so many of the product's batches stay in the cache while they are copied."""

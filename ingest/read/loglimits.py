@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from ingest.kafka.identity import LOG
-from ingest.model.plan import Split
+from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.model.plan import Split
 
 _TIMES = 3
 _QUESTION_SECONDS = 5.0

@@ -12,9 +12,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ingest.compiled.making import compiled, part
-from ingest.compiled.pointers import byte_at, call32_at, call_at, int32_at, int64_at
-from ingest.read.fields import (
+from windrow.ingest.compiled.making import compiled, part
+from windrow.ingest.compiled.pointers import byte_at, call32_at, call_at, int32_at, int64_at
+from windrow.ingest.read.fields import (
     BYTES,
     DUE,
     ERR,

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-from ingest.config.secrets import Secret
-from ingest.errors import DataLossError
-from ingest.kafka.client import revealed
-from ingest.kafka.identity import IdentityCheck
-from ingest.kafka.properties import Value
-from ingest.keeping import keep, taken
-from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.read.arrow import byte_ends, first_later, header_ends
-from ingest.read.batching import Gatherer
-from ingest.read.choice import fastest
-from ingest.read.cursor import Cursor
-from ingest.read.fetching import Fetching
-from ingest.read.gaps import Gaps
+from windrow.ingest.config.secrets import Secret
+from windrow.ingest.errors import DataLossError
+from windrow.ingest.kafka.client import revealed
+from windrow.ingest.kafka.identity import IdentityCheck
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.keeping import keep, taken
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
+from windrow.ingest.read.arrow import byte_ends, first_later, header_ends
+from windrow.ingest.read.batching import Gatherer
+from windrow.ingest.read.choice import fastest
+from windrow.ingest.read.cursor import Cursor
+from windrow.ingest.read.fetching import Fetching
+from windrow.ingest.read.gaps import Gaps
 
 ROWS_MAX = 32_768
 BYTES_MAX = 16 * 1024 * 1024

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ingest.kafka.capi import PRODUCER, TEXT_SIZE, Api, MessageHead, Unusable
-from ingest.model.boundary import TopicPartition
-from ingest.read import fields
-from ingest.read.librdkafka import calls_of, passes, rows_to_batch
+from windrow.ingest.kafka.capi import PRODUCER, TEXT_SIZE, Api, MessageHead, Unusable
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.read import fields
+from windrow.ingest.read.librdkafka import calls_of, passes, rows_to_batch
 
 _TOPIC = "selftest"
 _REPORTS = 1  # RD_KAFKA_EVENT_DR

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar, get_args
 
-from ingest.config.secrets import Secret, read
-from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
-from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
-from ingest.waiting import waiting_for
+from windrow.ingest.config.secrets import Secret, read
+from windrow.ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
+from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from ingest.config.document import Place
-from ingest.config.places import absolute
-from ingest.config.secrets import InFile, Secret
-from ingest.config.values import CountOrZero, Duration, Password, Section, Text, Values, sentence
-from ingest.errors import SpecError
-from ingest.registry.client import Registry
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import absolute
+from windrow.ingest.config.secrets import InFile, Secret
+from windrow.ingest.config.values import CountOrZero, Duration, Password, Section, Text, Values, sentence
+from windrow.ingest.errors import SpecError
+from windrow.ingest.registry.client import Registry
 
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _URL = re.compile(r"https?://[^/?#@\s,]+(/[^?#@\s,]*)?")

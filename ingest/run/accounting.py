@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.errors import AccountingError, DataLossError, DeadLetterLimitError, RefusedError
-from ingest.model.boundary import TopicPartition
-from ingest.model.label import label_text
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Counts, Receipt, SplitCounts
-from ingest.model.refusals import FIRST, TOLD, RefusedAt, bounded
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.plan.splits import doubts
-from ingest.ports.decoder import STAGES, Decoded
-from ingest.spec.pipeline import LimitsSpec, StageLimits, is_beyond_share
-from ingest.windows.tiling import between
+from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError, RefusedError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
+from windrow.ingest.model.refusals import FIRST, TOLD, RefusedAt, bounded
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.plan.splits import doubts
+from windrow.ingest.ports.decoder import STAGES, Decoded
+from windrow.ingest.spec.pipeline import LimitsSpec, StageLimits, is_beyond_share
+from windrow.ingest.windows.tiling import between
 
 SHOWN = 20
 """How many dead letters' coordinates a receipt keeps per split."""

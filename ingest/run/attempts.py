@@ -6,13 +6,13 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ingest.errors import BugError
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Committed
-from ingest.model.source import OnLoss
-from ingest.model.staged import Staged
-from ingest.run.context import Pipeline
-from ingest.run.task import SplitTask
+from windrow.ingest.errors import BugError
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.source import OnLoss
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.run.task import SplitTask
 
 TOGETHER = 64
 """So many windows are looked at and planned together at most: what is kept of them at once."""

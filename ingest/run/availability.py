@@ -7,16 +7,16 @@ from typing import TypeVar
 
 import msgspec
 
-from ingest.errors import CutOffError, IdentityError, UnreachableError
-from ingest.model.boundary import Mark
-from ingest.model.label import is_later
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Checksums, Committed, SplitCounts
-from ingest.model.source import OnLoss
-from ingest.model.staged import Staged
-from ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
-from ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
-from ingest.run.context import Pipeline, Request
+from windrow.ingest.errors import CutOffError, IdentityError, UnreachableError
+from windrow.ingest.model.boundary import Mark
+from windrow.ingest.model.label import is_later
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import Checksums, Committed, SplitCounts
+from windrow.ingest.model.source import OnLoss
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
+from windrow.ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
+from windrow.ingest.run.context import Pipeline, Request
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.errors import BindingError, RefusedError
-from ingest.model.binding import refuse_other_binding
-from ingest.model.label import label_text, number_of
-from ingest.model.window import Window
-from ingest.run.context import Pipeline
-from ingest.windows.grid import batch_at
+from windrow.ingest.errors import BindingError, RefusedError
+from windrow.ingest.model.binding import refuse_other_binding
+from windrow.ingest.model.label import label_text, number_of
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.windows.grid import batch_at
 
 _MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _GONE = (

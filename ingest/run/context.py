@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.errors import RefusedError
-from ingest.model.binding import Binding
-from ingest.model.receipt import Committed
-from ingest.model.window import Window
-from ingest.ports.broker import Broker
-from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.dead_topic import DeadTopic
-from ingest.ports.engine import Engine
-from ingest.ports.ledger import Ledger
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.ports.sink import Sink
-from ingest.run.letters import PublishedLetters
-from ingest.run.publish import Published
-from ingest.schema.load import FunctionReference
-from ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.ports.engine import Engine
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.run.letters import PublishedLetters
+from windrow.ingest.run.publish import Published
+from windrow.ingest.schema.load import FunctionReference
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoder
-    from ingest.ports.transform import Transform
-    from ingest.schema.columns import Columns
+    from windrow.ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.transform import Transform
+    from windrow.ingest.schema.columns import Columns
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -133,4 +133,4 @@ def ignore(_: Progress) -> None:
 @cache
 def written_by() -> str:
     """What a receipt says of the code that made it."""
-    return f"windrow {version('windrow')}"
+    return f"windrow {version('windrow-ingest')}"

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 
-from ingest.crashpoints import crash_point
-from ingest.errors import GridError, OpenTransactionError, SpecError
-from ingest.model.boundary import Boundary
-from ingest.model.label import Label, is_later, label_text
-from ingest.model.source import AtLabel
-from ingest.model.window import Window
-from ingest.plan.ends import first_boundary
-from ingest.plan.resolve import resolve
-from ingest.run.availability import asked_until_believed
-from ingest.run.context import Pipeline, Progress, ignore
-from ingest.spec.window import in_time
-from ingest.windows import grid as grids
-from ingest.windows.tiling import clamped
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import GridError, OpenTransactionError, SpecError
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.label import Label, is_later, label_text
+from windrow.ingest.model.source import AtLabel
+from windrow.ingest.model.window import Window
+from windrow.ingest.plan.ends import first_boundary
+from windrow.ingest.plan.resolve import resolve
+from windrow.ingest.run.availability import asked_until_believed
+from windrow.ingest.run.context import Pipeline, Progress, ignore
+from windrow.ingest.spec.window import in_time
+from windrow.ingest.windows import grid as grids
+from windrow.ingest.windows.tiling import clamped
 
 _PATIENCE_SECONDS = 1.0
 """How often an open transaction is looked at again."""

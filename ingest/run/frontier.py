@@ -6,10 +6,10 @@ where something begins asks here, and never takes the end of what was before.
 
 from __future__ import annotations
 
-from ingest.model.boundary import Boundary
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.ports.ledger import Boundaries
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.ledger import Boundaries
 
 
 def frontier(boundaries: Boundaries, pipeline_id: str) -> Boundary | None:

@@ -28,12 +28,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.dead_topic import DeadTopic
 
 Doubt = Literal["refuse", "publish", "skip"]
 """What to do where it can't be told whether letters are in the topic: ask a person, write them, perhaps again, or take them for there."""

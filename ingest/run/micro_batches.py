@@ -18,23 +18,23 @@ from itertools import count
 
 import msgspec
 
-from ingest.crashpoints import crash_point
-from ingest.errors import GridError
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import number_of
-from ingest.model.plan import Plan
-from ingest.plan.ends import first_boundary, next_batch
-from ingest.plan.splits import make_plan
-from ingest.plan.topics import discover
-from ingest.run.availability import asked_until_believed
-from ingest.run.binding import refuse_other_table, refuse_restored, refuse_wrong_place
-from ingest.run.context import Pipeline, Progress, Request, Result, ignore
-from ingest.run.freezing import refuse_changed_grid
-from ingest.run.frontier import frontier
-from ingest.run.pipeline import preview, refuse_unreadable, run
-from ingest.spec.window import MicroBatches
-from ingest.windows.grid import batch_at
-from ingest.windows.tiling import clamped
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import GridError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import number_of
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.plan.ends import first_boundary, next_batch
+from windrow.ingest.plan.splits import make_plan
+from windrow.ingest.plan.topics import discover
+from windrow.ingest.run.availability import asked_until_believed
+from windrow.ingest.run.binding import refuse_other_table, refuse_restored, refuse_wrong_place
+from windrow.ingest.run.context import Pipeline, Progress, Request, Result, ignore
+from windrow.ingest.run.freezing import refuse_changed_grid
+from windrow.ingest.run.frontier import frontier
+from windrow.ingest.run.pipeline import preview, refuse_unreadable, run
+from windrow.ingest.spec.window import MicroBatches
+from windrow.ingest.windows.grid import batch_at
+from windrow.ingest.windows.tiling import clamped
 
 
 def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Result | None:

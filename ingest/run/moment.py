@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.ports.broker import Broker, OffsetAndEpoch, Stamps, TopicInfo
-from ingest.run.context import Pipeline
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps, TopicInfo
+from windrow.ingest.run.context import Pipeline
 
 K = TypeVar("K")
 V = TypeVar("V")

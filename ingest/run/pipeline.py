@@ -19,17 +19,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
-from ingest.crashpoints import crash_point
-from ingest.errors import GridError, IdentityError, NotClosedError, OutcomeUnknownError, RefusedError, UnreachableError, WindrowError
-from ingest.model.label import instant, label_text
-from ingest.model.plan import Plan
-from ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
-from ingest.model.source import selection_text, selects
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.plan.splits import make_plan
-from ingest.ports.sink import AlreadyDone, Unknown
-from ingest.run.accounting import (
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import (
+    GridError,
+    IdentityError,
+    NotClosedError,
+    OutcomeUnknownError,
+    RefusedError,
+    UnreachableError,
+    WindrowError,
+)
+from windrow.ingest.model.label import instant, label_text
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
+from windrow.ingest.model.source import selection_text, selects
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.plan.splits import make_plan
+from windrow.ingest.ports.sink import AlreadyDone, Unknown
+from windrow.ingest.run.accounting import (
     held_back,
     losses,
     refuse_fewer,
@@ -39,20 +47,27 @@ from ingest.run.accounting import (
     unexplained,
     unwitnessed,
 )
-from ingest.run.attempts import TOGETHER, Attempt, Read, jobs
-from ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
-from ingest.run.binding import bind_table, refuse_empty_table, refuse_lost_receipt, refuse_other_table, refuse_unready, refuse_wrong_place
-from ingest.run.context import PassedOver, Pipeline, Progress, Request, Result, ignore, written_by
-from ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
-from ingest.run.frontier import start_of
-from ingest.run.letters import publish_letters
-from ingest.run.moment import at_one_moment
-from ingest.run.publish import Published, publish
-from ingest.run.schemas import informed, keep_schemas
-from ingest.run.tasks import results_of
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import TimeWindows
-from ingest.windows import grid as grids
+from windrow.ingest.run.attempts import TOGETHER, Attempt, Read, jobs
+from windrow.ingest.run.availability import cut_short, loss_policy, readable_splits, refuse_back, with_the_gone
+from windrow.ingest.run.binding import (
+    bind_table,
+    refuse_empty_table,
+    refuse_lost_receipt,
+    refuse_other_table,
+    refuse_unready,
+    refuse_wrong_place,
+)
+from windrow.ingest.run.context import PassedOver, Pipeline, Progress, Request, Result, ignore, written_by
+from windrow.ingest.run.freezing import foreseen, freeze_boundaries, refuse_changed_grid
+from windrow.ingest.run.frontier import start_of
+from windrow.ingest.run.letters import publish_letters
+from windrow.ingest.run.moment import at_one_moment
+from windrow.ingest.run.publish import Published, publish
+from windrow.ingest.run.schemas import informed, keep_schemas
+from windrow.ingest.run.tasks import results_of
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import TimeWindows
+from windrow.ingest.windows import grid as grids
 
 Passing: TypeAlias = Callable[[RefusedError], bool]
 """Whether the windows behind a refused one are run all the same."""

@@ -6,8 +6,8 @@ from collections import Counter
 
 import msgspec
 
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.ports.broker import Publisher
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.ports.broker import Publisher
 
 
 class Published(msgspec.Struct, frozen=True):

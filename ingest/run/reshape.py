@@ -22,21 +22,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.errors import BugError, RefusedError, SpecError
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums
-from ingest.model.staged import Staged, Staging
-from ingest.ports.decoder import Decoded
-from ingest.ports.engine import Reshaping
-from ingest.ports.reader import Take
-from ingest.ports.sink import Stager, StagerFactory
-from ingest.ports.transform import Transform
-from ingest.run.context import Pipeline, Reshape
-from ingest.run.task import SplitTask
-from ingest.schema.beside import columns, messages_of, of_message
-from ingest.schema.changes import DELETED, change_schema
-from ingest.schema.metadata import fields
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import BugError, RefusedError, SpecError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.engine import Reshaping
+from windrow.ingest.ports.reader import Take
+from windrow.ingest.ports.sink import Stager, StagerFactory
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.run.context import Pipeline, Reshape
+from windrow.ingest.run.task import SplitTask
+from windrow.ingest.schema.beside import columns, messages_of, of_message
+from windrow.ingest.schema.changes import DELETED, change_schema
+from windrow.ingest.schema.metadata import fields
 
 
 def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshaping:

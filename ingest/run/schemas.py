@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ingest.errors import RefusedError
-from ingest.model.receipt import SplitCounts
-from ingest.model.staged import Staged
-from ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
-from ingest.ports.decoder import Decoder
-from ingest.ports.schemas import UsesSchemas
-from ingest.run.attempts import Attempt
-from ingest.run.context import Pipeline
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.receipt import SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from windrow.ingest.ports.decoder import Decoder
+from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.run.attempts import Attempt
+from windrow.ingest.run.context import Pipeline
 
 
 def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:

@@ -14,22 +14,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.crashpoints import crash_point
-from ingest.errors import UnfitRowsError
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.refusals import Refusals
-from ingest.model.staged import Staged, Staging
-from ingest.model.writer_schema import WriterSchema
-from ingest.ports.dead_letters import REASONS
-from ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal
-from ingest.ports.reader import Reader, ReadSummary
-from ingest.ports.schemas import UsesSchemas
-from ingest.ports.sink import Stager, StagerFactory
-from ingest.ports.transform import Transform
-from ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
-from ingest.schema.changes import changes, only_rows
-from ingest.schema.messages import for_rows, in_calendar
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.refusals import Refusals
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal
+from windrow.ingest.ports.reader import Reader, ReadSummary
+from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.ports.sink import Stager, StagerFactory
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.run.accounting import SHOWN, refuse_misread, refuse_unplaced
+from windrow.ingest.schema.changes import changes, only_rows
+from windrow.ingest.schema.messages import for_rows, in_calendar
 
 
 @dataclass(frozen=True)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from ingest.errors import BugError
-from ingest.model.label import label_text
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.engine import ReshapingEngine
-from ingest.ports.reader import ReadPlan
-from ingest.run.attempts import Attempt, one_task
-from ingest.run.context import Pipeline
-from ingest.run.reshape import reshaping
-from ingest.run.task import LateBins, SplitTask
-from ingest.spec.window import TimeWindows
-from ingest.windows import grid as grids
+from windrow.ingest.errors import BugError
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.engine import ReshapingEngine
+from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.run.attempts import Attempt, one_task
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.run.reshape import reshaping
+from windrow.ingest.run.task import LateBins, SplitTask
+from windrow.ingest.spec.window import TimeWindows
+from windrow.ingest.windows import grid as grids
 
 LATE_WINDOWS = 200
 """How many windows back late messages are told apart by the hours they belong to; older ones count to the first of these."""

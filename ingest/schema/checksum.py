@@ -38,13 +38,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.compiled.calling import Compiled
+from windrow.ingest.compiled.calling import Compiled
 
 Hashes = npt.NDArray[np.uint64]
 
 GOLDEN = 0x9E3779B97F4A7C15
 _ALL = (1 << 64) - 1
-_PASSES = Compiled("ingest.schema.hashes")
+_PASSES = Compiled("windrow.ingest.schema.hashes")
 _HIGH, _NAN = np.uint64(0xA0761D6478BD642F), np.uint64(0x7FF8000000000000)
 
 

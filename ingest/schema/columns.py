@@ -22,9 +22,9 @@ from typing import Any, Literal
 import polars as pl
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.model.instants import is_zone
-from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.instants import is_zone
+from windrow.ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
 
 _EPOCH, _ZONE = b"epoch", b"zone"
 

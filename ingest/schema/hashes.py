@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, types, uint64, void
 
-from ingest.compiled.making import OCTETS, below, compiled, inlined, memory, word_at
-from ingest.schema.checksum import GOLDEN
+from windrow.ingest.compiled.making import OCTETS, below, compiled, inlined, memory, word_at
+from windrow.ingest.schema.checksum import GOLDEN
 
 _U = np.uint64
 _GOLDEN, _A, _B = _U(GOLDEN), _U(0xBF58476D1CE4E5B9), _U(0x94D049BB133111EB)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 T = TypeVar("T")
 

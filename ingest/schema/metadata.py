@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.schema.messages import HEADERS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.messages import HEADERS
 
 TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 if TYPE_CHECKING:
-    from ingest.schema.columns import Columns, Finer
+    from windrow.ingest.schema.columns import Columns, Finer
 
 
 @dataclass(frozen=True)

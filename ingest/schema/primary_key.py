@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,7 @@ class PrimaryKey:
         """The bucket of each row, for ever: by the hash of its key that checksums are made of."""
         import numpy as np  # noqa: PLC0415  # a spec that names a key loads neither
 
-        from ingest.schema.checksum import row_hashes  # noqa: PLC0415  # as above
+        from windrow.ingest.schema.checksum import row_hashes  # noqa: PLC0415  # as above
 
         return (row_hashes(rows.select(list(self.columns))) % np.uint64(self.buckets)).astype(np.int64)
 
@@ -60,7 +60,7 @@ class PrimaryKey:
             raise SpecError(f"sink.primary_key can't be as it is: {wrong}", "spec", "Mend the schema, or sink; nothing was read.")
 
     def _mistakes(self, rows: pa.Schema) -> Iterator[str]:
-        from ingest.schema.changes import DELETED, UNAVAILABLE  # noqa: PLC0415  # as above
+        from windrow.ingest.schema.changes import DELETED, UNAVAILABLE  # noqa: PLC0415  # as above
 
         for name in self.columns:
             if name not in rows.names:

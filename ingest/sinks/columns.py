@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from ingest.schema.messages import HEADERS
-from ingest.schema.metadata import DEFAULT, fields
+from windrow.ingest.schema.messages import HEADERS
+from windrow.ingest.schema.metadata import DEFAULT, fields
 
 DEAD_FILE = pa.schema(
     [

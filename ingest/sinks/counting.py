@@ -8,9 +8,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ingest.errors import RefusedError, WindrowError
-from ingest.model.window import Window
-from ingest.ports.sink import RowsHeld
+from windrow.ingest.errors import RefusedError, WindrowError
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import RowsHeld
 
 MEMORY = "400MB"
 """Beyond it DuckDB spills to a temporary folder: a window of any size is counted."""

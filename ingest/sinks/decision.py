@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ingest.errors import BindingError, OverlapError, RefusedError
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import label_text
-from ingest.model.plan import Plan, covered
-from ingest.model.receipt import Committed, Receipt
-from ingest.windows.grid import neighbours
-from ingest.windows.seams import same_source
+from windrow.ingest.errors import BindingError, OverlapError, RefusedError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.windows.grid import neighbours
+from windrow.ingest.windows.seams import same_source
 
 
 class Seen(msgspec.Struct, frozen=True):

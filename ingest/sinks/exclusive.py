@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.sinks.place import Place, fsync_folder, to_check
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.sinks.place import Place, fsync_folder, to_check
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

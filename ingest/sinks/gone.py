@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from ingest.errors import RefusedError
-from ingest.sinks.place import Place, millis
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.sinks.place import Place, millis
 
 
 class HasSize(Protocol):

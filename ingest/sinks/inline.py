@@ -12,16 +12,16 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import RefusedError
-from ingest.model.codec import to_json
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staging
-from ingest.model.window import Window
-from ingest.ports.sink import Promises, RowsHeld, Unreadable
-from ingest.schema.checksum import checksum, text
-from ingest.schema.metadata import refuse_wrong
-from ingest.sinks.staging import Layout, RowLayout
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staging
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Promises, RowsHeld, Unreadable
+from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.schema.metadata import refuse_wrong
+from windrow.ingest.sinks.staging import Layout, RowLayout
 
 
 class InlineStagerFactory(msgspec.Struct, frozen=True):

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.compiled.calling import Compiled
+from windrow.ingest.compiled.calling import Compiled
 
 KIND = pa.large_string()
 """Of all texts here: those of a batch together may be longer than 2 GB."""
 
 _INSTANT = 26
 
-_PASS = Compiled("ingest.sinks.joining_pass")
+_PASS = Compiled("windrow.ingest.sinks.joining_pass")
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:

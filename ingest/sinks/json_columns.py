@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sinks.joining import KIND, joined
+from windrow.ingest.sinks.joining import KIND, joined
 
 _NULL, _NOTHING = pa.scalar("null", KIND), pa.scalar(None, KIND)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, TypeA
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.places import WAY_OUT, secret_part
-from ingest.config.values import (
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import WAY_OUT, secret_part
+from windrow.ingest.config.values import (
     ClientProperties,
     ClusterName,
     LeftOut,
@@ -23,14 +23,14 @@ from ingest.config.values import (
     place,
     sentence,
 )
-from ingest.registry.settings import RegistrySpec
+from windrow.ingest.registry.settings import RegistrySpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.sink import Sink
-    from ingest.schema.primary_key import PrimaryKey
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
+    from windrow.ingest.schema.primary_key import PrimaryKey
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
 """The columns of a table's rows without windrow's own; or what loads them, called at the first write: a look needs none."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import ChainMap
 from typing import Annotated, Any
 
-from ingest.config.kinds import OfItsKind, kind_at
-from ingest.sinks.kind import SinkKind, SinkSection
+from windrow.ingest.config.kinds import OfItsKind, kind_at
+from windrow.ingest.sinks.kind import SinkKind, SinkSection
 
 TABLES = {
-    "delta": "ingest.sinks.delta.kind:DELTA",
-    "files": "ingest.sinks.files.kind:FILES",
-    "postgres": "ingest.sinks.postgres.kind:POSTGRES",
-    "iceberg": "ingest.sinks.iceberg.kind:ICEBERG",
+    "delta": "windrow.ingest.sinks.delta.kind:DELTA",
+    "files": "windrow.ingest.sinks.files.kind:FILES",
+    "postgres": "windrow.ingest.sinks.postgres.kind:POSTGRES",
+    "iceberg": "windrow.ingest.sinks.iceberg.kind:ICEBERG",
 }
 """Those that are one table."""
 
-KINDS = ChainMap({"kafka": "ingest.sinks.kafka.kind:KAFKA", "routes": "ingest.sinks.routes.kind:ROUTES"}, TABLES)
+KINDS = ChainMap({"kafka": "windrow.ingest.sinks.kafka.kind:KAFKA", "routes": "windrow.ingest.sinks.routes.kind:ROUTES"}, TABLES)
 
 TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES)]
 """The section of one of several tables."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ingest.errors import RefusedError
-from ingest.model.receipt import Changed, Graves, Merged, Receipt
-from ingest.schema.checksum import text
-from ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.receipt import Changed, Graves, Merged, Receipt
+from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 
 class MergeForm(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingest.errors import RefusedError, UnreachableError, WindrowError
-from ingest.sinks.place import Place
+from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
+from windrow.ingest.sinks.place import Place
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 16 << 20

@@ -14,10 +14,10 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from ingest.config.places import WAY_OUT, home, is_url, secret_part, without_secrets
-from ingest.errors import SpecError, UnreachableError
-from ingest.sinks.gzipped import gzipped
-from ingest.waiting import waiting_for
+from windrow.ingest.config.places import WAY_OUT, home, is_url, secret_part, without_secrets
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.sinks.gzipped import gzipped
+from windrow.ingest.waiting import waiting_for
 
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""

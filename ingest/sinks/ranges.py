@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ingest.model.plan import Covered
+from windrow.ingest.model.plan import Covered
 
 _FORM = 1
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from pwd import getpwuid
 from tempfile import TemporaryFile
 
-from ingest.errors import SpecError
-from ingest.sinks.exclusive import S3Puts, has_s3
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.exclusive import S3Puts, has_s3
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 

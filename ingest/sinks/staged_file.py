@@ -12,11 +12,11 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 import pyarrow as pa
 
-from ingest.model.plan import Split
-from ingest.model.staged import Staging
-from ingest.schema.checksum import checksum, text
-from ingest.sinks.place import Place
-from ingest.sinks.staging import Layout, writable
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staging
+from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staging import Layout, writable
 
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import BugError, UnreachableError
-from ingest.model.plan import Split
-from ingest.ports.dead_letters import REASONS
-from ingest.schema.beside import columns, dead_columns, in_files
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_FILE, file_schema
+from windrow.ingest.errors import BugError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.schema.beside import columns, dead_columns, in_files
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
 
 
 class RowLayout(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ from typing import Annotated, Self, TypedDict
 import msgspec
 from pydantic import AfterValidator, Field
 
-from ingest.config.values import ClientProperties, Count, Duration, LeftOut, Section, Servers, Size, Text, Values
-from ingest.kafka.properties import TUNED, Tuning
-from ingest.registry.settings import RegistrySpec
+from windrow.ingest.config.values import ClientProperties, Count, Duration, LeftOut, Section, Servers, Size, Text, Values
+from windrow.ingest.kafka.properties import TUNED, Tuning
+from windrow.ingest.registry.settings import RegistrySpec
 
 
 def _not_zero(value: timedelta) -> timedelta:

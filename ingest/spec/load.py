@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ingest.config.document import Document, Mistake, read_document, read_values
-from ingest.config.kinds import OfItsKind
-from ingest.config.values import CODE_REFERENCE, cluster_name, section_of
-from ingest.sinks.kind import OnClusterSection
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
-from ingest.spec.reading import client_mistakes, refusal, text_of, validated, written_out
-from ingest.spec.shared import named_cluster
+from windrow.ingest.config.document import Document, Mistake, read_document, read_values
+from windrow.ingest.config.kinds import OfItsKind
+from windrow.ingest.config.values import CODE_REFERENCE, cluster_name, section_of
+from windrow.ingest.sinks.kind import OnClusterSection
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
+from windrow.ingest.spec.reading import client_mistakes, refusal, text_of, validated, written_out
+from windrow.ingest.spec.shared import named_cluster
 
 _GIVEN = {
     "folder": "relative paths are relative to the spec's own folder",

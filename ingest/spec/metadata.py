@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ingest.config.document import Place, suggest
-from ingest.config.values import refuse, sentence
+from windrow.ingest.config.document import Place, suggest
+from windrow.ingest.config.values import refuse, sentence
 
 METADATA = (
     "topic", "partition", "offset", "ordinal", "timestamp", "timestamp-type", "headers", "header-list", "leader-epoch", "key", "value-size",

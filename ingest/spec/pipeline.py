@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from ingest.config.document import Place
-from ingest.config.places import absolute
-from ingest.config.values import (
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import absolute
+from windrow.ingest.config.values import (
     ClientProperties,
     ClusterName,
     CountOrZero,
@@ -31,18 +31,18 @@ from ingest.config.values import (
     section_of,
     sentence,
 )  # fmt: skip
-from ingest.decode.formats import ASKING, DecodeSection, asks_registry
-from ingest.errors import GridError, SpecError
-from ingest.registry.client import Registry
-from ingest.registry.settings import RegistrySpec, registry_of
-from ingest.sinks.kind import OnClusterSection, SinkSection
-from ingest.sinks.kinds import SinkOfItsKind
-from ingest.spec.cluster import ClusterSpec, TuningSpec
-from ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
-from ingest.spec.source import SourceSpec
-from ingest.spec.transform import TransformSpec, transform_mistakes
-from ingest.spec.window import WindowSpec, is_cron
-from ingest.windows.grid import BATCH, window_at
+from windrow.ingest.decode.formats import ASKING, DecodeSection, asks_registry
+from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.registry.settings import RegistrySpec, registry_of
+from windrow.ingest.sinks.kind import OnClusterSection, SinkSection
+from windrow.ingest.sinks.kinds import SinkOfItsKind
+from windrow.ingest.spec.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
+from windrow.ingest.spec.source import SourceSpec
+from windrow.ingest.spec.transform import TransformSpec, transform_mistakes
+from windrow.ingest.spec.window import WindowSpec, is_cron
+from windrow.ingest.windows.grid import BATCH, window_at
 
 NOT_WRITTEN = ("folder", "spec_file", "named_clusters")
 """What whoever loads a spec puts in; written in one, these are unknown keys."""
@@ -176,7 +176,7 @@ class PipelineSpec(Section):
         if {"source", "sink", "dead_letters"} <= info.data.keys():
             sections = (info.data["source"], info.data["sink"], info.data["dead_letters"])
             if found.keys() != {getattr(section, "cluster", None) for section in sections} - {None}:
-                raise sentence("goes with the cluster of source, sink and dead_letters: ingest.spec.load looks them up")
+                raise sentence("goes with the cluster of source, sink and dead_letters: windrow.ingest.spec.load looks them up")
         return found
 
     def schema_file(self) -> Path | None:

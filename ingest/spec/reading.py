@@ -10,15 +10,15 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from ingest.config.document import Document, Mistake, Place, mistake_of
-from ingest.config.kinds import OfItsKind
-from ingest.config.secrets import FORMS, reference
-from ingest.config.values import section_of
-from ingest.config.yamltext import SIZE_MAX
-from ingest.errors import SpecError, SpecMistakesError
-from ingest.kafka.client import problems
-from ingest.kafka.properties import ALLOWED
-from ingest.spec.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.config.document import Document, Mistake, Place, mistake_of
+from windrow.ingest.config.kinds import OfItsKind
+from windrow.ingest.config.secrets import FORMS, reference
+from windrow.ingest.config.values import section_of
+from windrow.ingest.config.yamltext import SIZE_MAX
+from windrow.ingest.errors import SpecError, SpecMistakesError
+from windrow.ingest.kafka.client import problems
+from windrow.ingest.kafka.properties import ALLOWED
+from windrow.ingest.spec.cluster import ClusterSpec, TuningSpec
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -15,10 +15,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ingest.config.document import Mistake, nearest, read_document
-from ingest.config.values import ClusterName, Section, section_of
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.reading import client_mistakes, refusal, text_of, validated, written_out
+from windrow.ingest.config.document import Mistake, nearest, read_document
+from windrow.ingest.config.values import ClusterName, Section, section_of
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.reading import client_mistakes, refusal, text_of, validated, written_out
 
 FILE = "windrow.yaml"
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from ingest.config.document import Place, nearest
-from ingest.config.values import (
+from windrow.ingest.config.document import Place, nearest
+from windrow.ingest.config.values import (
     PARTITION_MAX,
     ClientProperties,
     ClusterName,
@@ -25,12 +25,12 @@ from ingest.config.values import (
     sentence,
     topic_name,
 )
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
-from ingest.registry.settings import RegistrySpec
-from ingest.spec.cluster import TuningSpec
-from ingest.spec.start import WORDS, ByTopic, Start, StartSpec
-from ingest.windows.grid import BATCH
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
+from windrow.ingest.registry.settings import RegistrySpec
+from windrow.ingest.spec.cluster import TuningSpec
+from windrow.ingest.spec.start import WORDS, ByTopic, Start, StartSpec
+from windrow.ingest.windows.grid import BATCH
 
 _CLUSTER = ("cluster", "bootstrap_servers")
 _SELECTING = ("topic", "topic_pattern", "partitions")

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
-from ingest.config.document import Place
-from ingest.config.values import PARTITION_MAX, Section, Text, Values, as_instant, refuse, sentence, topic_name
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset, flink_offsets, moment
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import PARTITION_MAX, Section, Text, Values, as_instant, refuse, sentence, topic_name
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset, flink_offsets, moment
 
 _OFFSET_MAX = 2**63 - 1
 _FORMS = {"timestamp": "no_match", "committed": "reset", "offsets": "others"}

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ingest.config.document import Place
-from ingest.config.values import FunctionName, LeftOut, Section, section_of
-from ingest.decode.kind import SchemaReference
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import FunctionName, LeftOut, Section, section_of
+from windrow.ingest.decode.kind import SchemaReference
 
 _UNTOLD = ("ordinal", "value-size")
 

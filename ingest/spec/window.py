@@ -10,10 +10,10 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, GetJ
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from ingest.config.document import Place
-from ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Values, Written, sentence
-from ingest.errors import GridError, SpecError
-from ingest.windows.grid import BATCH, NAMED, cron
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import Count, CountOrNone, Duration, Instant, Section, Values, Written, sentence
+from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.windows.grid import BATCH, NAMED, cron
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ingest.errors import GridError, SpecError
-from ingest.model.label import label_text
-from ingest.model.window import Window
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import TimeWindows
-from ingest.windows.grid import parse_windows
+from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.window import Window
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import TimeWindows
+from windrow.ingest.windows.grid import parse_windows
 
 
 def windows_named(spec: PipelineSpec, text: str) -> list[Window]:

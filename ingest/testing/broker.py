@@ -5,7 +5,7 @@
     broker.produce(TopicPartition("orders", 0), b"{}", timestamp=datetime(2026, 1, 2, tzinfo=UTC))
     with broker.transaction() as transaction:       # commits, or aborts if the block raises
         broker.produce(TopicPartition("orders", 1), b"{}", transaction=transaction)
-    reader = MemoryReader(broker)                   # ingest.testing.reader
+    reader = MemoryReader(broker)                   # windrow.ingest.testing.reader
     dirty = broker.at("read_uncommitted")           # the same cluster, asked and read without regard to transactions
 
 The same contract suite runs on it and on real Kafka. Safe to use from several threads of one process.
@@ -26,11 +26,11 @@ from typing import NoReturn, Self
 
 import numpy as np
 
-from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.model.source import Isolation
-from ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
-from ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
+from windrow.ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
 
 _FIRST_CHUNK, _CHUNK = 64, 1000
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")

@@ -13,11 +13,11 @@ from itertools import pairwise
 import msgspec
 import pyarrow as pa
 
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.plan import Plan, covered
-from ingest.model.receipt import Receipt
-from ingest.schema.metadata import DEFAULT
-from ingest.windows.tiling import between
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.windows.tiling import between
 
 Place = tuple[TopicPartition, int]
 """A message: its topic-partition and offset."""

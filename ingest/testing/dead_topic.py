@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.model.window import Window
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.window import Window
 
 
 class MemoryDeadTopic:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 
-from ingest.engine.outcome import brought_back, tried
-from ingest.errors import BugError, UnreachableError, WindrowError
-from ingest.keeping import keeping
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
+from windrow.ingest.engine.outcome import brought_back, tried
+from windrow.ingest.errors import BugError, UnreachableError, WindrowError
+from windrow.ingest.keeping import keeping
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
 
 TRIES = 4
 """How often a task is tried whose worker dies, as on Spark."""

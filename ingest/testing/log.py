@@ -13,7 +13,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import Literal
 
-from ingest.model.source import Isolation
+from windrow.ingest.model.source import Isolation
 
 NO_TIMESTAMP = -1
 Ended = Literal["committed", "aborted"]

@@ -8,12 +8,12 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from ingest.errors import DataLossError, IdentityError, SpecError
-from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.log import NO_TIMESTAMP, Entry
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
+from windrow.ingest.schema.messages import MESSAGES, TIMESTAMP_TYPES
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.log import NO_TIMESTAMP, Entry
 
 _readers: WeakValueDictionary[str, MemoryReader] = WeakValueDictionary()
 

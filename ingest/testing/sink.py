@@ -10,20 +10,20 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.dead_letters import Publication
-from ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_LETTERS
-from ingest.sinks.decision import Seen, decide
-from ingest.sinks.inline import InlineSink, InlineStagerFactory, tables
-from ingest.sinks.staging import DeadLetterLayout
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import Publication
+from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_LETTERS
+from windrow.ingest.sinks.decision import Seen, decide
+from windrow.ingest.sinks.inline import InlineSink, InlineStagerFactory, tables
+from windrow.ingest.sinks.staging import DeadLetterLayout
 
 Fault = Literal["conflict", "unknown", "lost"]
 """The next commit: loses against another one first; arrives and isn't answered; neither arrives nor is answered."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
-from ingest.ports.decoder import Decoded
-from ingest.ports.transform import Transform
-from ingest.schema.columns import Columns
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.schema.columns import Columns
 
 
 @dataclass(frozen=True)

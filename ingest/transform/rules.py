@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.ports.decoder import Refusal
-from ingest.schema.load import import_pandera
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Refusal
+from windrow.ingest.schema.load import import_pandera
 
 ROW = "*"
 """Stands for the column of a check over whole rows."""

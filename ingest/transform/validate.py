@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.ports.decoder import RULES, Decoded, Refusal
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, built_of_model, model_now
-from ingest.transform.rules import Rules
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import RULES, Decoded, Refusal
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.transform.rules import Rules
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from typing import Literal
 
 import msgspec
 
-from ingest.model.boundary import Boundary, Mark, TopicPartition
-from ingest.model.label import Label
-from ingest.model.receipt import Receipt
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.receipt import Receipt
 
 State = Literal["open", "complete", "late"]
 """open: the hours may not be over everywhere. complete: they are. late: they are, and yet later windows hold messages of these hours."""

@@ -14,10 +14,10 @@ from itertools import islice, pairwise, takewhile
 
 from cronsim import CronSim, CronSimError
 
-from ingest.errors import GridError, SpecError
-from ingest.model.instants import InstantError, parse_instant
-from ingest.model.label import Label, label_text
-from ingest.model.window import Window
+from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.model.instants import InstantError, parse_instant
+from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.window import Window
 
 BATCH = "batch"
 """The grid of micro-batches."""

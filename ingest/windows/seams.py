@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.label import label_text
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import label_text
 
 
 def difference(one: Boundary, other: Boundary) -> str:

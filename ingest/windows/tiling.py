@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ingest.errors import IdentityError, UnreachableError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.label import Label, label_text
+from windrow.ingest.errors import IdentityError, UnreachableError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.label import Label, label_text
 
 
 def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.factory import kafka_table
-from assets.names import SPARK_KEY, job_name
-from assets.partitions import Stretch, key_of
-from assets.schedule import range_tags
 from tests.assets.world import LocalTasks
 from tests.integration.harness import Place, hour, millis
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.assets.factory import kafka_table
+from windrow.assets.names import SPARK_KEY, job_name
+from windrow.assets.partitions import Stretch, key_of
+from windrow.assets.schedule import range_tags
 
 _SERVER = multiprocessing.get_context("forkserver")
 _NOTHING: Mapping[str, str] = {}

@@ -8,9 +8,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.schedule import BATCH_REFUSED, REFUSED_TAG, STILL_GOING
 from tests.assets.ticks import ask
 from tests.assets.world import TOPIC, World, hour
+from windrow.assets.schedule import BATCH_REFUSED, REFUSED_TAG, STILL_GOING
 
 SIX_AT_ONCE = {"grid": "batch", "every": "*/2 * * * *", "max_records": 6}
 

@@ -14,19 +14,19 @@ import yaml
 from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
 from jsonschema import Draft202012Validator
 
-from assets.component import Attributes, KafkaTable
-from assets.definitions import defs
-from assets.factory import kafka_table
-from assets.names import topic_key
-from assets.topic import topic_assets
-from ingest.config.kinds import kind_at
-from ingest.errors import SpecError
-from ingest.sinks.kinds import KINDS
-from ingest.spec.load import load_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import MicroBatches
 from tests.assets.world import TOPIC, MemorySource, World
 from tests.spec.test_settings import FIELDS
+from windrow.assets.component import Attributes, KafkaTable
+from windrow.assets.definitions import defs
+from windrow.assets.factory import kafka_table
+from windrow.assets.names import topic_key
+from windrow.assets.topic import topic_assets
+from windrow.ingest.config.kinds import kind_at
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.kinds import KINDS
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import MicroBatches
 
 PROJECT = Path(__file__).parents[2]
 
@@ -44,7 +44,7 @@ def test_orders_load() -> None:
 
 def test_the_yaml_is_the_commands_spec() -> None:
     """Dagster and the command read the same pipeline out of the same file."""
-    file = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
+    file = PROJECT / "windrow" / "assets" / "defs" / "orders" / "defs.yaml"
     tree = dg.ComponentTree.for_project(PROJECT)
     component = tree.load_component("orders")
     parts = getattr(component, "components", [component])
@@ -81,7 +81,7 @@ def test_dg_checks_yaml() -> None:
 
 
 COMPONENT = """\
-type: assets.component.KafkaTable
+type: windrow.dagster.KafkaTable
 attributes:
   id: things
   source: {bootstrap_servers: "127.0.0.1:9", SOURCE}
@@ -247,7 +247,7 @@ def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
                 "decode": {"schema": "tests.assets.things:Thing"},
                 "sink": {"path": f"lake/{place}"},
             }
-            contents = {"type": "assets.component.KafkaTable", "attributes": attributes}
+            contents = {"type": "windrow.dagster.KafkaTable", "attributes": attributes}
             folders.append(sandbox.scaffold_component(component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents))
         with pytest.raises(Exception) as caught, sandbox.build_all_defs():
             pass

@@ -23,14 +23,14 @@ OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "O
 ENV = {name: value for name, value in os.environ.items() if name not in OURS}
 
 
-COMMAND = "python -m assets.demo run"
+COMMAND = "python -m windrow.assets.demo run"
 """What `make demo` ends in (tests/shape holds the two together), and what is tested here."""
 PROGRAM = COMMAND.split()[1:-1]
 RUN = COMMAND.rsplit(maxsplit=1)[-1]
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m assets.demo ...` in an environment without the demo's own variables."""
+    """`python -m windrow.assets.demo ...` in an environment without the demo's own variables."""
     return subprocess.run(
         [sys.executable, *PROGRAM, *arguments], cwd=PROJECT, env=ENV, capture_output=True, text=True, check=False, timeout=900
     )  # fmt: skip

@@ -16,21 +16,21 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from assets.demo.check import check
-from assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
-from assets.demo.fold import COLUMNS, check_customers
-from assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
-from assets.demo.place import DemoHome, last_full_day
-from assets.demo.poison import POISON
-from assets.demo.processes import end, note, noted
-from assets.demo.produce import write_customers
-from ingest.decode.formats import make_decoder
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.schema.load import ModelReference
-from ingest.schema.messages import MESSAGES
-from ingest.spec.load import load_spec
-from ingest.transform.validate import Validate
 from tests.contracts.values import valued
+from windrow.assets.demo.check import check
+from windrow.assets.demo.customers import CHANGES, THERE_BEFORE, CustomerMessage, changes
+from windrow.assets.demo.fold import COLUMNS, check_customers
+from windrow.assets.demo.orders import PARTITIONS, TOMBSTONES, OrderMessage, day
+from windrow.assets.demo.place import DemoHome, last_full_day
+from windrow.assets.demo.poison import POISON
+from windrow.assets.demo.processes import end, note, noted
+from windrow.assets.demo.produce import write_customers
+from windrow.ingest.decode.formats import make_decoder
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 ORDERS = Path(__file__).parents[2] / "assets" / "defs" / "orders"

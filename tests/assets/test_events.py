@@ -9,12 +9,12 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 
-from assets.factory import kafka_table
-from assets.partitions import Stretch, partitions_of
-from assets.schedule import range_tags
-from assets.topic import topic_assets
-from ingest.model.boundary import TopicPartition
 from tests.assets.world import TOPIC, MemorySource, World
+from windrow.assets.factory import kafka_table
+from windrow.assets.partitions import Stretch, partitions_of
+from windrow.assets.schedule import range_tags
+from windrow.assets.topic import topic_assets
+from windrow.ingest.model.boundary import TopicPartition
 
 VERSION, INPUT = "dagster/data_version", f"dagster/input_data_version/kafka/{TOPIC}"
 

@@ -7,15 +7,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.names import kafka_key
-from assets.topic import topic_assets
-from ingest.assemble import Connection
-from ingest.errors import UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import Isolation
-from ingest.run.task import SplitTask
-from resources.source import SourceResource
 from tests.assets.world import TOPIC, World, hour
+from windrow.assets.names import kafka_key
+from windrow.assets.topic import topic_assets
+from windrow.ingest.assemble import Connection
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.run.task import SplitTask
+from windrow.resources.source import SourceResource
 
 SECRET = "secret-payload"
 AWAY = UnreachableError("The broker is away", "plan", "Wait.", TOPIC, 1)
@@ -38,7 +38,7 @@ def away(*_: object) -> object:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """One retry, at once."""
-    monkeypatch.setattr("assets.reporting.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
+    monkeypatch.setattr("windrow.assets.reporting.RETRY", dg.RetryPolicy(max_retries=1, delay=0))
 
 
 def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
@@ -86,7 +86,7 @@ def test_what_can_pass_is_tried_again_and_then_told_alone(world: World, monkeypa
 
 def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     """A ledger that can't be reached fails the run in the same words, after the same retries."""
-    monkeypatch.setattr("resources.ledger.open_ledger", away)
+    monkeypatch.setattr("windrow.resources.ledger.open_ledger", away)
     world.load()
     data = failure(world.run(0))
     assert world.attempts == 2

@@ -9,9 +9,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingest.errors import UnreachableError
-from ingest.model.boundary import TopicPartition
 from tests.assets.world import START, TOPIC, World, hour
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
 
 SKIP = {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "on_loss": "skip"}
 

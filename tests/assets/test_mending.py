@@ -8,12 +8,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.names import mend_name
-from assets.partitions import Stretch
-from assets.schedule import range_tags
-from ingest.model.boundary import TopicPartition
 from tests.assets.test_table import failure_of
 from tests.assets.world import TOPIC, World
+from windrow.assets.names import mend_name
+from windrow.assets.partitions import Stretch
+from windrow.assets.schedule import range_tags
+from windrow.ingest.model.boundary import TopicPartition
 
 LENIENT = {"schema": "things.py:Thing", "coerce": "lenient"}
 EDIT = """\

@@ -11,10 +11,10 @@ from dagster._utils.schedules import cron_string_iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import TimeWindows
-from ingest.windows.grid import after, is_closed, window_at
+from windrow.assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import TimeWindows
+from windrow.ingest.windows.grid import after, is_closed, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DAILY_CRONS = ["hourly", "daily", "*/15 * * * *", "7,23,55 */3 * * *", "30 1,13 * * *", "0 */7 * * *"]

@@ -7,14 +7,14 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.factory import kafka_table
-from assets.names import SPARK_KEY, job_name
-from assets.partitions import Stretch
-from assets.schedule import range_tags
-from ingest.registry.embedded import RegistryServer
-from ingest.spec.load import load_spec
 from tests.assets.world import LocalTasks
 from tests.integration.format_cases import CASES, rows, somebody
+from windrow.assets.factory import kafka_table
+from windrow.assets.names import SPARK_KEY, job_name
+from windrow.assets.partitions import Stretch
+from windrow.assets.schedule import range_tags
+from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.spec.load import load_spec
 
 pytestmark = pytest.mark.broker
 

@@ -12,17 +12,17 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.factory import kafka_table
-from assets.foundations import Clock
-from assets.names import SPARK_KEY, job_name
-from assets.partitions import Stretch
-from assets.schedule import range_tags
-from ingest.model.boundary import TopicPartition
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
 from tests.assets.world import LocalTasks, ranges
 from tests.integration.harness import HERE, Place, judge, millis, visible
 from tests.kafka.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction
+from windrow.assets.factory import kafka_table
+from windrow.assets.foundations import Clock
+from windrow.assets.names import SPARK_KEY, job_name
+from windrow.assets.partitions import Stretch
+from windrow.assets.schedule import range_tags
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 pytestmark = pytest.mark.broker
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.factory import kafka_table
-from assets.names import SPARK_KEY, job_name
-from assets.partitions import Stretch
-from assets.schedule import range_tags
-from ingest.spec.load import load_spec
 from tests.assets.world import LocalTasks
 from tests.integration.customers import LEFT, customers, somebody
+from windrow.assets.factory import kafka_table
+from windrow.assets.names import SPARK_KEY, job_name
+from windrow.assets.partitions import Stretch
+from windrow.assets.schedule import range_tags
+from windrow.ingest.spec.load import load_spec
 
 pytestmark = pytest.mark.broker
 

@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.reporting import request_id, warn_of_processes
 from tests.assets.world import World
+from windrow.assets.reporting import request_id, warn_of_processes
 
 
 @pytest.mark.parametrize(("root", "request_"), [(None, "run"), ("root", "root")])

@@ -9,23 +9,23 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.component import refuse_two_clusters
-from assets.factory import kafka_table, standing_on
-from assets.foundations import Clock
-from assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from ingest.errors import SpecError
-from ingest.ledger.sql import open_ledger
-from ingest.model.source import Isolation
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.testing.dead_topic import MemoryDeadTopic
-from resources.kafka import KafkaSource
-from resources.ledger import LedgerState
-from resources.spark import Spark
 from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour, ranges
 from tests.contracts.engine_contract import SPLITS
 from tests.engine.tasks import Name
 from tests.sinks.beside import MemoryBoth
+from windrow.assets.component import refuse_two_clusters
+from windrow.assets.factory import kafka_table, standing_on
+from windrow.assets.foundations import Clock
+from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.testing.dead_topic import MemoryDeadTopic
+from windrow.resources.kafka import KafkaSource
+from windrow.resources.ledger import LedgerState
+from windrow.resources.spark import Spark
 
 CLUSTERS = """\
 clusters:

@@ -11,13 +11,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.schedule import CATCH_UP, _running
-from ingest.errors import DamagedError
-from ingest.model.binding import Binding
-from ingest.model.boundary import TopicPartition
-from ingest.model.window import Window
 from tests.assets.ticks import ask
 from tests.assets.world import START, TOPIC, World, hour
+from windrow.assets.schedule import CATCH_UP, _running
+from windrow.ingest.errors import DamagedError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
 
 
 def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:

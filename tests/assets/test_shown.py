@@ -12,18 +12,18 @@ import pandera.polars as pa
 import polars as pl
 import pytest
 
-from assets.columns import column_schema, declared_schema
-from assets.describing import code, table_description
-from assets.factory import kafka_table
-from assets.foundations import Clock
-from assets.metadata import MEANINGS, window_metadata
-from assets.names import SPARK_KEY, kafka_key
-from assets.topic import topic_assets
-from ingest.model.receipt import Committed, Counts
-from ingest.run.context import Result
-from ingest.schema.columns import Columns
-from ingest.schema.metadata import DEFAULT
 from tests.assets.world import START, MemorySource, World, hour
+from windrow.assets.columns import column_schema, declared_schema
+from windrow.assets.describing import code, table_description
+from windrow.assets.factory import kafka_table
+from windrow.assets.foundations import Clock
+from windrow.assets.metadata import MEANINGS, window_metadata
+from windrow.assets.names import SPARK_KEY, kafka_key
+from windrow.assets.topic import topic_assets
+from windrow.ingest.model.receipt import Committed, Counts
+from windrow.ingest.run.context import Result
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.metadata import DEFAULT
 
 FIRST = ["rows_written", "dead_letters", "window", "offsets", "lag_records", "lag_seconds"]
 

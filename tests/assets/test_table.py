@@ -14,14 +14,14 @@ import dagster as dg
 import msgspec
 import pytest
 
-from assets.checks import gaps
-from ingest.errors import UnreachableError
-from ingest.model.codec import from_json
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.ports.broker import OffsetAndEpoch
-from ingest.ports.sink import Outcome
 from tests.assets.world import START, TOPIC, World, hour, ranges
+from windrow.assets.checks import gaps
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.ports.sink import Outcome
 
 
 def failure_of(result: dg.ExecuteInProcessResult) -> str:
@@ -132,7 +132,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
 
 def test_what_stops_a_run_names_what_was_not_tried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stops all windows stops the run there: the failure says which windows are left."""
-    monkeypatch.setattr("assets.reporting.RETRY", dg.RetryPolicy(max_retries=0))
+    monkeypatch.setattr("windrow.assets.reporting.RETRY", dg.RetryPolicy(max_retries=0))
     world.load()
     world.fill(1)
     world.now = hour(1, 10)
@@ -163,7 +163,7 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
         return ends(tps)
 
     monkeypatch.setattr(world.broker, "stable_ends", once_away)
-    monkeypatch.setattr("assets.reporting.RETRY", dg.RetryPolicy(max_retries=1))
+    monkeypatch.setattr("windrow.assets.reporting.RETRY", dg.RetryPolicy(max_retries=1))
     world.load()
     assert world.run(0).success
     assert world.attempts > 1

@@ -8,20 +8,20 @@ import dagster as dg
 import pytest
 from dagster.components.testing import create_defs_folder_sandbox
 
-from assets.columns import lineage
-from assets.component import KafkaTable
-from assets.factory import kafka_table
-from assets.names import SPARK_KEY, kafka_key, upstream_keys
-from assets.topic import topic_assets
-from ingest.errors import SpecError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.source import Topics
-from ingest.ports.reader import ReadPlan
-from ingest.read.reader import KafkaReader
-from resources.kafka import KafkaSource
-from resources.source import snapshot
 from tests.assets.ticks import ask
 from tests.assets.world import TOPIC, MemorySource, World, hour, ranges
+from windrow.assets.columns import lineage
+from windrow.assets.component import KafkaTable
+from windrow.assets.factory import kafka_table
+from windrow.assets.names import SPARK_KEY, kafka_key, upstream_keys
+from windrow.assets.topic import topic_assets
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.source import Topics
+from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.read.reader import KafkaReader
+from windrow.resources.kafka import KafkaSource
+from windrow.resources.source import snapshot
 
 HERE = Path(__file__).parent
 OTHER = "shop.others"
@@ -122,7 +122,7 @@ def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
                 "decode": {"schema": "tests.assets.things:Thing"},
                 "sink": {"path": f"lake/{name}"},
             }
-            contents = {"type": "assets.component.KafkaTable", "attributes": attributes}
+            contents = {"type": "windrow.dagster.KafkaTable", "attributes": attributes}
             sandbox.scaffold_component(component_cls=KafkaTable, defs_path=name, defs_yaml_contents=contents)
         with sandbox.build_all_defs() as defs:
             dg.Definitions.validate_loadable(defs)

@@ -7,11 +7,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.names import table_key
-from assets.partitions import partitions_of
-from assets.waiting import when_complete
-from ingest.errors import SpecError
 from tests.assets.world import World
+from windrow.assets.names import table_key
+from windrow.assets.partitions import partitions_of
+from windrow.assets.waiting import when_complete
+from windrow.ingest.errors import SpecError
 
 
 class Downstream:
@@ -99,7 +99,7 @@ def test_a_cursor_that_is_lost_costs_nothing(world: World, downstream: Downstrea
 
 def test_a_tick_is_bounded(world: World, downstream: Downstream, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long history is asked for in pieces, the oldest first."""
-    monkeypatch.setattr("assets.waiting.AT_ONCE", 3)
+    monkeypatch.setattr("windrow.assets.waiting.AT_ONCE", 3)
     world.fill(6)
     assert world.run(0, 4).success
     assert downstream.keys() == [world.key(n) for n in range(3)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.metadata import SHOWN
 from tests.assets.world import World
+from windrow.assets.metadata import SHOWN
 
 WIDE, PARTITIONS = "shop.wide", 1000
 LIMIT = 64 * 1024

@@ -11,11 +11,11 @@ import pytest
 from dagster_shared.yaml_utils import parse_yaml_with_source_position
 from jsonschema import Draft202012Validator
 
-from assets.component import Attributes
-from assets.partitions import partitions_of, windows_of
-from ingest.spec.load import parse_spec
-from ingest.spec.window import in_time
-from ingest.windows.grid import NAMED
+from windrow.assets.component import Attributes
+from windrow.assets.partitions import partitions_of, windows_of
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.window import in_time
+from windrow.ingest.windows.grid import NAMED
 
 USUAL = """
 id: a
@@ -131,7 +131,7 @@ def test_dg_checks_a_wrong_file(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     attributes = USUAL.replace("hourly", "weekly").replace("topic: t", "topik: t")
     file = folder / "defs.yaml"
-    file.write_text("type: assets.component.KafkaTable\nattributes:" + attributes.replace("\n", "\n  ").rstrip() + "\n")
+    file.write_text("type: windrow.dagster.KafkaTable\nattributes:" + attributes.replace("\n", "\n  ").rstrip() + "\n")
     dg = str(Path(sys.executable).with_name("dg"))
     checked = subprocess.run([dg, "check", "yaml"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=540)
     said = checked.stdout + checked.stderr

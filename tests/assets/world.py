@@ -9,32 +9,32 @@ from typing import Any
 
 import dagster as dg
 
-from assets.factory import kafka_table
-from assets.foundations import Clock
-from assets.names import SPARK_KEY, job_name, kafka_key, sink_key
-from assets.partitions import Stretch, key_of
-from assets.schedule import range_tags
-from ingest.assemble import Connection
-from ingest.errors import OpenTransactionError
-from ingest.ledger.sql import open_ledger
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import Isolation
-from ingest.model.window import Window
-from ingest.ports.dead_letters import DeadLetters
-from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
-from ingest.ports.sink import Sink
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, load_model
-from ingest.sinks.kind import Rows
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.checker import Report, check
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
-from resources.source import SourceResource
 from tests.sinks.beside import MemoryBoth
+from windrow.assets.factory import kafka_table
+from windrow.assets.foundations import Clock
+from windrow.assets.names import SPARK_KEY, job_name, kafka_key, sink_key
+from windrow.assets.partitions import Stretch, key_of
+from windrow.assets.schedule import range_tags
+from windrow.ingest.assemble import Connection
+from windrow.ingest.errors import OpenTransactionError
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.sinks.kind import Rows
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+from windrow.resources.source import SourceResource
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TOPIC = "shop.things"

@@ -27,7 +27,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness import picture, servers
 from tests.bench.harness.figures import Growth, Result, Said
@@ -40,6 +39,7 @@ from tests.bench.parts.compare import compare
 from tests.bench.parts.growth import KINDS, grow
 from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
 from tests.bench.parts.targets import Job
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters", "postgres", "driver", "workers", "places", "reshape")
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)

@@ -24,17 +24,17 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from ingest.assemble import assemble
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from ingest.model.window import Window
-from ingest.run.context import Request
-from ingest.run.pipeline import run
-from ingest.spec.load import parse_spec
-from ingest.testing.engine import LocalEngine
 from tests.bench.harness import environments
 from tests.bench.harness.environments import PEERS, made
 from tests.bench.parts.sides import FLINK, FLINK_JAVA
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.assemble import assemble
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.context import Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.engine import LocalEngine
 
 START, HOURS, PARTITIONS, LIMIT_SECONDS = datetime(2026, 1, 5, tzinfo=UTC), 12, 3, 600
 SCHEMA = """\

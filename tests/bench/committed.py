@@ -20,11 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from ingest.ports.sink import Done
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.delta.sink import DeltaSink
 from tests.bench.harness.servers import postgres
 from tests.bench.iceberg import expire
 from tests.sinks.beside import BINDING
@@ -36,6 +31,11 @@ from tests.sinks.kafka.world import sink_at as kafka_at
 from tests.sinks.postgres.world import sink_at as postgres_at
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.sink import DeltaSink
 
 COMMITS = 100
 """Later commits, and looks at windows that are there: one checkpoint of a Delta table is among them."""

@@ -18,13 +18,13 @@ import pandera.polars as pp
 import polars as pl
 import pyarrow as pa
 
-from ingest.decode.csv.lines import Dialect
-from ingest.decode.csv.machine import csv_machine
-from ingest.decode.json.machine import json_machine
-from ingest.decode.shared.machine import Machine
-from ingest.schema.columns import Columns
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
+from windrow.ingest.decode.csv.lines import Dialect
+from windrow.ingest.decode.csv.machine import csv_machine
+from windrow.ingest.decode.json.machine import json_machine
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.schema.columns import Columns
 
 MESSAGES = 32_768
 RUNS = 10

@@ -27,16 +27,16 @@ import dagster as dg
 import msgspec
 from deltalake import DeltaTable
 
-from assets.metadata import window_metadata
-from ingest.model.binding import Binding
-from ingest.model.codec import to_json
-from ingest.ports.sink import Done
-from ingest.run.context import Result
 from tests.bench.harness.figures import Growth
 from tests.bench.harness.results import kept
 from tests.bench.planning import filled, planned, planner
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, receipt, stage
+from windrow.assets.metadata import window_metadata
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.run.context import Result
 
 WINDOWS = 3
 SIZES = (100, 1_000, 10_000)

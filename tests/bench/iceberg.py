@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from unittest.mock import patch
 
-from ingest.ports.sink import Done
 from tests.sinks.iceberg.world import IcebergBoth, sink_at
 from tests.sinks.things import staged_receipt, window
+from windrow.ingest.ports.sink import Done
 
 COMMITS = 20
 STEP = 500

@@ -12,12 +12,12 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from tests.bench.harness.figures import Run, Spread
 from tests.bench.harness.shapes import SMALL, fill
 from tests.bench.harness.side import Program, parquet_rows
 from tests.bench.parts.sides import windrow
 from tests.bench.parts.targets import Job
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 EVERY = 100
 """One of so many is broken."""

@@ -17,21 +17,21 @@ from pathlib import Path
 from statistics import median
 from typing import NoReturn
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.ledger.sql import open_ledger
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Plan
-from ingest.model.window import Window
-from ingest.run.context import Pipeline, ignore
-from ingest.run.pipeline import _freeze_plans
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, load_model
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.engine import LocalEngine
-from ingest.testing.sink import MemoryDeadLetters, MemorySink
-from ingest.transform.validate import Validate
 from tests.sinks.things import receipt
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.context import Pipeline, ignore
+from windrow.ingest.run.pipeline import _freeze_plans
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
+from windrow.ingest.transform.validate import Validate
 
 HERE = Path(__file__).parent
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)

@@ -25,19 +25,19 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.staged import Staged
-from ingest.schema.messages import MESSAGES
-from ingest.sinks.postgres.encode import HEAD, TAIL, rows_of
-from ingest.sinks.postgres.names import TableName
-from ingest.sinks.postgres.server import TablePlace
-from ingest.sinks.postgres.stage import PostgresStagerFactory
-from ingest.sinks.postgres.url import server_url
-from ingest.sinks.staging import RowLayout
 from tests.bench.harness.servers import postgres
 from tests.sinks.postgres.world import PostgresBoth
 from tests.sinks.things import TOPIC, plan_of, receipt, window
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, rows_of
+from windrow.ingest.sinks.postgres.names import TableName
+from windrow.ingest.sinks.postgres.server import TablePlace
+from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
+from windrow.ingest.sinks.postgres.url import server_url
+from windrow.ingest.sinks.staging import RowLayout
 
 BATCH = 8192
 ROWS = pa.schema(

@@ -16,15 +16,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.client import consumer_properties
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan
-from ingest.read.reader import KafkaReader
 from tests.bench.harness.shapes import fill
 from tests.bench.orders import values
 from tests.read.clients import WAYS
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.read.reader import KafkaReader
 
 TOPIC = "bench.reading"
 RUNS = 3

@@ -14,13 +14,13 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from tests.bench.harness.figures import Run, Spread
 from tests.bench.harness.shapes import SMALL, fill
 from tests.bench.harness.side import Program, parquet_rows
 from tests.bench.orders import DISTINCT
 from tests.bench.parts.sides import windrow
 from tests.bench.parts.targets import Job
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 WAYS = {"without one": None, "all rows as they are": "same", "the newest of each id": "newest"}
 """In words, and the function of `measured/functions.py`."""

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ingest.decode.avro.decoder import AvroDecoder
-from ingest.decode.avro.given import GivenSchema
-from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
-from ingest.decode.confluent.payloads import AvroPayloads
-from ingest.ports.decoder import Decode
-from ingest.schema.load import ModelReference
-from ingest.schema.messages import MESSAGES
 from tests.bench.formats import AVRO, BATCH, as_avro
 from tests.bench.orders import values
 from tests.decode.confluent.registries import FixedRegistry, avro, framed
+from windrow.ingest.decode.avro.decoder import AvroDecoder
+from windrow.ingest.decode.avro.given import GivenSchema
+from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.decode.confluent.payloads import AvroPayloads
+from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.messages import MESSAGES
 
 HERE = Path(__file__).parent
 MODEL = "orders_schema.py:Order"

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.sinks.kinds import KINDS as KINDS_OF_SINKS
 from tests.bench.__main__ import PARTS, STEPS, WINDOWS, chosen
 from tests.bench.committed import KINDS as COMMITTED
 from tests.bench.harness.figures import Growth, Measured, Point, Result, Run, Said, Spread, exponent, ratios
@@ -24,6 +23,7 @@ from tests.bench.harness.side import parquet_rows
 from tests.bench.parts.growth import KINDS
 from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
 from tests.bench.parts.targets import SINKS, Job, lines, nowhere
+from windrow.ingest.sinks.kinds import KINDS as KINDS_OF_SINKS
 
 RUN = Run(1.0, 1.5, 1_000, {"Java": 700.0, "worker": 300.0}, 1_200.0)
 

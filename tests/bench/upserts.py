@@ -24,15 +24,15 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.staged import Staged
-from ingest.ports.sink import Done
-from ingest.schema.changes import DELETED
-from ingest.schema.messages import MESSAGES
-from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.things import plan_of, receipt, window
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 ROWS = pa.schema(
     [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False), pa.field("credit", pa.float64())]

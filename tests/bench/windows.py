@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, cast
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest.assemble import assemble
-from ingest.engine.local import local_session
-from ingest.engine.spark import SparkEngine
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from ingest.model.window import Window
-from ingest.run.context import Pipeline, Request
-from ingest.run.pipeline import run_windows
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import in_time
 from tests.bench.committed import KINDS, cost, told
 from tests.bench.orders import values
+from windrow.ingest.assemble import assemble
+from windrow.ingest.engine.local import local_session
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.pipeline import run_windows
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import in_time
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,10 +76,10 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
     """Seconds of one run over the windows' partitions, on the Spark session that is there."""
     import dagster as dg
 
-    from assets.factory import kafka_table
-    from assets.names import job_name
-    from assets.partitions import Stretch, key_of
-    from assets.schedule import range_tags
+    from windrow.assets.factory import kafka_table
+    from windrow.assets.names import job_name
+    from windrow.assets.partitions import Stretch, key_of
+    from windrow.assets.schedule import range_tags
 
     home.mkdir()
     grid, quiet = in_time(spec.window), {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

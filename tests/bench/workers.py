@@ -27,12 +27,12 @@ from pathlib import Path
 
 import psutil
 
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from tests.bench.harness.shapes import DAY_MS, PARTITIONS, SMALL, fill
 from tests.bench.harness.side import Program, parquet_rows
 from tests.bench.parts.sides import Side, windrow
 from tests.bench.parts.targets import Job
 from tests.engine.standalone import cluster
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _LITTLE_SECONDS = 0.1
 _WARM_UP_RUNS = 5  # while the executors' JVMs still compile, two of them have twice as much to compile as one

@@ -26,14 +26,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from ingest.crashpoints import CrashPoint
-from ingest.errors import WindrowError
-from ingest.ports.sink import Delivered, Promises
 from tests.chaos import reader, worker
 from tests.chaos.judge import judged, unmerged
 from tests.chaos.sinks import KINDS
 from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, WHERE, Job, signalled
 from tests.warm import stops
+from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.ports.sink import Delivered, Promises
 
 LANES = 2
 LIMIT = 180

@@ -9,12 +9,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.model.boundary import TopicPartition
-from ingest.operate.merged import compare_merged
-from ingest.ports.sink import Promises
-from ingest.testing.checker import Report, check
 from tests.chaos.worker import offsets_of
 from tests.sinks.things import PARTITIONS, TOPIC, identity, window
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.operate.merged import compare_merged
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.testing.checker import Report, check
 
 EXACTLY = Promises()
 Split = tuple[str, int]

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 
 if TYPE_CHECKING:
-    from ingest.kafka.embedded.server import EmbeddedBroker
+    from windrow.ingest.kafka.embedded.server import EmbeddedBroker
 
 LIMIT = 60
 """Seconds that a step towards a server that is up again may take, however busy the machine."""
@@ -98,8 +98,8 @@ _BROKERS: dict[str, EmbeddedBroker] = {}
 @contextmanager
 def kafka(folder: Path, **more: Any) -> Iterator[str]:
     """A place on a broker of its own, in the folder. `more`: options of the table."""
-    from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
     from tests.sinks.kafka.world import new_place
+    from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     with EmbeddedBroker(folder / "broker", find_jars()) as broker:
         place = new_place(broker.bootstrap, str(folder / "staging"), **more)

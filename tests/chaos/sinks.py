@@ -21,8 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ingest.crashpoints import CrashPoint
 from tests.chaos import servers, twins
+from windrow.ingest.crashpoints import CrashPoint
 
 POINTS: tuple[CrashPoint, ...] = (
     "plan.before", "plan.after", "write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before",

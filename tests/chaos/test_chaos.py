@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.ports.sink import Promises
 from tests.chaos import harness
 from tests.chaos.harness import LANES, Asked, Found, Ordeal, chaos
 from tests.chaos.judge import unwhole
@@ -21,6 +20,7 @@ from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
 from tests.chaos.sinks import KINDS, SINKS, WEAKER
 from tests.chaos.worker import Job
+from windrow.ingest.ports.sink import Promises
 
 TWINS = [(kind, twin) for kind, what in KINDS.items() for twin in what.twins]
 WINDOWS = 25

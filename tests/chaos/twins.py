@@ -9,8 +9,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from ingest.crashpoints import crash_point
 from tests.sinks.things import ROWS
+from windrow.ingest.crashpoints import crash_point
 
 WAITING = partial(crash_point, "commit.before")
 
@@ -31,7 +31,7 @@ def look_then_write(place: str) -> Any:
         """Other windows' receipts stay."""
 
         def _put(self, connection: Any, target: Any, receipt: Any) -> None:
-            from ingest.sinks.postgres import catalog
+            from windrow.ingest.sinks.postgres import catalog
 
             for table in ("receipts", "ranges"):
                 connection.execute(self.place.query(f"DELETE FROM {{{table}}} WHERE window_key = %s"), [receipt.window.key])

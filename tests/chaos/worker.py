@@ -17,14 +17,14 @@ from typing import Any, Literal
 import msgspec
 import psutil
 
-from ingest.crashpoints import CrashError, crash_point
-from ingest.errors import WindrowError
-from ingest.ports.sink import AlreadyDone, Done
 from tests.chaos.sinks import KINDS
 from tests.clock import clock_ahead
 from tests.full_disk import files_end_at
 from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_mending, window
 from tests.warm import SERVER
+from windrow.ingest.crashpoints import CrashError, crash_point
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.ports.sink import AlreadyDone, Done
 
 DONE, ALREADY, UNKNOWN, REFUSED, CRASHED, FAILED = 0, 1, 2, 3, 4, 5
 """Exit codes; a killed attempt's is negative."""

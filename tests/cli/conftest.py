@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from ingest.assemble import assemble, assemble_to_look
-from ingest.cli import doctor, looking, mending, publishing, running, showing
-from ingest.cli.main import app
-from ingest.model.boundary import TopicPartition
-from ingest.model.label import instant
-from ingest.ports.engine import Engine
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.run.context import Pipeline
-from ingest.spec.pipeline import PipelineSpec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.dead_topic import MemoryDeadTopic
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
+from windrow.ingest.assemble import assemble, assemble_to_look
+from windrow.ingest.cli import doctor, looking, mending, publishing, running, showing
+from windrow.ingest.cli.main import app
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.ports.engine import Engine
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.dead_topic import MemoryDeadTopic
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 SPEC = """\

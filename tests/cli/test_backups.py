@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ingest.model.boundary import TopicPartition
 from tests.cli.conftest import HOURLY, Stage, hour
+from windrow.ingest.model.boundary import TopicPartition
 
 pytestmark = pytest.mark.slow  # tables on disk, and a database
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ingest.cli import render, running
-from ingest.errors import UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.run.task import SplitTask
-from ingest.spec.load import load_spec
 from tests.cli.conftest import START, Stage, hour
+from windrow.ingest.cli import render, running
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.run.task import SplitTask
+from windrow.ingest.spec.load import load_spec
 
 SECRET = "secret-payload"
 
@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 PLAN = """
 import sys
 from pathlib import Path
-from ingest.cli import running
-from ingest.testing.broker import MemoryBroker
+from windrow.ingest.cli import running
+from windrow.ingest.testing.broker import MemoryBroker
 from tests.cli.conftest import Stage
 
 broker = MemoryBroker()
@@ -414,7 +414,7 @@ def test_verify_says_what_it_could_not_check(stage: Stage, monkeypatch: pytest.M
 
 def test_version(stage: Stage) -> None:
     """`--version` names the distribution and its version."""
-    assert stage.call("--version").stdout == f"windrow {metadata.version('windrow')}\n"
+    assert stage.call("--version").stdout == f"windrow {metadata.version('windrow-ingest')}, of the distribution windrow-ingest\n"
 
 
 @pytest.mark.slow
@@ -423,7 +423,7 @@ def test_mistyped_spec_loads_nothing(command: str) -> None:
     """A spec that isn't there is told before anything heavy is loaded, with 2."""
     arguments = [command, "nosuch.yaml", *(["--window", hour(0)] if command == "replay" else [])]
     code = (
-        "import sys; from typer.testing import CliRunner; from ingest.cli.main import app; "
+        "import sys; from typer.testing import CliRunner; from windrow.ingest.cli.main import app; "
         f"r = CliRunner().invoke(app, {arguments!r}); print(r.exit_code, 'nosuch.yaml' in r.stderr, 'pyarrow' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
@@ -454,7 +454,7 @@ def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", ["import ingest.cli.main", "from ingest.cli import looking, running, serving, showing"])
+@pytest.mark.parametrize("work", ["import windrow.ingest.cli.main", "from windrow.ingest.cli import looking, running, serving, showing"])
 def test_needs_no_dagster(work: str) -> None:
     """Neither the command line nor any command imports Dagster; `--help` doesn't even load Arrow, Spark or Kafka."""
     heavy = "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}" if work.endswith(".main") else "set()"

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.sinks.columns import DEAD_LETTERS
 from tests.cli.conftest import Stage, hour
+from windrow.ingest.sinks.columns import DEAD_LETTERS
 
 RANGE = f"{hour(0)}/{hour(6)}"
 

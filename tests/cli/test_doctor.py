@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ingest.cli import doctor
-from ingest.cli.doctor import Check, attempt, clashes, exit_code, java, pins, sink_check
-from ingest.errors import UnreachableError
-from ingest.model.binding import Binding
-from ingest.model.boundary import TopicPartition
-from ingest.registry.embedded import RegistryServer
 from tests.cli.conftest import Stage, hour
+from windrow.ingest.cli import doctor
+from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, pins, sink_check
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.registry.embedded import RegistryServer
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +29,7 @@ def levels(document: Any) -> dict[str, str]:
 
 def test_all_well(stage: Stage) -> None:
     """On a good machine and a good pipeline every line is ok, before the first run and after it."""
-    names = ["java", "packages", "names", "spec", "state", "sink", "windows", "broker", "rights", "next", "retention"]
+    names = ["java", "packages", "spec", "state", "sink", "windows", "broker", "rights", "next", "retention"]
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
     stage.json("run", stage.spec, "--window", hour(0))
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
@@ -38,7 +37,7 @@ def test_all_well(stage: Stage) -> None:
 
 def test_without_spec(stage: Stage) -> None:
     """Without SPEC it looks at the machine only."""
-    assert list(levels(stage.json("doctor"))) == ["java", "packages", "names"]
+    assert list(levels(stage.json("doctor"))) == ["java", "packages"]
 
 
 def test_for_people(stage: Stage) -> None:
@@ -217,19 +216,6 @@ def test_pins() -> None:
     check = pins(["a>=1,<2", "b<3", "c>=1"], has.get)
     assert check.level == "fail"
     assert check.what == "b is 3.0, wanted is <3; c is missing"
-
-
-def test_clashes() -> None:
-    """Another distribution with our names, and a folder that hides ours, are found."""
-    ours, other = Path("/env"), Path("/elsewhere")
-    mine: dict[str, Sequence[str]] = {"ingest": ["windrow"], "assets": ["windrow"]}
-    places: dict[str, Path | None] = {"ingest": ours, "assets": ours, "resources": ours}
-    assert clashes(mine, places).level == "ok"
-    taken = clashes({**mine, "assets": ["windrow", "django-assets"]}, places)
-    assert taken.what == "assets comes with django-assets, too"
-    hidden = clashes(mine, {**places, "resources": other})
-    assert hidden.what == "resources would be imported from /elsewhere"
-    assert {taken.level, hidden.level} == {"fail"}
 
 
 def test_frozen_start_that_expired(stage: Stage) -> None:

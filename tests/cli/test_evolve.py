@@ -40,7 +40,7 @@ def about_sink(stage: Stage, code: int = 0) -> Any:
 @pytest.fixture
 def narrow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Two hours by a narrow model: in the second one a number is too large for it."""
-    monkeypatch.setattr("ingest.cli.doctor.java_problem", lambda: None)
+    monkeypatch.setattr("windrow.ingest.cli.doctor.java_problem", lambda: None)
     stage.produce(4, b'{"id": %d, "note": "n"}' % LARGE, b'{"id": 1}')
     stage.produce(5, b'{"id": 6, "note": "six"}', b'{"id": 7}')
     (stage.folder / "schema.py").write_text(NARROW)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ingest.cli import beginning, checking
-from ingest.model.boundary import TopicPartition
-from ingest.registry.embedded import Fault, RegistryServer
 from tests.cli.conftest import Stage, hour
 from tests.decode.avro.wire import text, varint
 from tests.decode.confluent.registries import framed
+from windrow.ingest.cli import beginning, checking
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.registry.embedded import Fault, RegistryServer
 
 AT = ("--bootstrap", "127.0.0.1:1")
 LOG_OF_AVRO = TopicPartition("shop.avro", 0)

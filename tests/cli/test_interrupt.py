@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from ingest.cli.output import INTERRUPTED
-from ingest.testing.engine import LocalEngine
 from tests.cli.conftest import Stage, hour
+from windrow.ingest.cli.output import INTERRUPTED
+from windrow.ingest.testing.engine import LocalEngine
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 240.0
@@ -26,10 +26,10 @@ RUN = """
 import sys
 from pathlib import Path
 import typer
-from ingest.cli.output import telling
-from ingest.engine.local import local_session
-from ingest.engine.spark import SparkEngine
-from ingest.model.plan import Split
+from windrow.ingest.cli.output import telling
+from windrow.ingest.engine.local import local_session
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.model.plan import Split
 from tests.engine.tasks import WaitsForEver
 
 try:
@@ -75,7 +75,7 @@ def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
-        patched.setattr("ingest.run.pipeline.refuse_too_many_dead", interrupt)
+        patched.setattr("windrow.ingest.run.pipeline.refuse_too_many_dead", interrupt)
         try:
             assert stage.call("run", stage.spec, "--window", hour(0)).exit_code == 130
         finally:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from rich.progress import Progress as Bars
 
-from ingest.cli.output import Output
-from ingest.cli.running import _bar
-from ingest.model.boundary import TopicPartition
-from ingest.model.label import instant
-from ingest.model.source import OnRemoved
-from ingest.run.context import Progress
 from tests.cli.conftest import START, TOPIC, Stage, hour
+from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.running import _bar
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.label import instant
+from windrow.ingest.model.source import OnRemoved
+from windrow.ingest.run.context import Progress
 
 TP0 = TopicPartition("shop.things", 0)
 BATCH = "grid: batch"

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.model.boundary import TopicPartition
-from ingest.schema.messages import MESSAGES
 from tests.cli.conftest import START, TOPIC, Stage, hour
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.schema.messages import MESSAGES
 
 TP0, TP1 = TopicPartition("shop.things", 0), TopicPartition("shop.things", 1)
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from ingest.model.boundary import TopicPartition
-from ingest.testing.broker import MemoryBroker
 from tests.cli.conftest import START, Stage, hour
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.testing.broker import MemoryBroker
 
 
 @pytest.fixture

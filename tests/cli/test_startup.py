@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 COMMAND = """
 import json, sys
-from ingest.cli.main import app
+from windrow.ingest.cli.main import app
 
 try:
     app(sys.argv[1:], prog_name="windrow")
@@ -32,9 +32,9 @@ finally:
 LOOK = """
 import json, sys
 
-import ingest.assemble
-from ingest.model.boundary import TopicPartition
-from ingest.testing.broker import MemoryBroker
+import windrow.ingest.assemble
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.testing.broker import MemoryBroker
 
 topic_id, *arguments = sys.argv[1:]
 broker = MemoryBroker()
@@ -42,9 +42,9 @@ broker.create_topic("shop.things", partitions=2, retention_ms=None)
 broker._topics["shop.things"].topic_id = topic_id
 for i in range(12):
     broker.produce(TopicPartition("shop.things", i % 2), b'{"id": 1}', timestamp=1_767_600_000_000 + i * 1_800_000)
-ingest.assemble.connect = lambda spec: (broker, None)
+windrow.ingest.assemble.connect = lambda spec: (broker, None)
 
-from ingest.cli.main import app
+from windrow.ingest.cli.main import app
 
 try:
     app(arguments, prog_name="windrow")
@@ -81,7 +81,7 @@ def loaded(script: str, *arguments: str, **environment: str) -> tuple[str, set[s
 
 def foreign(modules: set[str]) -> set[str]:
     """The packages among them that others wrote."""
-    return {name.partition(".")[0] for name in modules} & packages_distributions().keys() - {"ingest"}
+    return {name.partition(".")[0] for name in modules} & packages_distributions().keys() - {"windrow"}
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,6 @@ def test_show_opens_no_ledger(seen: Stage) -> None:
 
 def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
     """The modules that read, plan and commit make no Arrow array at their top: the first one that is made loads pandas."""
-    named = "ingest.read.reader, ingest.sinks.delta.sink, ingest.run.task"
+    named = "windrow.ingest.read.reader, windrow.ingest.sinks.delta.sink, windrow.ingest.run.task"
     script = f"import {named}, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     assert "pandas" not in foreign(loaded(script)[1])

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingest.compiled import calling, making
-from ingest.compiled.calling import Compiled
+from windrow.ingest.compiled import calling, making
+from windrow.ingest.compiled.calling import Compiled
 
 ROOT = Path(__file__).parents[2]
-FACTOR = "from ingest.compiled.making import part\n\n@part\ndef factor(x):\n    return x * 3\n"
+FACTOR = "from windrow.ingest.compiled.making import part\n\n@part\ndef factor(x):\n    return x * 3\n"
 TIMES = """
 import math
 from factor import factor
-from ingest.compiled.making import compiled
+from windrow.ingest.compiled.making import compiled
 
 @compiled("int64(int64)")
 def times(x):
@@ -39,7 +39,7 @@ def at(numbers, i):
 """
 SINE = """
 import math
-from ingest.compiled.making import compiled
+from windrow.ingest.compiled.making import compiled
 
 @compiled("int64(int64)")
 def times(x):
@@ -175,7 +175,7 @@ def test_other_arrays_are_refused(package: Path, numbers: Any) -> None:
 
 def test_where_bounds_are_checked_code_that_goes_beyond_them_raises(package: Path) -> None:
     """Made so for tests; the number behind the array is not read."""
-    script = "import numpy as np; from ingest.compiled.calling import Compiled; Compiled('times').at(np.zeros(3, np.int64), 3)"
+    script = "import numpy as np; from windrow.ingest.compiled.calling import Compiled; Compiled('times').at(np.zeros(3, np.int64), 3)"
     env = os.environ | {"PYTHONPATH": f"{package}:{ROOT}", "NUMBA_BOUNDSCHECK": "1"}
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False)
     assert "IndexError: compiled code went beyond the bounds" in done.stderr
@@ -263,7 +263,7 @@ def test_a_user_without_a_home_compiles(read_only: Path, monkeypatch: pytest.Mon
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
 
 
-SCRIPT = "import sys; from ingest.compiled.calling import Compiled; print(Compiled('times').times(2), 'numba' in sys.modules)"
+SCRIPT = "import sys; from windrow.ingest.compiled.calling import Compiled; print(Compiled('times').times(2), 'numba' in sys.modules)"
 
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:
@@ -283,10 +283,10 @@ def test_a_worker_loads_no_numba() -> None:
     script = """
 import sys
 import pyarrow as pa
-from ingest.decode.shared.gather import SPREADING
-from ingest.decode.json.layout import PASS
-from ingest.read.choice import load_compiled
-from ingest.schema.checksum import checksum
+from windrow.ingest.decode.shared.gather import SPREADING
+from windrow.ingest.decode.json.layout import PASS
+from windrow.ingest.read.choice import load_compiled
+from windrow.ingest.schema.checksum import checksum
 load_compiled()
 checksum(pa.record_batch({"a": ["text"]}))
 SPREADING.spread, PASS.scan

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.yamltext import DEPTH_MAX, SIZE_MAX
-from ingest.errors import SpecError
-from ingest.spec.load import load_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.windows.grid import parse_windows
+from windrow.ingest.config.yamltext import DEPTH_MAX, SIZE_MAX
+from windrow.ingest.errors import SpecError
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.windows.grid import parse_windows
 
 GOOD = """\
 id: orders
@@ -30,8 +30,8 @@ CHAIN = "\n".join(f"a{n}: &a{n} {'[' * 17}{f'*a{n - 1}' if n else 'x'}{']' * 17}
 READER = """
 import json, resource, signal, sys
 from pathlib import Path
-from ingest.errors import SpecError
-from ingest.spec.load import load_spec
+from windrow.ingest.errors import SpecError
+from windrow.ingest.spec.load import load_spec
 
 resource.setrlimit(resource.RLIMIT_AS, (2 * 1024**3,) * 2)
 said = {}

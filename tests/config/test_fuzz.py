@@ -9,12 +9,12 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.errors import SpecError
-from ingest.spec.load import fill_spec, load_spec, parse_spec
-from ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.errors import SpecError
+from windrow.ingest.spec.load import fill_spec, load_spec, parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 WHOLE = """\
-type: assets.component.KafkaTable
+type: windrow.dagster.KafkaTable
 attributes:
   id: orders
   source:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.ports.broker import Broker
 from tests.contracts.logs import T0, Logs, Sent, at
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.ports.broker import Broker
 
 
 def seen(broker: Broker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:

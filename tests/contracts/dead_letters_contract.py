@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import BindingError, GridError
-from ingest.model.binding import Binding
-from ingest.operate.dead_letters import refused_attempts
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import staged_receipt, window
+from windrow.ingest.errors import BindingError, GridError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.operate.dead_letters import refused_attempts
 
 
 class DeadLettersContract(SinkUnderTest):

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.ports.dead_topic import DeadTopic
-from ingest.sinks.columns import DEAD_FILE
 from tests.sinks.things import window
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.sinks.columns import DEAD_FILE
 
 
 def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:

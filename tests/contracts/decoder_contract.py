@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.ports.decoder import SCHEMA, VALUE, Decoded, Decoder
 from tests.contracts.values import dead, valued, verdicts, whole
 from tests.profiles import examples
+from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded, Decoder
 
 SECRET = b"hunter2"
 _SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]  # one suite, run on one decoder after the other

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import BugError, DataLossError, SpecError, UnreachableError
-from ingest.model.plan import Split
-from ingest.ports.engine import Engine
 from tests.engine.tasks import Breaks, Counts, Dies, MissesItsFile, Name, Panics, Raises, Refuses, StaysAtHome, WaitsForEver, staged
+from windrow.ingest.errors import BugError, DataLossError, SpecError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.engine import Engine
 
 SPLITS = [Split("t", partition, 10 * partition, 10 * partition + 10, 4, 5) for partition in (3, 0, 4, 1, 2)]
 """In an order of their own."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import confluent_kafka as ck
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from ingest.model.boundary import TopicPartition
 from tests.contracts.logs import T0, OpenTransaction, Sent
 from tests.kafka import produce
+from windrow.ingest.model.boundary import TopicPartition
 
 
 def _put(tp: TopicPartition, messages: Sequence[Sent]) -> list[produce.Put]:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from ingest.model.boundary import TopicPartition
-from ingest.model.window import Window
-from ingest.run.context import Pipeline, Request
-from ingest.run.micro_batches import run_batch
-from ingest.run.pipeline import run
-from ingest.testing.broker import MemoryBroker
 from tests.contracts.logs import MemoryCluster, OpenTransaction
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.micro_batches import run_batch
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.testing.broker import MemoryBroker
 
 HOURS = 2
 

@@ -12,15 +12,15 @@ from typing import get_args
 import msgspec
 import pytest
 
-from ingest.errors import IdentityError, RefusedError, UnreachableError
-from ingest.model.boundary import Boundary, How, Mark, TopicSeen
-from ingest.model.codec import to_json
-from ingest.model.label import Label
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Counts, Receipt, SplitCounts
-from ingest.model.window import Window
-from ingest.model.writer_schema import WriterSchema
-from ingest.ports.ledger import Ledger
+from windrow.ingest.errors import IdentityError, RefusedError, UnreachableError
+from windrow.ingest.model.boundary import Boundary, How, Mark, TopicSeen
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
+from windrow.ingest.model.window import Window
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.ledger import Ledger
 
 DAY = datetime(2026, 1, 5, tzinfo=UTC)
 PIPELINE = "things"

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.model.codec import to_json
-from ingest.ports.ledger import Ledger
 from tests.contracts.ledger_contract import PIPELINE, plan, receipt, window
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.ports.ledger import Ledger
 
 
 class LedgerTableContract:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from ingest.model.boundary import TopicPartition
-from ingest.testing.broker import MemoryBroker, MemoryTransaction
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.testing.broker import MemoryBroker, MemoryTransaction
 
 T0 = 1_767_322_800_000
 """2026-01-02T03:00:00Z in epoch milliseconds; far below the wall clock, which stamps transaction markers."""

@@ -13,15 +13,15 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
-from ingest.errors import DataLossError, IdentityError, UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import OnLoss
-from ingest.ports.broker import Broker
-from ingest.ports.reader import Reader, ReadPlan, ReadSummary, read_until
-from ingest.schema.messages import MESSAGES
 from tests.contracts.logs import Logs, Seen, Sent
 from tests.contracts.reading import batches_of, gathered
+from windrow.ingest.errors import DataLossError, IdentityError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import OnLoss
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, read_until
+from windrow.ingest.schema.messages import MESSAGES
 
 MIB = 1024 * 1024
 

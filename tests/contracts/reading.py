@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ingest.model.plan import Split
-from ingest.ports.reader import Reader, ReadSummary
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import Reader, ReadSummary
 
 
 def gathered(reader: Reader, split: Split) -> tuple[list[pa.RecordBatch], ReadSummary]:

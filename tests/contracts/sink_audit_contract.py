@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from ingest.model.receipt import Checksums
-from ingest.operate.deep import summed
-from ingest.ports.sink import Done, RowsHeld
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import TOPIC, plan, receipt, staged_receipt, window
+from windrow.ingest.model.receipt import Checksums
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.ports.sink import Done, RowsHeld
 
 
 class SinkAuditContract(SinkUnderTest):

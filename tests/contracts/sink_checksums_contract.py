@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.model.receipt import Checksums, Receipt
-from ingest.model.staged import Staging
-from ingest.operate.deep import summed
-from ingest.schema.metadata import DEFAULT
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import ROWS, plan, stage_split, window
+from windrow.ingest.model.receipt import Checksums, Receipt
+from windrow.ingest.model.staged import Staging
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.schema.metadata import DEFAULT
 
 
 class SinkChecksumsContract(SinkUnderTest):

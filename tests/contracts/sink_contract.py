@@ -13,14 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.errors import GridError, IdentityError, OverlapError, RefusedError, WindrowError
-from ingest.model.binding import Binding
-from ingest.model.codec import from_json
-from ingest.model.receipt import Committed, Mending, Receipt
-from ingest.model.staged import Staging
-from ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
-from ingest.sinks import staged_file
-from ingest.sinks.place import Place
 from tests.clock import clock_ahead
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks import things
@@ -37,6 +29,14 @@ from tests.sinks.things import (
     window,
     with_digest,
 )
+from windrow.ingest.errors import GridError, IdentityError, OverlapError, RefusedError, WindrowError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.receipt import Committed, Mending, Receipt
+from windrow.ingest.model.staged import Staging
+from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
+from windrow.ingest.sinks import staged_file
+from windrow.ingest.sinks.place import Place
 
 
 class CommitContract(SinkUnderTest):

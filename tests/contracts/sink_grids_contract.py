@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import IdentityError, RefusedError
-from ingest.model.binding import Binding
-from ingest.model.boundary import TopicSeen
-from ingest.ports.sink import Done
-from ingest.windows.grid import batch_at, window_at
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import FIRST, ROWS, TOPIC, plan, plan_of, window
+from windrow.ingest.errors import IdentityError, RefusedError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import TopicSeen
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.windows.grid import batch_at, window_at
 
 REBORN = TopicSeen(TOPIC.topic, "topic-id-2", TOPIC.partitions)
 OTHER = TopicSeen("shop.returns", "topic-id-3", 1)

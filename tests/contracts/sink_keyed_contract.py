@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.ports.sink import Done
 from tests.contracts.sink_contract import SinkContract
 from tests.sinks.things import plan, receipt, staged_mending, staged_receipt, window
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.ports.sink import Done
 
 
 class SinkKeyedContract(SinkContract):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.ports.sink import Done
-from ingest.schema.metadata import DEFAULT, TYPES
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import FIRST, ROWS, TOPIC, window
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.metadata import DEFAULT, TYPES
 
 RENAMED = {name: f"kafka {name}" for name in TYPES}
 """Every metadata column there is, under names that need quotes."""

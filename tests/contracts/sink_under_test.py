@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.model.plan import Plan
-from ingest.ports.sink import Promises
-from ingest.schema.metadata import DEFAULT
-from ingest.testing.checker import Report, check
 from tests.sinks.things import ROWS, produced, receipt, stage, staged_receipt
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.testing.checker import Report, check
 
 
 class SinkUnderTest(ABC):

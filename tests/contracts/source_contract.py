@@ -10,14 +10,14 @@ from datetime import timedelta
 
 import pytest
 
-from ingest.errors import DataLossError, IdentityError, NotClosedError
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import Earliest
-from ingest.model.window import Window
-from ingest.operate.rebase import propose, rebase
-from ingest.run.pipeline import Request, preview, run
 from tests.contracts.logs import at
 from tests.contracts.source_desk import FIRST, HOUR, DyingEngine, InterruptedRunError, SourceDesk, hour, minutes
+from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import Earliest
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.rebase import propose, rebase
+from windrow.ingest.run.pipeline import Request, preview, run
 
 
 class SourceContract:

@@ -11,30 +11,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.ledger.sql import open_ledger
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import Isolation
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.broker import Broker
-from ingest.ports.decoder import Decode, Decoded, Decoder
-from ingest.ports.engine import Engine
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.run.context import Pipeline, Request, Result
-from ingest.run.micro_batches import run_batch
-from ingest.run.pipeline import run
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, load_model
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.testing.checker import Report, check
-from ingest.testing.engine import LocalEngine
-from ingest.transform.chain import Chain
-from ingest.transform.validate import Validate
 from tests.contracts.logs import Logs, Sent, at
 from tests.sinks.beside import MemoryBoth
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.decoder import Decode, Decoded, Decoder
+from windrow.ingest.ports.engine import Engine
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.run.context import Pipeline, Request, Result
+from windrow.ingest.run.micro_batches import run_batch
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.validate import Validate
 
 THINGS = Path(__file__).parents[1] / "integration"
 HOUR = 3_600_000

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.client import consumer_properties
-from ingest.model.source import Isolation
-from ingest.ports.broker import Broker
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.read.reader import KafkaReader
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.reader import MemoryReader
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.source_contract import SourceContract
 from tests.contracts.source_desk import SourceDesk
 from tests.read.clients import WAYS
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.read.reader import KafkaReader
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.reader import MemoryReader
 
 
 def memory_desk(folder: Path) -> SourceDesk:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
-from ingest.ports.transform import Transform
-from ingest.schema.columns import Columns
 from tests.contracts.values import dead, deleted, verdicts, whole
+from windrow.ingest.ports.decoder import RULES, Decoded, Deletes, Refusal
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.schema.columns import Columns
 
 
 @dataclass(frozen=True)

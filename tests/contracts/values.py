@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.ports.decoder import Decoded
-from ingest.schema.messages import MESSAGES
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.messages import MESSAGES
 
 
 def valued(

@@ -15,20 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.decode.composed import ComposedDecoder
-from ingest.decode.formats import FORMATS, make_decoder
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.decode.json.kind import JsonSection
-from ingest.decode.kind import FormatKind
-from ingest.decode.shared.headers import last_values
-from ingest.errors import BugError, SpecError
-from ingest.ports.decoder import Decoded, Decoder, Deletes
-from ingest.schema.load import ModelReference
-from ingest.schema.messages import HEADERS
-from ingest.schema.part import Part
 from tests.contracts.decoder_contract import DecoderContract
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.decode.words import WordsDecoder, WordsSection
+from windrow.ingest.decode.composed import ComposedDecoder
+from windrow.ingest.decode.formats import FORMATS, make_decoder
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.decode.json.kind import JsonSection
+from windrow.ingest.decode.kind import FormatKind
+from windrow.ingest.decode.shared.headers import last_values
+from windrow.ingest.errors import BugError, SpecError
+from windrow.ingest.ports.decoder import Decoded, Decoder, Deletes
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.messages import HEADERS
+from windrow.ingest.schema.part import Part
 
 HERE = Path(__file__).parent
 

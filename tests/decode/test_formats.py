@@ -13,28 +13,28 @@ import polars as pl
 import pytest
 from jsonschema import Draft202012Validator
 
-from assets.component import Attributes
-from ingest.assemble import assemble
-from ingest.config.kinds import kind_at
-from ingest.decode.formats import FORMATS
-from ingest.decode.kind import FormatSection
-from ingest.errors import SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.model.receipt import RECEIPT_VERSION
-from ingest.model.window import Window
-from ingest.operate.dead_letters import read_dead
-from ingest.operate.verify import verify
-from ingest.run.context import Pipeline, Request
-from ingest.run.pipeline import run
-from ingest.schema.columns import Columns
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.checker import check
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.words import WordsDecoder
 from tests.sinks.delta.pieces import delta_pieces
+from windrow.assets.component import Attributes
+from windrow.ingest.assemble import assemble
+from windrow.ingest.config.kinds import kind_at
+from windrow.ingest.decode.formats import FORMATS
+from windrow.ingest.decode.kind import FormatSection
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import RECEIPT_VERSION
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import read_dead
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("words", START, START + timedelta(hours=1))
@@ -187,7 +187,7 @@ def test_every_line_of_the_table_is_a_kind(name: str) -> None:
     assert section.model_fields["format"].default == name
 
 
-@pytest.mark.parametrize("name", FORMATS.keys() - {"string", "raw"})
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"string", "raw"}))
 def test_every_format_with_timestamps_is_told_what_becomes_of_finer_ones(name: str) -> None:
     """What the spec says reaches the columns of the section's part of the schema, by which each format decodes."""
     needed = {"schema": "a.py:A", "descriptor": "a.proto", "message": "A", "writer_schema": "a.avsc"}

@@ -8,9 +8,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ingest.decode.kind import FormatKind, FormatSection
-from ingest.ports.decoder import Decode, Decoded
-from ingest.schema.columns import Column, Columns
+from windrow.ingest.decode.kind import FormatKind, FormatSection
+from windrow.ingest.ports.decoder import Decode, Decoded
+from windrow.ingest.schema.columns import Column, Columns
 
 
 class WordsSection(FormatSection):

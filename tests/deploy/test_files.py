@@ -15,9 +15,9 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
-from ingest.spec.load import load_spec
 from tests.deploy.containers import laid_out
 from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile, ours, services
+from windrow.ingest.spec.load import load_spec
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KNOWN = {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "ENTRYPOINT"}
@@ -109,7 +109,7 @@ def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
     """
     packages, project = uv_commands()
     assert "Would make no changes" in tried(packages, ROOT)
-    assert "+ windrow @ file://" in tried(project, ROOT)
+    assert "+ windrow-ingest @ file://" in tried(project, ROOT)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")

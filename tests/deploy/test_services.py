@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 
-from ingest.kafka.embedded.server import find_jars
 from tests.deploy.containers import Composition, until, up
 from tests.integration.harness import millis
 from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, TLS, SecureBroker
+from windrow.ingest.kafka.embedded.server import find_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 

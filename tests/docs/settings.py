@@ -15,13 +15,13 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ingest.config.kinds import OfItsKind
-from ingest.config.values import LeftOut, Values
-from ingest.schema.metadata import ALWAYS, TYPES
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
-from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
-from ingest.spec.window import Undecided
+from windrow.ingest.config.kinds import OfItsKind
+from windrow.ingest.config.values import LeftOut, Values
+from windrow.ingest.schema.metadata import ALWAYS, TYPES
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
+from windrow.ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
+from windrow.ingest.spec.window import Undecided
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from ingest.assemble import table_columns
-from ingest.decode.formats import FORMATS, make_decoder
-from ingest.decode.keys import KEY_FORMATS
-from ingest.ports.decoder import Decoded
-from ingest.ports.schemas import UsesSchemas
-from ingest.registry.embedded import RegistryServer
-from ingest.schema.load import ModelReference
-from ingest.spec.load import load_spec
-from ingest.transform.chain import Chain
-from ingest.transform.validate import Validate
 from tests.contracts.values import valued
+from windrow.ingest.assemble import table_columns
+from windrow.ingest.decode.formats import FORMATS, make_decoder
+from windrow.ingest.decode.keys import KEY_FORMATS
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.validate import Validate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 BLOCK = re.compile(

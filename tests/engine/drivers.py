@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 import psutil
 
-from ingest.assemble import assemble
-from ingest.engine.cluster import spark_engine, spark_session
-from ingest.engine.connect import ConnectedSpark
-from ingest.errors import WindrowError
-from ingest.model.codec import from_json, to_json
-from ingest.run.pipeline import Request, run
 from tests.integration.harness import Place
+from windrow.ingest.assemble import assemble
+from windrow.ingest.engine.cluster import spark_engine, spark_session
+from windrow.ingest.engine.connect import ConnectedSpark
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.run.pipeline import Request, run
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 240

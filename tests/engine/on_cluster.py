@@ -12,11 +12,11 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from ingest.engine.cluster import spark_engine, spark_session
-from ingest.engine.spark import SparkEngine
 from tests.contracts.engine_contract import SPLITS, EngineContract
 from tests.engine import tasks
 from tests.engine.tasks import Dies, Where
+from windrow.ingest.engine.cluster import spark_engine, spark_session
+from windrow.ingest.engine.spark import SparkEngine
 
 MASTER = "WINDROW_TEST_MASTER"
 cloudpickle.register_pickle_by_value(tasks)  # the workers have no tests

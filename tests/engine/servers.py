@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from ingest.engine.connect import TOKEN
 from tests.commands import first_document
+from windrow.ingest.engine.connect import TOKEN
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "ingest.cli.main", "spark", "run", "--json"]
+COMMAND = [sys.executable, "-m", "windrow.ingest.cli.main", "spark", "run", "--json"]
 
 
 @contextmanager

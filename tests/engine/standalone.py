@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import ingest.errors
-from assets.demo.standalone import LIMIT, Cluster
-from assets.demo.standalone import cluster as any_cluster
-from ingest.engine.cluster import own_code
+import windrow.ingest.errors
+from windrow.assets.demo.standalone import LIMIT, Cluster
+from windrow.assets.demo.standalone import cluster as any_cluster
+from windrow.ingest.engine.cluster import own_code
 
 
 @contextmanager
@@ -44,7 +44,9 @@ def leave_compiled(cache: Path) -> None:
     """Put into a cache what an earlier run would have left: windrow's code, and what was compiled of it."""
     above = cache / "windrow" / "code"
     above.mkdir(0o700, parents=True)
-    shutil.copytree(Path(ingest.errors.__file__).parent, above / own_code().digest / "ingest")
+    made = above / own_code().digest / "windrow"
+    shutil.copytree(Path(windrow.ingest.errors.__file__).parent, made / "ingest")
+    shutil.copy(Path(windrow.__file__), made)
 
 
 def _bare(place: Path) -> dict[str, str]:

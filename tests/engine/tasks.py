@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.errors import DataLossError, SchemaChangedError, SpecError
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.refusals import RefusedAt
-from ingest.model.staged import Staged
-from ingest.testing.engine import WorkerDiedError
+from windrow.ingest.errors import DataLossError, SchemaChangedError, SpecError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.refusals import RefusedAt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.testing.engine import WorkerDiedError
 
 
 def staged(split: Split, word: str) -> Staged:
@@ -210,4 +210,4 @@ class Where:
 
     def __call__(self, split: Split) -> Staged:
         """See `Engine.run`."""
-        return staged(split, str(importlib.import_module("ingest").__file__))
+        return staged(split, str(importlib.import_module("windrow").__file__))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingest.engine import archive
-from ingest.errors import UnreachableError
+from windrow.ingest.engine import archive
+from windrow.ingest.errors import UnreachableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 
-from ingest.engine.arrival import Arrival, Code, _differences, _held, _is_at, _remove_unused, _unpacked
-from ingest.engine.cluster import code_to_send, is_local, own_code
-from ingest.engine.outcome import brought_back
-from ingest.engine.spark import RESULT
-from ingest.errors import UnreachableError
 from tests.full_disk import files_end_at
+from windrow.ingest.engine.arrival import Arrival, Code, _differences, _held, _is_at, _remove_unused, _unpacked
+from windrow.ingest.engine.cluster import code_to_send, is_local, own_code
+from windrow.ingest.engine.outcome import brought_back
+from windrow.ingest.engine.spark import RESULT
+from windrow.ingest.errors import UnreachableError
 
 CONNECT = "pyspark.sql.connect.session"
 
@@ -51,11 +51,11 @@ def test_what_travels_is_windrows_own_code(home: Path) -> None:
     """All of the package's modules and files are there, byte for byte, nothing that was compiled of them; in less than half the room."""
     folder = _unpacked(own_code().files, own_code().digest)
     assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
-    ours = Path(__file__).parents[2] / "ingest"
-    sent = {path.relative_to(folder / "ingest"): path.read_bytes() for path in (folder / "ingest").rglob("*") if path.is_file()}
-    assert sent == {
-        path.relative_to(ours): path.read_bytes() for path in ours.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    }
+    root = Path(__file__).parents[2]
+    sent = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    ours = (path for path in (root / "ingest").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    package = {Path("windrow/__init__.py"): (root / "windrow" / "__init__.py").read_bytes()}
+    assert sent == package | {Path("windrow") / path.relative_to(root): path.read_bytes() for path in ours}
     assert len(own_code().files) < sum(map(len, sent.values())) / 2
 
 
@@ -65,7 +65,7 @@ def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
         found = set(pool.map(lambda _: _unpacked(own_code().files, own_code().digest), range(8)))
     [folder] = found
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
-    assert (folder / "ingest" / "errors.py").is_file()
+    assert (folder / "windrow" / "ingest" / "errors.py").is_file()
     assert home in folder.parents
 
 
@@ -76,7 +76,7 @@ def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
     above.chmod(0o777)
     folders = {_unpacked(own_code().files, own_code().digest) for _ in range(3)}
     assert folders == {home / "tmp" / f"windrow-code-{os.geteuid()}" / own_code().digest}
-    assert (folders.pop() / "ingest" / "errors.py").is_file()
+    assert (folders.pop() / "windrow" / "ingest" / "errors.py").is_file()
     assert list(above.iterdir()) == []
     assert len(list((home / "tmp").iterdir())) == 1
 
@@ -106,7 +106,7 @@ def test_a_temporary_folder_that_others_made_is_not_trusted(home: Path, monkeypa
 
 def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that can't keep the code says where, why and what to do, for each of its splits; half of the code stays nowhere."""
-    monkeypatch.setitem(sys.modules, "ingest", None)  # a worker has none of it
+    monkeypatch.setitem(sys.modules, "windrow", None)  # a worker has none of it
     asked = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
     arrival = Arrival(b"", [[3, 4]], RESULT, Code(own_code().files, own_code().digest, {}))
     with files_end_at(1024):
@@ -122,7 +122,7 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 WORKER = """
 import sys
 from pathlib import Path
-from ingest.engine.arrival import _held
+from windrow.ingest.engine.arrival import _held
 
 print(_held(Path(sys.argv[1])), flush=True)
 input()
@@ -133,7 +133,7 @@ input()
 def aged(above: Path, name: str, days: int) -> Path:
     """Code of another version, which was taken up last so many days ago."""
     folder = above / name
-    (folder / "ingest").mkdir(parents=True)
+    (folder / "windrow").mkdir(parents=True)
     then = time.time() - days * 24 * 3600
     os.utime(folder, (then, then))
     return folder
@@ -175,7 +175,7 @@ def test_code_that_is_being_removed_is_not_taken(home: Path) -> None:
         assert not _held(copy)
         other = _unpacked(own_code().files, copy.name)
         assert folder.parent not in other.parents
-        assert (other / "ingest" / "errors.py").is_file()
+        assert (other / "windrow" / "ingest" / "errors.py").is_file()
         copy.rename(folder.with_name("away"))
         assert not _is_at(handle, copy)
     finally:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.registry.embedded import RegistryServer
 from tests.engine.on_cluster import MASTER
 from tests.engine.standalone import Cluster, cluster, deps_only
 from tests.frames.on_cluster import BOOTSTRAP
 from tests.integration.format_cases import CASES, HOUR, somebody
+from windrow.ingest.registry.embedded import RegistryServer
 
 pytestmark = pytest.mark.spark
 
@@ -91,8 +91,8 @@ def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: Regi
 
 ALONE = """
 import sys
-from ingest.engine import spark
-from ingest.engine.cluster import spark_engine, spark_session
+from windrow.ingest.engine import spark
+from windrow.ingest.engine.cluster import spark_engine, spark_session
 from tests.contracts.engine_contract import ONE
 from tests.engine.tasks import Name
 

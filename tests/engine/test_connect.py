@@ -17,15 +17,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.engine import connect
-from ingest.engine.connect import TOKEN, ConnectedSpark
-from ingest.engine.server import spark_server as spark_server_of
-from ingest.engine.spark import SparkEngine
-from ingest.errors import SpecError, UnreachableError
-from ingest.model.plan import Split
 from tests.contracts.engine_contract import LIMIT, ONE, SPLITS, EngineContract
 from tests.engine.servers import COMMAND, ROOT, serving
 from tests.engine.tasks import Dies, EndsItself, Name, Raises, Says, WaitsForEver
+from windrow.ingest.engine import connect
+from windrow.ingest.engine.connect import TOKEN, ConnectedSpark
+from windrow.ingest.engine.server import spark_server as spark_server_of
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.plan import Split
 
 pytestmark = pytest.mark.spark
 

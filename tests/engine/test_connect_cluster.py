@@ -16,13 +16,7 @@ import psutil
 import pytest
 from pyspark import cloudpickle
 
-import ingest
-from ingest.engine import cluster, connect
-from ingest.engine.arrival import Code
-from ingest.engine.connect import ConnectedSpark
-from ingest.engine.spark import SparkEngine
-from ingest.errors import UnreachableError
-from ingest.model.plan import Split
+import windrow
 from tests.contracts.engine_contract import ONE, EngineContract
 from tests.engine import tasks
 from tests.engine.drivers import Answer, Driver
@@ -36,6 +30,12 @@ from tests.integration.harness import Place, judge, visible
 from tests.integration.test_exactly_once import fill
 from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.engine import cluster, connect
+from windrow.ingest.engine.arrival import Code
+from windrow.ingest.engine.connect import ConnectedSpark
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.plan import Split
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
 
@@ -84,8 +84,8 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Two workers with room for two servers, and one of these."""
     folder = tmp_path_factory.mktemp("ground")
     code = folder / "server"
-    shutil.copytree(Path(ingest.__file__).parent, code / "ingest")
-    (code / "ingest" / "added.py").write_text('"""What the clients have not."""\n')
+    shutil.copytree(Path(windrow.__file__).parent, code / "windrow", ignore=shutil.ignore_patterns("__pycache__", "assets", "resources"))
+    (code / "windrow" / "ingest" / "added.py").write_text('"""What the clients have not."""\n')
     with known_cluster(folder / "cluster", cores=2) as made:
         begun = Ground(made, "", code, folder / "trap")
         begun.trap.touch()
@@ -178,7 +178,7 @@ def test_another_spark_is_refused(client: ConnectedSpark, monkeypatch: pytest.Mo
 def test_dataframes_of_a_client(ground: Ground, client: ConnectedSpark, kafka: str, tmp_path: Path) -> None:
     """Exact ranges are read, and a batch is written once, by the client's code: its formats are planned beside the server."""
     session = client.session()
-    session.dataSource.register(ingest.WindrowSource)
+    session.dataSource.register(windrow.WindrowSource)
     topic = create_topic(kafka, partitions=2)
     produce(kafka, topic, [Put(b"%d" % n, None, n % 2) for n in range(40)])
     splits = [Split(topic, 0, 3, 12), Split(topic, 1, 0, 5)]

@@ -6,9 +6,9 @@ import pickle
 
 from polars.exceptions import PanicException
 
-from ingest.engine.outcome import ErrorData, _is_panic
-from ingest.errors import BugError
-from ingest.model.codec import from_json, to_json
+from windrow.ingest.engine.outcome import ErrorData, _is_panic
+from windrow.ingest.errors import BugError
+from windrow.ingest.model.codec import from_json, to_json
 
 
 def test_the_panics_of_libraries_are_known() -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingest.engine.spark import SparkEngine
-from ingest.errors import UnreachableError
 from tests.contracts.engine_contract import SPLITS, EngineContract
 from tests.engine.tasks import Collects, Dies, EndsItself, Name, Raises
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.errors import UnreachableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.spark
 
 NO_JAVA = """
 import sys
-from ingest.engine.local import local_session
-from ingest.engine.spark import SparkEngine
-from ingest.errors import UnreachableError
-from ingest.model.plan import Split
+from windrow.ingest.engine.local import local_session
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.plan import Split
 
 try:
     next(SparkEngine(local_session).run(print, [Split("t", 0, 0, 1)]))
@@ -36,9 +36,9 @@ except UnreachableError as error:
 """
 
 QUIET = """
-from ingest.engine.local import local_session
-from ingest.engine.spark import SparkEngine
-from ingest.model.plan import Split
+from windrow.ingest.engine.local import local_session
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.model.plan import Split
 from tests.engine.tasks import Name
 
 print(len(list(SparkEngine(lambda: local_session("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))

@@ -14,9 +14,9 @@ _SERVER = """
 import json, os, queue
 from contextlib import closing
 import pyarrow as pa
-from ingest.engine import warmth
-from ingest.engine.connect import ConnectedSpark
-from ingest.engine.server import spark_server
+from windrow.ingest.engine import warmth
+from windrow.ingest.engine.connect import ConnectedSpark
+from windrow.ingest.engine.server import spark_server
 
 stirred, stir = queue.Queue(), warmth.stir
 warmth.stir = lambda session: stirred.put(stir(session))

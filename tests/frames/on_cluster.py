@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from ingest.engine.cluster import spark_session
 from tests.engine.on_cluster import MASTER
 from tests.frames.test_sink import Ground, each_once, ground
 from tests.frames.test_source import reading, test_a_windows_rows, test_messages_of_exact_ranges, things
+from windrow.ingest.engine.cluster import spark_session
 
 BOOTSTRAP = "WINDROW_TEST_BOOTSTRAP"
 

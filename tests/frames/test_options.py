@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.frames.options import read_options
-from ingest.model.plan import Split
+from windrow.ingest.errors import SpecError
+from windrow.ingest.frames.options import read_options
+from windrow.ingest.model.plan import Split
 
 SPLITS = '[{"topic": "t", "partition": 1, "start": 5, "stop": 9}, {"topic": "t", "partition": 0, "start": 0, "stop": 3}]'
 

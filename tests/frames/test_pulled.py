@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ingest.ports.pulled import pulled
-from ingest.ports.reader import Take
+from windrow.ingest.ports.pulled import pulled
+from windrow.ingest.ports.reader import Take
 
 
 def batch(n: int) -> pa.RecordBatch:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import confluent_kafka as ck
 import pytest
 
-import ingest
-from ingest.errors import SpecError
-from ingest.frames.options import write_options
-from ingest.frames.write_spec import read_write_spec
+import windrow
 from tests.kafka.produce import create_topic
 from tests.shape.readme import ROOT, blocks
 from tests.sinks.kafka.world import committed
+from windrow.ingest.errors import SpecError
+from windrow.ingest.frames.options import write_options
+from windrow.ingest.frames.write_spec import read_write_spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ class Ground:
         )
 
     def write(self, frame: DataFrame, batch: int, mode: str = "append") -> None:
-        frame.sparkSession.dataSource.register(ingest.WindrowKafka)
+        frame.sparkSession.dataSource.register(windrow.WindrowKafka)
         frame.write.format("windrow-kafka").option("spec", str(self.spec)).option("batch", batch).mode(mode).save()
 
     def messages(self) -> list[ck.Message]:
@@ -175,11 +175,11 @@ class TestOnSpark:
 
 WRITE = """
 import sys
-import ingest
-from ingest.engine.local import local_session
+import windrow
+from windrow.ingest.engine.local import local_session
 spec, batch, first, last = sys.argv[1:]
 spark = local_session("local[2,4]")
-spark.dataSource.register(ingest.WindrowKafka)
+spark.dataSource.register(windrow.WindrowKafka)
 rows = spark.range(int(first), int(last)).repartition(3)
 rows.write.format("windrow-kafka").option("spec", spec).option("batch", batch).mode("append").save()
 """

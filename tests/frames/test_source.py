@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-import ingest
-from ingest.model.plan import Split
+import windrow
 from tests.integration.harness import HERE, millis
 from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
 from tests.shape.readme import ROOT, blocks
+from windrow.ingest.model.plan import Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ PAGE = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
 @pytest.fixture
 def reading(spark: SparkSession, kafka: str) -> Any:
     """`reading(splits or a spec's options) -> DataFrame`."""
-    spark.dataSource.register(ingest.WindrowSource)
+    spark.dataSource.register(windrow.WindrowSource)
 
     def read(*splits: Split, **options: str) -> DataFrame:
         reader = spark.read.format("windrow").options(**options)
@@ -140,7 +140,7 @@ def test_a_window_that_is_not_over_is_refused(things: Path, reading: Any) -> Non
 
 def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> None:
     """It refuses the read, with its place and without its content; or it is left out, if that was asked for."""
-    topic = ingest.load_spec(things).source.topic
+    topic = windrow.load_spec(things).source.topic
     produce(kafka, str(topic), [Put(b'{"id": "secret"}', millis(10, 30), 1)])
     options = {"spec": str(things), "window": "2026-01-05T10:00:00Z"}
     with pytest.raises(Exception, match=rf"A message can't become a row.*{topic}\[1\]@3") as refused:
@@ -151,7 +151,7 @@ def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> Non
 
 def test_rows_of_a_table_with_a_key_are_changes(kafka: str, things: Path, reading: Any) -> None:
     """Deletes aren't lost: a change says by its last own column whether it takes its key's row out."""
-    topic, key = str(ingest.load_spec(things).source.topic), b'{"id": 9}'
+    topic, key = str(windrow.load_spec(things).source.topic), b'{"id": 9}'
     produce(kafka, topic, [Put(b'{"name": "a"}', millis(11), 0, key=key), Put(None, millis(11, 1), 0, key=key)])
     keyed = things.read_text().replace("path: ./things}", "path: ./keyed, mode: upsert, primary_key: [id]}")
     things.write_text(keyed.replace("'things.py:Thing'}", "'things.py:Thing', key: {fields: [id]}, fields_include: except_key}"))

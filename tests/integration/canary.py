@@ -17,15 +17,15 @@ from typing import Any
 import psutil
 from pyspark import cloudpickle
 
-from assets.demo.standalone import WORDS
-from ingest.assemble import assemble
-from ingest.cli.windows import named
-from ingest.engine.cluster import is_local, shipped, spark_session
-from ingest.engine.spark import Job, SparkEngine, own_parallelism
-from ingest.errors import WindrowError
-from ingest.run.context import Request
-from ingest.run.pipeline import run
-from ingest.spec.load import load_spec
+from windrow.assets.demo.standalone import WORDS
+from windrow.ingest.assemble import assemble
+from windrow.ingest.cli.windows import named
+from windrow.ingest.engine.cluster import is_local, shipped, spark_session
+from windrow.ingest.engine.spark import Job, SparkEngine, own_parallelism
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.run.context import Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.spec.load import load_spec
 
 SHOWN = ("environment", "executors", "allexecutors", "jobs", "stages", "sql", "storage/rdd")
 WRONG = "-another"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.ports.decoder import Decoded
-from ingest.schema.columns import Columns
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.columns import Columns
 
 
 @dataclass(frozen=True)

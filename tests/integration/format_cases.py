@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from deltalake import DeltaTable
 
-from ingest.registry.embedded import RegistryServer
 from tests.decode.avro import wire as avro
 from tests.decode.confluent.registries import framed
 from tests.decode.protobuf import wire as protobuf
 from tests.integration.harness import HERE, millis
 from tests.integration.user import User
 from tests.kafka.produce import Headers, Put, create_topic, produce
+from windrow.ingest.registry.embedded import RegistryServer
 
 HOUR = "2026-01-05T01:00:00Z"
 

@@ -18,18 +18,18 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from deltalake import DeltaTable
 from pyarrow.dataset import get_partition_keys
 
-from ingest.assemble import assemble
-from ingest.errors import WindrowError
-from ingest.model.boundary import TopicPartition
-from ingest.model.codec import from_json, to_json
-from ingest.model.window import Window
-from ingest.run.pipeline import Pipeline, Request, Result, run
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.testing.checker import Report, check
-from ingest.testing.engine import LocalEngine
 from tests.warm import SERVER, stops
+from windrow.ingest.assemble import assemble
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.pipeline import Pipeline, Request, Result, run
+from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.engine import LocalEngine
 
 HERE = Path(__file__).parent
 MIDNIGHT = datetime(2026, 1, 5, tzinfo=UTC)

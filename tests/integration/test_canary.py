@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from ingest.kafka.embedded.server import find_jars
 from tests.engine.standalone import Cluster, cluster
 from tests.integration.canary import SHOWN, WRONG
 from tests.integration.harness import Place, millis
 from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, SecureBroker, client
+from windrow.ingest.kafka.embedded.server import find_jars
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.model.boundary import TopicPartition
-from ingest.schema.messages import MESSAGES
 from tests.integration.harness import judge, millis, version, visible
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.schema.messages import MESSAGES
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.crashpoints import LETTER_POINTS
-from ingest.run.context import Request
 from tests.integration.harness import Place, millis, result_of, start_run, wait_until_stopped, wake_to_the_end
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
+from windrow.ingest.crashpoints import LETTER_POINTS
+from windrow.ingest.run.context import Request
 
 pytestmark = pytest.mark.broker
 

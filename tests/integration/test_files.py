@@ -7,11 +7,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from ingest.registry.embedded import RegistryServer
-from ingest.sinks.files.reader import list_files
 from tests.integration.format_cases import CASES, HOUR, somebody
 from tests.integration.user import User
 from tests.s3.server import S3Server
+from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.sinks.files.reader import list_files
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

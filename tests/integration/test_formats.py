@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.registry.embedded import RegistryServer
 from tests.integration.format_cases import CASES, HOUR, rows, somebody
+from windrow.ingest.registry.embedded import RegistryServer
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

@@ -17,17 +17,17 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
-from ingest.assemble import assemble
-from ingest.cli import running
-from ingest.cli.main import app
-from ingest.registry.embedded import RegistryServer
-from ingest.testing.engine import LocalEngine
 from tests.decode.avro import wire as avro
 from tests.decode.confluent.registries import framed
 from tests.decode.protobuf import wire as protobuf
 from tests.integration.harness import millis
 from tests.integration.user import ELSEWHERE
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.assemble import assemble
+from windrow.ingest.cli import running
+from windrow.ingest.cli.main import app
+from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.testing.engine import LocalEngine
 
 pytestmark = pytest.mark.broker
 

@@ -96,8 +96,8 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
         put_file(project, tmp_path)
         shown = shell("\n".join(blocks("sh", DAGSTER)), tmp_path, env)
     assert "Traceback" not in shown
-    from ingest import load_spec
-    from ingest.model.label import instant
+    from windrow import load_spec
+    from windrow.ingest.model.label import instant
 
     assert instant(load_spec(tmp_path / "payments" / "defs.yaml").window.start) == "2026-01-05T09:00:00Z"  # type: ignore[arg-type]
     of_dg(tmp_path, dg_project, env)

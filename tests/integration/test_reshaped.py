@@ -13,22 +13,22 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
-from ingest.assemble import assemble
-from ingest.engine import checkpoint
-from ingest.engine.checkpoint import LOST, counted_rows
-from ingest.engine.connect import ConnectedSpark
-from ingest.engine.spark import SparkEngine
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.operate.mend import MendRequest, mend
-from ingest.operate.verify import verify
-from ingest.run.pipeline import Pipeline, Request, Result, run
-from ingest.testing.engine import LocalEngine
 from tests.engine.servers import serving
 from tests.integration.harness import HERE, Place, judge, millis, visible
 from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 from tests.shape.readme import ROOT, blocks
+from windrow.ingest.assemble import assemble
+from windrow.ingest.engine import checkpoint
+from windrow.ingest.engine.checkpoint import LOST, counted_rows
+from windrow.ingest.engine.connect import ConnectedSpark
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.operate.mend import MendRequest, mend
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.run.pipeline import Pipeline, Request, Result, run
+from windrow.ingest.testing.engine import LocalEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -253,7 +253,7 @@ def test_what_it_needs(place: Any, on_spark: Any) -> None:
 
 def _sink(place: Place, written: dict[str, Any]) -> Any:
     """The section of another sink."""
-    from ingest.sinks.kinds import sink_kind
+    from windrow.ingest.sinks.kinds import sink_kind
 
     return sink_kind("kafka").section.model_validate(written)
 

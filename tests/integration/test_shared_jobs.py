@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ingest.assemble import assemble
-from ingest.engine.spark import SparkEngine
-from ingest.run.context import Pipeline, Request
-from ingest.run.pipeline import run_windows
 from tests.integration.deadly import Deadly
 from tests.integration.harness import Place, judge, millis, visible
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.assemble import assemble
+from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.pipeline import run_windows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.model.codec import from_json, to_json
-from ingest.run.pipeline import Result
 from tests.integration.harness import Place, judge, millis, visible, wait_until_stopped, wake_to_the_end
 from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.run.pipeline import Result
 
 pytestmark = pytest.mark.broker
 

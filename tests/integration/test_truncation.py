@@ -12,20 +12,20 @@ from itertools import count
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from ingest.errors import DataLossError
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.client import consumer_properties
-from ingest.kafka.codes import is_truncation
-from ingest.kafka.embedded.server import EmbeddedBroker, find_jars
-from ingest.model.source import Isolation
-from ingest.ports.reader import ReadPlan
-from ingest.read.cursor import Cursor
-from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Logs
 from tests.contracts.source_desk import SourceDesk
 from tests.contracts.truncation_contract import Cut, ReadTruncationContract, TruncationContract
 from tests.kafka.cutting import CuttableKafka
 from tests.read.clients import WAYS
+from windrow.ingest.errors import DataLossError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.codes import is_truncation
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.read.cursor import Cursor
+from windrow.ingest.read.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
 

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from ingest.errors import (
+from tests.integration.harness import Place, judge, millis, version, visible
+from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
+from windrow.ingest.errors import (
     BindingError,
     DataLossError,
     DeadLetterLimitError,
@@ -21,11 +23,9 @@ from ingest.errors import (
     SpecError,
     WindrowError,
 )
-from ingest.operate.rebuild import rebuild
-from ingest.operate.verify import verify
-from ingest.run.pipeline import Request, run
-from tests.integration.harness import Place, judge, millis, version, visible
-from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.run.pipeline import Request, run
 
 pytestmark = pytest.mark.broker
 

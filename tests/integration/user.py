@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from ingest.cli.main import app
 from tests.commands import with_spec
 from tests.integration.harness import Place
+from windrow.ingest.cli.main import app
 
 HERE = Path(__file__).parent
 HOURLY = "grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m"

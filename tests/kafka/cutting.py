@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.kafka.embedded.server import EmbeddedBroker
-from ingest.model.boundary import TopicPartition
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.kafka import produce
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker
+from windrow.ingest.model.boundary import TopicPartition
 
 _HEADER = struct.Struct(">qi")
 """How a batch begins: its first offset, and how many bytes follow."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingest.kafka.embedded.server import EmbeddedBroker, _free_port
 from tests.kafka.listener import TLS
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, _free_port
 
 PASSWORD = "C4nary-correct-horse"
 

@@ -11,10 +11,6 @@ import numpy as np
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.kafka.broker import KafkaBroker
-from ingest.model.boundary import TopicPartition
-from ingest.ports.broker import Stamps
 from tests.kafka.produce import (
     OpenTransaction,
     Put,
@@ -26,6 +22,10 @@ from tests.kafka.produce import (
     produce,
     transaction,
 )
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.ports.broker import Stamps
 
 OLD = 1_600_000_000_000
 """September 2020, in milliseconds: long before any marker is written."""

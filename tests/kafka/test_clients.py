@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from ingest.assemble import connect
-from ingest.errors import UnreachableError
-from ingest.kafka import clients
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.clients import MOST, Clients
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
 from tests.forked import forked
+from windrow.ingest.assemble import connect
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.kafka import clients
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.clients import MOST, Clients
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 SHARED = """\
 clusters:
@@ -39,7 +39,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What each client was made with, in a process that has none yet."""
     Fake.made = []
     monkeypatch.setattr(clients, "AdminClient", Fake)
-    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", Clients())
+    monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
     return Fake.made
 
 
@@ -97,8 +97,8 @@ def test_those_that_nobody_asked_for_longest_go(made: list[dict[str, Any]]) -> N
 
 def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that doesn't answer is asked by a new client next time: librdkafka doesn't say twice why a login was refused."""
-    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", shared := Clients())
-    monkeypatch.setattr("ingest.kafka.questions.CLIENTS", shared)
+    monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", shared := Clients())
+    monkeypatch.setattr("windrow.ingest.kafka.questions.CLIENTS", shared)
     broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)
     assert KafkaBroker("127.0.0.1:1", {})._admin is broker._admin
     with pytest.raises(UnreachableError):

@@ -8,8 +8,8 @@ from typing import Any, cast
 import confluent_kafka as ck
 import pytest
 
-from ingest.kafka.consumers import Consumers
 from tests.forked import forked
+from windrow.ingest.kafka.consumers import Consumers
 
 
 class Fake:

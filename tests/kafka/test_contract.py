@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.kafka.broker import KafkaBroker
 from tests.contracts.broker_contract import BrokerContract
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs
+from windrow.ingest.kafka.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
 

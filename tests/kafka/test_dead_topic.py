@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.kafka.dead_topic import PREFIX, KafkaDeadTopic
 from tests.contracts.dead_topic_contract import DeadTopicContract, letters
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import ask_until, create_topic
 from tests.sinks.things import window
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.kafka.dead_topic import PREFIX, KafkaDeadTopic
 
 pytestmark = pytest.mark.broker
 
@@ -160,6 +160,6 @@ def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) 
 
 def test_who_may_not_write_is_told_so(topic: KafkaDeadTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the right to write the topic is refused beforehand, with the rights that are needed."""
-    monkeypatch.setattr("ingest.kafka.dead_topic.AclOperation", SimpleNamespace(WRITE="none of those that are allowed"))
+    monkeypatch.setattr("windrow.ingest.kafka.dead_topic.AclOperation", SimpleNamespace(WRITE="none of those that are allowed"))
     with pytest.raises(SpecError, match=r"may not write to the topic of dead letters.*Grant it Write and Describe"):
         topic.refuse_unwritable()

@@ -16,9 +16,9 @@ from confluent_kafka.admin import ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.broker import KafkaBroker, _milliseconds, _topic_id
-from ingest.model.boundary import TopicPartition
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.broker import KafkaBroker, _milliseconds, _topic_id
+from windrow.ingest.model.boundary import TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TP = TopicPartition("t", 0)
@@ -78,7 +78,7 @@ def test_who_lets_one_wait_is_named(nobody: KafkaBroker, monkeypatch: pytest.Mon
     logging.getLogger("windrow.waiting").addHandler(handler)
     try:
         assert nobody._questions.ask("its id", None, lambda: 1) == 1
-        monkeypatch.setattr("ingest.waiting.SECONDS", 0.0)
+        monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
         said = nobody._questions.ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
     finally:
         logging.getLogger("windrow.waiting").removeHandler(handler)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kafka.record import default_records
 from kafka.record.memory_records import MemoryRecords
 
-from ingest.kafka.record_batch import Batching, Messages, Producer, by_key, crc32c
 from tests.sinks.kafka.test_partitions import java_partition
+from windrow.ingest.kafka.record_batch import Batching, Messages, Producer, by_key, crc32c
 
 octets = st.none() | st.binary(max_size=40) | st.integers(0, 9000).map(lambda n: b"long" * n)
 message = st.tuples(octets, octets, octets, st.integers(0, 1 << 42))

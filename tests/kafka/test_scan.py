@@ -14,16 +14,16 @@ import confluent_kafka as ck
 import numpy as np
 import pytest
 
-from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.clients import CLIENTS, Clients
-from ingest.kafka.properties import Value
-from ingest.kafka.scan import scan, scanning
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import Isolation
 from tests.forked import forked
 from tests.kafka.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
 from tests.warm import SERVER
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.clients import CLIENTS, Clients
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.scan import scan, scanning
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import Isolation
 
 OLD = 1_600_000_000_000
 MANY = 20_000
@@ -50,7 +50,7 @@ def threads() -> int:
 @pytest.fixture
 def broker(kafka: str, monkeypatch: pytest.MonkeyPatch) -> KafkaBroker:
     """With a client that no other test has used."""
-    monkeypatch.setattr("ingest.kafka.broker.CLIENTS", Clients())
+    monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", Clients())
     return KafkaBroker(kafka, {})
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.client import consumer_properties
-from ingest.kafka.codes import untrusted
-from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan
-from ingest.read.reader import KafkaReader
 from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS, listening
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.codes import untrusted
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.read.reader import KafkaReader
 
 HANG_SECONDS = 60.0
 """Far more than a refusal takes, far less than the patience of those who are asked."""

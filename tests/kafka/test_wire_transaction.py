@@ -16,16 +16,16 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from ingest.kafka.client import admin_properties
-from ingest.kafka.embedded.server import find_jars
-from ingest.kafka.record_batch import Batching, Messages
-from ingest.kafka.transaction import Transaction, TransactionError
-from ingest.kafka.wire import _tls, answer_of, reachable
-from ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 from tests.kafka.listener import TLS
 from tests.kafka.produce import create_topic
 from tests.kafka.secure import SecureBroker, client
 from tests.sinks.kafka.world import committed
+from windrow.ingest.kafka.client import admin_properties
+from windrow.ingest.kafka.embedded.server import find_jars
+from windrow.ingest.kafka.record_batch import Batching, Messages
+from windrow.ingest.kafka.transaction import Transaction, TransactionError
+from windrow.ingest.kafka.wire import _tls, answer_of, reachable
+from windrow.ingest.kafka.wire_transaction import BatchPlace, WireTransaction
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

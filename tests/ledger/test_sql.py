@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, NullPool, create_engine, insert, inspect, text
 
-from ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
-from ingest.ledger import SqlLedger, open_ledger
-from ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
-from ingest.model.boundary import Boundary
-from ingest.model.codec import to_json
-from ingest.windows.tiling import clamped
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
 from tests.forked import forked
 from tests.profiles import examples
+from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.ledger import SqlLedger, open_ledger
+from windrow.ingest.ledger.tables import BOUNDARIES, OPENINGS, REQUESTS, TABLES, sortable
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.windows.tiling import clamped
 
 
 class TestSqlite(LedgerContract, LedgerTableContract):
@@ -205,7 +205,7 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
 
 def test_a_ledger_that_another_process_holds_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting ends; the error says what to look for, and nothing was frozen."""
-    monkeypatch.setattr("ingest.ledger.database.WAIT_SECONDS", 0)
+    monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 0)
     path = tmp_path / "state.db"
     ledger = open_ledger(str(path))
     holder = sqlite3.connect(path, isolation_level=None)
@@ -219,7 +219,7 @@ def test_a_ledger_that_another_process_holds_is_unreachable(tmp_path: Path, monk
 
 def test_a_stopped_holder_loses_the_lock(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a server, a run that sleeps inside its transaction holds up the others for a while only, and its own work is undone."""
-    monkeypatch.setattr("ingest.ledger.database.WAIT_SECONDS", 2)
+    monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 2)
     ledger = open_ledger(postgres_url)
 
     def sleep_in_a_transaction() -> None:
@@ -314,7 +314,7 @@ def test_threads_that_open_a_server_at_once_share_its_connection(postgres_url: s
         both.wait(60)
         return create_engine(*args, **more)
 
-    monkeypatch.setattr("ingest.ledger.database.create_engine", engine_made_by_both)
+    monkeypatch.setattr("windrow.ingest.ledger.database.create_engine", engine_made_by_both)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: open_ledger(postgres_url).database, range(2))
     assert first is second

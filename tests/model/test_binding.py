@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import BindingError, GridError, RefusedError
-from ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.errors import BindingError, GridError, RefusedError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
 
 BOUND = Binding("orders", "ledger-1", "hourly")
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.codec import from_json, to_json
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.codec import from_json, to_json
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
 SEEN = (TopicSeen("t", "id", 2),)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ingest.model.codec import from_json, to_json
-from ingest.model.window import Window
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.window import Window
 
 
 def test_a_value_comes_back_as_it_was() -> None:

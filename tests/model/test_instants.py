@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from ingest.model.instants import InstantError, parse_instant, to_utc
+from windrow.ingest.model.instants import InstantError, parse_instant, to_utc
 
 EAST = timezone(timedelta(hours=2))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.label import Label, instant, is_later, label_text, number_of, require_label
+from windrow.ingest.model.label import Label, instant, is_later, label_text, number_of, require_label
 
 EAST = timezone(timedelta(hours=2))
 T = datetime(2026, 1, 5, tzinfo=UTC)

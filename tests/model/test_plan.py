@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.plan import Covered, Plan, Split, covered
-from ingest.model.window import Window
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.plan import Covered, Plan, Split, covered
+from windrow.ingest.model.window import Window
 
 START = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = START + timedelta(hours=1)

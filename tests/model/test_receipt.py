@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
 from tests.model.test_plan import PLAN
+from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
 
 ONE = SplitCounts("t", 0, 10, 100, 100, 40, 1_000, 30, 7, 3, 30, 7, 5, skipped=20, late=2, early=1)
 TWO = SplitCounts("t", 1, 0, 9, 9, 9, 200, 9, 0, 0, 9, 0, 0, late=4, early=8)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ingest.model.refusals import OTHERS, Kinds, Refusals, RefusedAt, bounded, in_words
+from windrow.ingest.model.refusals import OTHERS, Kinds, Refusals, RefusedAt, bounded, in_words
 
 
 @pytest.mark.parametrize(

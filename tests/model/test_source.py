@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import (
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import (
     AtTime,
     Earliest,
     Given,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.model.codec import from_json, to_json
-from ingest.model.writer_schema import WriterSchema
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.writer_schema import WriterSchema
 
 SCHEMA = WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"), ("c", "")))
 

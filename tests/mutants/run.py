@@ -29,8 +29,8 @@ KILLED = {"killed", "timeout", "segfault"}
 
 _CONFIG = """
 [tool.mutmut]
-source_paths = ["ingest"]
-only_mutate = ["{module}"]
+source_paths = ["windrow"]
+only_mutate = ["windrow/{module}"]
 pytest_add_cli_args_test_selection = {tests}
 pytest_add_cli_args = ["-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
 also_copy = ["conftest.py"]
@@ -97,7 +97,7 @@ def measure(module: str) -> Score:
     prepare(place, module)
     output(place, "mutmut", "run", "--max-children", "1")
     alive, wording, equivalent = [], 0, []
-    results: dict[str, list[str]] = json.loads(output(place, sys.executable, "-c", _RESULTS, module, *sorted(KILLED)))
+    results: dict[str, list[str]] = json.loads(output(place, sys.executable, "-c", _RESULTS, f"windrow/{module}", *sorted(KILLED)))
     for name, (status, diff) in results.items():
         if status in KILLED:
             continue
@@ -116,7 +116,7 @@ def prepare(place: Path, module: str) -> None:
     """A folder that looks like the repository's root, with copies."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    for name in ("ingest", "tests"):
+    for name in ("windrow", "tests"):  # the links in it become folders
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     config = _CONFIG.format(module=module, tests=list(judges_of(module)))
     (place / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + config)

@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.assemble import assemble
-from ingest.errors import SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.operate.begin import Asked, Inferred, infer, template
-from ingest.operate.infer.documents import guess_type
-from ingest.operate.infer.offer import Guess
-from ingest.operate.infer.spec_text import Address
-from ingest.operate.infer.told import Told
-from ingest.spec.load import load_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.reader import MemoryReader
 from tests.profiles import examples
+from windrow.ingest.assemble import assemble
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.operate.begin import Asked, Inferred, infer, template
+from windrow.ingest.operate.infer.documents import guess_type
+from windrow.ingest.operate.infer.offer import Guess
+from windrow.ingest.operate.infer.spec_text import Address
+from windrow.ingest.operate.infer.told import Told
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.reader import MemoryReader
 
 NOW = datetime(2026, 1, 6, 12, 30, tzinfo=UTC)
 FIRST = datetime(2026, 1, 5, 3, 20, tzinfo=UTC)
@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
 
 def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much one topic-partition holds, no more than the bound is taken into memory, and a batch."""
-    monkeypatch.setattr("ingest.operate.sample.MOST_BYTES", 10_000)
+    monkeypatch.setattr("windrow.ingest.operate.sample.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
     found = inferred(tmp_path, broker, rows_max=5)
     assert 10 <= found.sampled <= 15

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ingest.operate.copies import Kept, compare_ledger
 from tests.model.test_plan import PLAN
 from tests.model.test_receipt import receipt
+from windrow.ingest.operate.copies import Kept, compare_ledger
 
 MADE = msgspec.structs.replace(receipt(PLAN.digest), generation=1)
 

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
-from ingest.operate.deep import Summed, published_differences
-from ingest.operate.verify import Verified
-from ingest.ports.sink import Promises
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks import parquet_files
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.operate.things import Scene
 from tests.sinks.things import window
+from windrow.ingest.operate.deep import Summed, published_differences
+from windrow.ingest.operate.verify import Verified
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks import parquet_files
 
 IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"
 FIRST_SPLIT = "shop.orders[0] offsets 10 to 20 (exclusive)"

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.cli.doctor import executors
-from ingest.errors import UnreachableError
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
-from ingest.operate.executors import Answer, Marker, Survey, Surveyed, Trouble, _surveyed, clock_trouble
-from ingest.ports.reader import ReadSummary, Take
-from ingest.sinks.place import Place
+from windrow.ingest.cli.doctor import executors
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.executors import Answer, Marker, Survey, Surveyed, Trouble, _surveyed, clock_trouble
+from windrow.ingest.ports.reader import ReadSummary, Take
+from windrow.ingest.sinks.place import Place
 
 SPLIT = Split("orders", 0, 5, 6)
 UNTRIED = "; code and packages are as here; no broker tried, for there is no message yet, no place of the sink, the clock"
@@ -61,7 +61,7 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def no_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else waits for a task here."""
-    monkeypatch.setattr("ingest.operate.executors._STAY_SECONDS", 0)
+    monkeypatch.setattr("windrow.ingest.operate.executors._STAY_SECONDS", 0)
 
 
 def seen_by(survey: Survey) -> Answer:
@@ -144,7 +144,7 @@ def test_what_was_not_tried_is_not_called_well() -> None:
 
 def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks that nobody takes are waited for no longer than a limit, and what to look at is said."""
-    monkeypatch.setattr("ingest.operate.executors._LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr("windrow.ingest.operate.executors._LIMIT_SECONDS", 0.01)
     forever = Event()
 
     class Waits:

@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ingest.ledger.sql import open_ledger
-from ingest.model.codec import from_json, to_json
-from ingest.model.receipt import RECEIPT_VERSION, Checksums, Receipt
-from ingest.model.staged import Staged
-from ingest.operate.deep import compare_contents
-from ingest.operate.rebuild import rebuild
-from ingest.operate.verify import verify
-from ingest.ports.sink import Done
 from tests.operate.things import FakeTopic
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import messages
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.deep import compare_contents
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.ports.sink import Done
 
 ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 

@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ingest.errors import DataLossError, SpecError, UnreachableError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.codec import from_json, to_json
-from ingest.model.source import AtTime, Earliest, Given, GroupOffsets, Latest, Partitions, Pattern, Source, Topics
-from ingest.operate.lag import Lag, PartitionLag, lag, newest_committed
-from ingest.ports.broker import Stamps
-from ingest.run.publish import Published, publish
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.log import NO_TIMESTAMP
 from tests.windows.test_completeness import receipt
+from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.source import AtTime, Earliest, Given, GroupOffsets, Latest, Partitions, Pattern, Source, Topics
+from windrow.ingest.operate.lag import Lag, PartitionLag, lag, newest_committed
+from windrow.ingest.ports.broker import Stamps
+from windrow.ingest.run.publish import Published, publish
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.log import NO_TIMESTAMP
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
 ORDERS = Source(Topics(("orders",)))

@@ -13,19 +13,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.crashpoints import CrashError
-from ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
-from ingest.model.codec import from_json, to_json
-from ingest.model.receipt import Mending, Receipt
-from ingest.operate.edit import RefusedMessage, load_edit
-from ingest.operate.mend import TRIES
-from ingest.operate.rebuild import rebuild
-from ingest.operate.restore import restore
-from ingest.ports.sink import Outcome, Promises
-from ingest.run.context import Request
-from ingest.run.pipeline import run
-from ingest.sinks.decision import settled
 from tests.operate.ward import START, Kind, Ward, hour, repaired
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import Mending, Receipt
+from windrow.ingest.operate.edit import RefusedMessage, load_edit
+from windrow.ingest.operate.mend import TRIES
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.operate.restore import restore
+from windrow.ingest.ports.sink import Outcome, Promises
+from windrow.ingest.run.context import Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.sinks.decision import settled
 
 BEFORE = [(p, o, reason) for p in (0, 1) for o, reason in ((1, "not_json"), (3, "wrong_type"), (4, "check:id:greater_than_or_equal_to"))]
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from ingest.assemble import assemble
-from ingest.model.boundary import TopicPartition
-from ingest.model.window import Window
-from ingest.operate.mend import Mended, MendRequest, mend
-from ingest.operate.verify import verify
-from ingest.run.context import Pipeline, Request
-from ingest.run.pipeline import run
-from ingest.sinks.delta.contents import every
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
+from windrow.ingest.assemble import assemble
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.mend import Mended, MendRequest, mend
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.sinks.delta.contents import every
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 SCHEMA = """\

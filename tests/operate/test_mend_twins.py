@@ -11,16 +11,16 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from ingest.crashpoints import CrashError
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import Done, Outcome
-from ingest.sinks.inline import tables
-from ingest.testing.checker import Report
-from ingest.testing.sink import MemoryDeadLetters
 from tests.operate.test_mend import Interrupted
 from tests.operate.ward import Ward, hour
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Done, Outcome
+from windrow.ingest.sinks.inline import tables
+from windrow.ingest.testing.checker import Report
+from windrow.ingest.testing.sink import MemoryDeadLetters
 
 
 class ResolvedFirst(MemoryDeadLetters):

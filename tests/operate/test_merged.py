@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from ingest.model.receipt import Merged, Receipt
-from ingest.operate.merged import ReadBack, compare_merged, differences
-from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.delta.keyed_world import DeltaKeyed
 from tests.sinks.keyed_logs import KEY, Change, Keyed, Log
 from tests.sinks.things import PARTITIONS, PER_WINDOW
+from windrow.ingest.model.receipt import Merged, Receipt
+from windrow.ingest.operate.merged import ReadBack, compare_merged, differences
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 MESSAGES = [[Change(("a", 1), 1)], [Change(("b", 1), 1)], [Change(("b", 1), None)], [Change(("c", 1), 4)]]
 LOG: Log = {n: [[*MESSAGES, *([[]] * (PER_WINDOW - 4))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))] for n in range(2)}

@@ -13,17 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import DataLossError, IdentityError, SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Partitions, Pattern, Source, Topics
-from ingest.operate.peek import PRINTED, Messages, peek, printable, write_messages
-from ingest.ports.broker import OffsetAndEpoch
-from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.schema.messages import MESSAGES
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.log import NO_TIMESTAMP
-from ingest.testing.reader import MemoryReader
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import (
+    AtLabel,
+    AtTime,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Initializer,
+    Latest,
+    Partitions,
+    Pattern,
+    Source,
+    Topics,
+)
+from windrow.ingest.operate.peek import PRINTED, Messages, peek, printable, write_messages
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.log import NO_TIMESTAMP
+from windrow.ingest.testing.reader import MemoryReader
 
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
 ORDERS = Source(Topics(("orders",)))

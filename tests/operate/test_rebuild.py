@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest.errors import IdentityError, SpecError
-from ingest.ledger.sql import open_ledger
-from ingest.model.boundary import Boundary, Mark
-from ingest.model.plan import Plan
-from ingest.operate.rebuild import boundaries, rebuild, refuse_foreign
-from ingest.windows.seams import difference
 from tests.operate.things import AGAIN, ANEW, OTHER, Scene
 from tests.sinks.things import TOPIC, plan, plan_of, window
+from windrow.ingest.errors import IdentityError, SpecError
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import Boundary, Mark
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.operate.rebuild import boundaries, rebuild, refuse_foreign
+from windrow.ingest.windows.seams import difference
 
 
 @pytest.fixture

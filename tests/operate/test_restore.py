@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.model.codec import to_json
-from ingest.operate.rebuild import rebuild
-from ingest.operate.restore import restore
 from tests.operate.things import Scene
 from tests.sinks.things import window
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.operate.restore import restore
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
 def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """The text of a receipt as a version committed it that wrote its JSON another way: with spaces here."""
     with monkeypatch.context() as patch:
-        patch.setattr("ingest.sinks.delta.receipts.to_json", lambda r: msgspec.json.format(to_json(r), indent=1))
+        patch.setattr("windrow.ingest.sinks.delta.receipts.to_json", lambda r: msgspec.json.format(to_json(r), indent=1))
         made = scene.commit(number)
     text = msgspec.json.format(to_json(made), indent=1)
     scene.ledger.record(made, text)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.source import Earliest, Source, Topics
-from ingest.operate.lag import PartitionLag
-from ingest.operate.retention_margin import of_unread, of_window, oldest_open, retention_margin
-from ingest.ports.broker import TopicInfo
-from ingest.testing.broker import MemoryBroker
-from ingest.windows.grid import labels_between, window_at
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.source import Earliest, Source, Topics
+from windrow.ingest.operate.lag import PartitionLag
+from windrow.ingest.operate.retention_margin import of_unread, of_window, oldest_open, retention_margin
+from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.windows.grid import labels_between, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.staged import Staged
-from ingest.operate.deep import compare_contents
-from ingest.schema.checksum import checksum
-from ingest.schema.messages import HEADERS
-from ingest.sinks.parquet_files import _of_file
-from ingest.sinks.staged_file import FileStager
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import messages, plan, receipt
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.deep import compare_contents
+from windrow.ingest.schema.checksum import checksum
+from windrow.ingest.schema.messages import HEADERS
+from windrow.ingest.sinks.parquet_files import _of_file
+from windrow.ingest.sinks.staged_file import FileStager
 
 PLACE = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {

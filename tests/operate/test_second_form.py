@@ -11,14 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest.ledger.sql import open_ledger
-from ingest.model.codec import from_json, to_json
-from ingest.model.receipt import Counts, Receipt
-from ingest.operate.rebuild import rebuild
-from ingest.operate.verify import verify
 from tests.operate.test_first_form import ROWS, receipts
 from tests.operate.things import FakeTopic
 from tests.sinks.beside import DeltaBoth
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import Counts, Receipt
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.operate.verify import verify
 
 HERE = Path(__file__).parent
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.model.boundary import Boundary
-from ingest.model.plan import Plan
-from ingest.operate import unfinished as module
-from ingest.operate.unfinished import end_transactions, plans_of, unfinished
-from ingest.ports.transactions import HeldBack
 from tests.sinks.things import plan, window
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.operate import unfinished as module
+from windrow.ingest.operate.unfinished import end_transactions, plans_of, unfinished
+from windrow.ingest.ports.transactions import HeldBack
 
 PLANS = [plan(type("Nowhere", (), {"identity": "kafka:nowhere"})(), number) for number in range(3)]
 KEYS = [made.window.key for made in PLANS]

@@ -12,19 +12,19 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ingest.errors import RefusedError
-from ingest.ledger.tables import FACTS, RECEIPTS
-from ingest.model.binding import Binding
-from ingest.model.boundary import Boundary, Mark, TopicSeen
-from ingest.model.receipt import Counts
-from ingest.operate.copies import Kept, compare_ledger
-from ingest.operate.rebuild import rebuild
-from ingest.operate.verify import Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
-from ingest.ports.sink import RowsHeld
-from ingest.schema.metadata import DEFAULT
-from ingest.windows.seams import difference, torn
 from tests.operate.things import ANEW, OTHER, Scene
 from tests.sinks.things import TOPIC, plan, plan_of, receipt, stage, window
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.ledger.tables import FACTS, RECEIPTS
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
+from windrow.ingest.model.receipt import Counts
+from windrow.ingest.operate.copies import Kept, compare_ledger
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.operate.verify import Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
+from windrow.ingest.ports.sink import RowsHeld
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.windows.seams import difference, torn
 
 
 @pytest.fixture
@@ -498,7 +498,7 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
 def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong, in words, with the way out, once it is told again and again; of another topic or cluster it would mean nothing."""
     waited: list[float] = []
-    monkeypatch.setattr("ingest.operate.verify.time", SimpleNamespace(sleep=waited.append))
+    monkeypatch.setattr("windrow.ingest.operate.verify.time", SimpleNamespace(sleep=waited.append))
     tp = scene.ledger.newest("orders")[0].marks[1].tp
     scene.broker.end_of = {tp: 30}
     assert scene.verify().findings == ()
@@ -516,7 +516,7 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: py
 def test_an_end_that_is_too_small_for_a_moment(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that was just elected may name one: asked again, it is not."""
     scene.broker.end_of = dict.fromkeys((m.tp for m in scene.ledger.newest("orders")[0].marks), 0)
-    monkeypatch.setattr("ingest.operate.verify.time", SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()))
+    monkeypatch.setattr("windrow.ingest.operate.verify.time", SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()))
     assert scene.verify().findings == ()
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import msgspec
 
-from ingest.errors import IdentityError, UnreachableError
-from ingest.ledger.sql import SqlLedger, open_ledger
-from ingest.model.binding import Binding
-from ingest.model.boundary import Mark, TopicPartition, TopicSeen
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.operate.verify import Verified, verify
-from ingest.ports.broker import TopicInfo
-from ingest.schema.metadata import DEFAULT
-from ingest.windows.grid import BATCH
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
+from windrow.ingest.errors import IdentityError, UnreachableError
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.verify import Verified, verify
+from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.windows.grid import BATCH
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
 AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)

@@ -9,30 +9,30 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ingest.decode.formats import make_decoder
-from ingest.ledger.sql import open_ledger
-from ingest.model.boundary import TopicPartition
-from ingest.model.receipt import Receipt
-from ingest.model.window import Window
-from ingest.operate.dead_letters import Chosen, read_dead
-from ingest.operate.edit import Edit, RefusedMessage
-from ingest.operate.mend import Mended, MendRequest, mend
-from ingest.operate.verify import Verified, verify
-from ingest.run.context import Pipeline, Request
-from ingest.run.pipeline import run
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, load_model
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.checker import Report, check
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
-from ingest.transform.validate import Validate
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite_sink import SqliteSink
+from windrow.ingest.decode.formats import make_decoder
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import Chosen, read_dead
+from windrow.ingest.operate.edit import Edit, RefusedMessage
+from windrow.ingest.operate.mend import Mended, MendRequest, mend
+from windrow.ingest.operate.verify import Verified, verify
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 SCHEMA = """\

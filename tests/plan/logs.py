@@ -8,15 +8,15 @@ from itertools import accumulate
 
 from hypothesis import strategies as st
 
-from ingest.ledger import SqlLedger
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.plan import Plan
-from ingest.model.source import Source, Topics
-from ingest.plan.resolve import resolve
-from ingest.plan.splits import make_plan
-from ingest.ports.broker import Stamps
-from ingest.testing.broker import MemoryBroker
-from ingest.windows.grid import window_at
+from windrow.ingest.ledger import SqlLedger
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.source import Source, Topics
+from windrow.ingest.plan.resolve import resolve
+from windrow.ingest.plan.splits import make_plan
+from windrow.ingest.ports.broker import Stamps
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.windows.grid import window_at
 
 HOUR = 3_600_000
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)

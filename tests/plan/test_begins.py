@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.ledger import SqlLedger, open_ledger
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.plan import Plan
-from ingest.model.source import AtLabel, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
-from ingest.testing.broker import MemoryBroker
-from ingest.windows.tiling import between, clamped
 from tests.plan.logs import HOUR, LABELS, START, TOPIC, Event, ShortChunks, alone, by_definition, freeze, logs, offset, plan, write
 from tests.profiles import examples
+from windrow.ingest.ledger import SqlLedger, open_ledger
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.source import AtLabel, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.windows.tiling import between, clamped
 
 HOURS = range(len(LABELS) - 1)
 NEW = "new"
@@ -32,7 +32,7 @@ TILES = settings(max_examples=examples(15))
 def far() -> Iterator[None]:
     """A look is far after 25 messages, so that short logs are sick too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingest.plan.look.FAR", 25)
+        patch.setattr("windrow.ingest.plan.look.FAR", 25)
         yield
 
 

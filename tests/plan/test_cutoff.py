@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import CutOffError
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.model.source import OnLoss, Source, Topics
-from ingest.plan.cutoff import cut_off, described, refuse_cut_off, surely_cut_off
-from ingest.testing.broker import MemoryBroker
+from windrow.ingest.errors import CutOffError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.source import OnLoss, Source, Topics
+from windrow.ingest.plan.cutoff import cut_off, described, refuse_cut_off, surely_cut_off
+from windrow.ingest.testing.broker import MemoryBroker
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 M0, M1 = Mark("t", 0, 5, "settled"), Mark("t", 1, 5, "end")

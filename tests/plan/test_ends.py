@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.errors import DataLossError, IdentityError, SpecError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
-from ingest.plan.ends import first_boundary, next_batch
-from ingest.testing.broker import MemoryBroker
-from ingest.windows.tiling import between, clamped
 from tests.profiles import examples
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.source import Earliest, Given, Latest, Pattern, Source, Topics
+from windrow.ingest.plan.ends import first_boundary, next_batch
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.windows.tiling import between, clamped
 
 ALL = Source(Pattern("t.*"), Earliest())
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from ingest.model.boundary import TopicPartition
-from ingest.plan.look import Look, ScanBudgetError, ScanRange
-from ingest.ports.broker import OffsetAndEpoch, Stamps
-from ingest.testing.broker import MemoryBroker
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.plan.look import Look, ScanBudgetError, ScanRange
+from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps
+from windrow.ingest.testing.broker import MemoryBroker
 
 TP = TopicPartition("t", 0)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,7 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def far(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty messages without an answer are far."""
-    monkeypatch.setattr("ingest.plan.look.FAR", 40)
+    monkeypatch.setattr("windrow.ingest.plan.look.FAR", 40)
 
 
 class Log(MemoryBroker):

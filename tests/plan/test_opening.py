@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.source import AtLabel, Earliest, Latest, Partitions, Source, Topics
-from ingest.plan.opening import opening
-from ingest.testing.broker import MemoryBroker
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.source import AtLabel, Earliest, Latest, Partitions, Source, Topics
+from windrow.ingest.plan.opening import opening
+from windrow.ingest.testing.broker import MemoryBroker
 
 SOURCE = Source(Topics(("kept", "anew")), AtLabel())
 ANEW = [TopicPartition("anew", p) for p in range(2)]

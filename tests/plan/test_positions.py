@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
-from ingest.model.boundary import Mark, TopicPartition
-from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
-from ingest.plan.positions import position_marks, positions, witnessed
-from ingest.ports.broker import OffsetAndEpoch
-from ingest.testing.broker import MemoryBroker
+from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
+from windrow.ingest.plan.positions import position_marks, positions, witnessed
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.testing.broker import MemoryBroker
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

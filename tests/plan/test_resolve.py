@@ -12,12 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ingest.errors import DataLossError, IdentityError, OpenTransactionError
-from ingest.model.boundary import Boundary, Mark, TopicPartition
-from ingest.model.source import Given, Source, Topics
-from ingest.plan.resolve import resolve
-from ingest.ports.broker import OffsetAndEpoch
-from ingest.testing.broker import MemoryBroker
 from tests.plan.logs import (
     FIRST,
     HOUR,
@@ -34,6 +28,12 @@ from tests.plan.logs import (
     resolved,
     write,
 )
+from windrow.ingest.errors import DataLossError, IdentityError, OpenTransactionError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
+from windrow.ingest.model.source import Given, Source, Topics
+from windrow.ingest.plan.resolve import resolve
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.testing.broker import MemoryBroker
 
 TP = TopicPartition(TOPIC, 0)
 
@@ -42,7 +42,7 @@ TP = TopicPartition(TOPIC, 0)
 def far() -> Iterator[None]:
     """A look is far after 25 messages, so that short logs are sick too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingest.plan.look.FAR", 25)
+        patch.setattr("windrow.ingest.plan.look.FAR", 25)
         yield
 
 
@@ -331,8 +331,8 @@ def test_several_labels_are_one_pass_where_windows_are_small(monkeypatch: pytest
     broker.create_topic(TOPIC, 2)
     for partition, messages in ((0, each_hour), (1, 0)):
         write(broker, TopicPartition(TOPIC, partition), [(START + i * HOUR // (messages or 1), "plain") for i in range(5 * messages)])
-    monkeypatch.setattr("ingest.plan.resolve.FAR", 10)
-    monkeypatch.setattr("ingest.plan.look.FAR", 1_000)
+    monkeypatch.setattr("windrow.ingest.plan.resolve.FAR", 10)
+    monkeypatch.setattr("windrow.ingest.plan.look.FAR", 1_000)
     found = resolve(
         broker, SOURCE, LABELS[3], "hourly", FIRST, None, None, lambda _: None, wait_for_open=False, also=[LABELS[1], LABELS[2]]
     )  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.plan.settle import settle, would_settle_before
-from ingest.ports.broker import Stamps
+from windrow.ingest.plan.settle import settle, would_settle_before
+from windrow.ingest.ports.broker import Stamps
 
 HOUR = 3_600_000
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.boundary import TopicPartition
-from ingest.plan.share import fair
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.plan.share import fair
 
 TPS = [TopicPartition("t", i) for i in range(9)]
 WAITING = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(lambda counts: dict(zip(TPS, counts, strict=False)))

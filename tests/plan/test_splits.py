@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import DataLossError, IdentityError
-from ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
-from ingest.model.plan import Plan, Split
-from ingest.model.window import Window
-from ingest.plan.splits import WAY_OUT, doubts, make_plan, refuse_lost, refuse_other_identity
+from windrow.ingest.errors import DataLossError, IdentityError
+from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.window import Window
+from windrow.ingest.plan.splits import WAY_OUT, doubts, make_plan, refuse_lost, refuse_other_identity
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = A + timedelta(hours=1)

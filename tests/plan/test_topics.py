@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import DataLossError, IdentityError, SpecError, UnreachableError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.label import label_text
-from ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics
-from ingest.plan.topics import Discovered, discover, refuse_other_topics
-from ingest.testing.broker import MemoryBroker
+from windrow.ingest.errors import DataLossError, IdentityError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics
+from windrow.ingest.plan.topics import Discovered, discover, refuse_other_topics
+from windrow.ingest.testing.broker import MemoryBroker
 
 
 @pytest.fixture

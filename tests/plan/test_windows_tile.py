@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.errors import DataLossError
-from ingest.ledger import open_ledger
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Plan
-from ingest.plan.splits import refuse_lost
-from ingest.testing.broker import MemoryBroker
-from ingest.windows.tiling import between
 from tests.plan.logs import FIRST, LABELS, TOPIC, Event, ShortChunks, healthy, logs, offset, plan, write
 from tests.profiles import examples
+from windrow.ingest.errors import DataLossError
+from windrow.ingest.ledger import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.plan.splits import refuse_lost
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.windows.tiling import between
 
 HOURS = range(len(LABELS) - 1)
 TILES = settings(max_examples=examples(20))
@@ -32,7 +32,7 @@ TILES = settings(max_examples=examples(20))
 def far() -> Iterator[None]:
     """A look is far after 25 messages, so that short logs are sick too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ingest.plan.look.FAR", 25)
+        patch.setattr("windrow.ingest.plan.look.FAR", 25)
         yield
 
 

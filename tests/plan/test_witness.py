@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import CutOffError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.source import AtLabel, Earliest, Given, GroupOffsets, Initializer, Latest, OnLoss, Source, Topics
-from ingest.plan.ends import first_boundary, next_batch
-from ingest.plan.positions import positions
-from ingest.testing.broker import MemoryBroker
-from ingest.windows.tiling import clamped
 from tests.plan.logs import FIRST, LABELS, START, alone
+from windrow.ingest.errors import CutOffError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.source import AtLabel, Earliest, Given, GroupOffsets, Initializer, Latest, OnLoss, Source, Topics
+from windrow.ingest.plan.ends import first_boundary, next_batch
+from windrow.ingest.plan.positions import positions
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.windows.tiling import clamped
 
 T0 = TopicPartition("things", 0)
 NAMES = Topics((T0.topic,))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ingest.read.choice import load_compiled
-from ingest.read.confluent import ConfluentFetcher
-from ingest.read.fetching import Fetcher, Fetching, Hear, Start
+from windrow.ingest.read.choice import load_compiled
+from windrow.ingest.read.confluent import ConfluentFetcher
+from windrow.ingest.read.fetching import Fetcher, Fetching, Hear, Start
 
 _load = cache(load_compiled)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.kafka.broker import KafkaBroker
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs
+from windrow.ingest.kafka.broker import KafkaBroker
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.boundary import TopicPartition
-from ingest.read import arrow as columns
-from ingest.read.arrow import byte_ends, first_later, header_ends, to_batch
-from ingest.schema.messages import MESSAGES
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.read import arrow as columns
+from windrow.ingest.read.arrow import byte_ends, first_later, header_ends, to_batch
+from windrow.ingest.schema.messages import MESSAGES
 
 TP = TopicPartition("t", 3)
 BLOB = st.none() | st.binary(max_size=5)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.read.batching import Gatherer
+from windrow.ingest.read.batching import Gatherer
 
 
 @given(

@@ -13,13 +13,13 @@ import psutil
 import pytest
 from confluent_kafka import libversion
 
-from ingest.kafka import capi
-from ingest.kafka.capi import KNOWN, Api, MessageHead, Unusable, load_api
-from ingest.read import choice, selftest
-from ingest.read.choice import fastest, load_compiled
-from ingest.read.confluent import ConfluentFetcher
-from ingest.read.fetching import Fetcher, Start
-from ingest.read.librdkafka import LibrdkafkaFetcher
+from windrow.ingest.kafka import capi
+from windrow.ingest.kafka.capi import KNOWN, Api, MessageHead, Unusable, load_api
+from windrow.ingest.read import choice, selftest
+from windrow.ingest.read.choice import fastest, load_compiled
+from windrow.ingest.read.confluent import ConfluentFetcher
+from windrow.ingest.read.fetching import Fetcher, Start
+from windrow.ingest.read.librdkafka import LibrdkafkaFetcher
 
 CLIENT = {"group.id": "g", "auto.offset.reset": "error", "log_level": 0}
 START = Start("t", 0, 10, None)
@@ -230,7 +230,7 @@ def test_the_self_test_leaves_nothing_behind() -> None:
 
 def test_nothing_is_compiled_before_messages_are_read() -> None:
     """A reader is made, shown and pickled without numba; a worker loads it with its first split."""
-    code = "import sys, ingest.read.reader, ingest.assemble; print('numba' in sys.modules, 'llvmlite' in sys.modules)"
+    code = "import sys, windrow.ingest.read.reader, windrow.ingest.assemble; print('numba' in sys.modules, 'llvmlite' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert ended.stdout.split() == ["False", "False"]
 

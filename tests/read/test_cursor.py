@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from ingest.config.secrets import InEnvironment
-from ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.kafka.client import consumer_recipe
-from ingest.kafka.identity import IdentityCheck, _refusal
-from ingest.kafka.properties import ALLOWED
-from ingest.model.plan import Split
-from ingest.ports.reader import ReadPlan
-from ingest.read.cursor import Cursor
-from ingest.read.fetching import Fetcher, Fetching, Hear, Start
-from ingest.read.loglimits import LogLimits
-from ingest.read.reader import KafkaReader
 from tests.read.clients import WAYS
+from windrow.ingest.config.secrets import InEnvironment
+from windrow.ingest.errors import DataLossError, IdentityError, RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.kafka.client import consumer_recipe
+from windrow.ingest.kafka.identity import IdentityCheck, _refusal
+from windrow.ingest.kafka.properties import ALLOWED
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.read.cursor import Cursor
+from windrow.ingest.read.fetching import Fetcher, Fetching, Hear, Start
+from windrow.ingest.read.loglimits import LogLimits
+from windrow.ingest.read.reader import KafkaReader
 
 SPLIT = Split("t", 0, 10, 20)
 PLAN = ReadPlan("c", {"t": "id"}, "fail")
@@ -278,7 +278,7 @@ def test_the_clients_log_stays_in_a_worker() -> None:
     code = """
 import logging
 logging.basicConfig()
-from ingest.read.reader import KafkaReader
+from windrow.ingest.read.reader import KafkaReader
 logging.getLogger("windrow.librdkafka").error("failed with hunter2")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.read.fetching import Last, Start, goes_on
+from windrow.ingest.read.fetching import Last, Start, goes_on
 
 
 @pytest.mark.parametrize(

@@ -17,24 +17,24 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
 
-from ingest.errors import BugError
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.capi import PRODUCER, load_api
-from ingest.kafka.client import consumer_properties
-from ingest.kafka.identity import LOG
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.ports.reader import ReadSummary
-from ingest.read import fields, librdkafka
-from ingest.read.arrow import UNREADABLE
-from ingest.read.fetching import Fetched, Fetcher, Hear, Start
-from ingest.read.librdkafka import LibrdkafkaFetcher, passes
-from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Headers, Logs, Sent
 from tests.contracts.reader_contract import plan_of, seen, some
 from tests.contracts.reading import batches_of, gathered
 from tests.kafka import produce
 from tests.read.clients import WAYS, compiled
+from windrow.ingest.errors import BugError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.capi import PRODUCER, load_api
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadSummary
+from windrow.ingest.read import fields, librdkafka
+from windrow.ingest.read.arrow import UNREADABLE
+from windrow.ingest.read.fetching import Fetched, Fetcher, Hear, Start
+from windrow.ingest.read.librdkafka import LibrdkafkaFetcher, passes
+from windrow.ingest.read.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
 

@@ -14,12 +14,12 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.kafka.capi import MessageHead
-from ingest.model.boundary import TopicPartition
-from ingest.read import fields, librdkafka
-from ingest.read.arrow import UNREADABLE, to_batch
-from ingest.read.librdkafka import passes
-from ingest.schema.messages import MESSAGES
+from windrow.ingest.kafka.capi import MessageHead
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.read import fields, librdkafka
+from windrow.ingest.read.arrow import UNREADABLE, to_batch
+from windrow.ingest.read.librdkafka import passes
+from windrow.ingest.schema.messages import MESSAGES
 
 TP = TopicPartition("t", 3)
 TOPIC = 4096

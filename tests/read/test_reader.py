@@ -9,22 +9,22 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.client import consumer_properties
-from ingest.keeping import keeping
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import Isolation
-from ingest.ports.broker import Broker
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.read.cursor import Cursor
-from ingest.read.fetching import Fetcher, Hear, Start
-from ingest.read.reader import KafkaReader
 from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import ReaderContract, plan_of, seen, some
 from tests.contracts.reading import batches_of, gathered
 from tests.read.clients import WAYS
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.keeping import keeping
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.read.cursor import Cursor
+from windrow.ingest.read.fetching import Fetcher, Hear, Start
+from windrow.ingest.read.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
 

@@ -9,15 +9,6 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError
 
-from ingest.errors import SpecError
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.client import consumer_properties
-from ingest.kafka.embedded.server import find_jars
-from ingest.kafka.identity import turned_away
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.read.fetching import Start
-from ingest.read.reader import KafkaReader
 from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import plan_of, seen
@@ -25,6 +16,15 @@ from tests.contracts.reading import batches_of
 from tests.kafka.listener import TLS
 from tests.kafka.secure import SecureBroker, client
 from tests.read.clients import WAYS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.embedded.server import find_jars
+from windrow.ingest.kafka.identity import turned_away
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.read.fetching import Start
+from windrow.ingest.read.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.model.writer_schema import MOST_CHARACTERS
-from ingest.registry import client
-from ingest.registry.client import MOST_BYTES, Registry
-from ingest.registry.embedded import Fault, RegistryServer
 from tests.contracts.registry_contract import SchemaRegistryContract, named, refers_to
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.model.writer_schema import MOST_CHARACTERS
+from windrow.ingest.registry import client
+from windrow.ingest.registry.client import MOST_BYTES, Registry
+from windrow.ingest.registry.embedded import Fault, RegistryServer
 
 SECRET = "hunter2"
 TLS = Path(__file__).parents[1] / "kafka" / "tls"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.reader import MemoryReader
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.source_desk import SourceDesk
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.reader import MemoryReader
 
 
 @pytest.fixture

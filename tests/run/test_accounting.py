@@ -15,33 +15,33 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
-from ingest.ledger.sql import open_ledger
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import Counts, Receipt, SplitCounts
-from ingest.model.refusals import OTHERS, Refusals, RefusedAt, in_words
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.operate.dead_letters import read_dead, refused_attempts
-from ingest.ports.decoder import Decoded, Deletes
-from ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
-from ingest.ports.sink import Stager
-from ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, refuse_unplaced, unexplained
-from ingest.run.context import Pipeline, Request
-from ingest.run.pipeline import run
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, load_model
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import LimitsSpec, is_beyond_share
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
-from ingest.transform.validate import Validate
 from tests.contracts.values import valued
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
+from windrow.ingest.model.refusals import OTHERS, Refusals, RefusedAt, in_words
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import read_dead, refused_attempts
+from windrow.ingest.ports.decoder import Decoded, Deletes
+from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
+from windrow.ingest.ports.sink import Stager
+from windrow.ingest.run.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, refuse_unplaced, unexplained
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import LimitsSpec, is_beyond_share
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("things", START, START + timedelta(hours=1))

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import BindingError, SpecError, UnreachableError
-from ingest.ledger.tables import SINKS
-from ingest.model.binding import Binding
-from ingest.model.window import Window
-from ingest.operate.copies import against_ledger
-from ingest.operate.rebase import rebase
-from ingest.operate.rebind import propose, rebind
-from ingest.operate.rebuild import rebuild
-from ingest.operate.verify import verify
-from ingest.run.context import Pipeline
-from ingest.run.micro_batches import preview_next, run_batch
-from ingest.run.pipeline import Request, preview, run
 from tests.run.test_run import PLAIN, Desk, hour
+from windrow.ingest.errors import BindingError, SpecError, UnreachableError
+from windrow.ingest.ledger.tables import SINKS
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.copies import against_ledger
+from windrow.ingest.operate.rebase import rebase
+from windrow.ingest.operate.rebind import propose, rebind
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.run.context import Pipeline
+from windrow.ingest.run.micro_batches import preview_next, run_batch
+from windrow.ingest.run.pipeline import Request, preview, run
 
 pytestmark = pytest.mark.slow  # tables on disk
 

@@ -17,18 +17,18 @@ from types import FrameType
 import pyarrow as pa
 import pytest
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.model.plan import Split
-from ingest.schema.checksum import checksum
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.stage import DeltaStagerFactory
-from ingest.sinks.staging import RowLayout
-from ingest.transform.validate import Validate
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
 from tests.contracts.values import valued
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.checksum import checksum
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
+from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.transform.validate import Validate
 
 FEW, MANY = 4_096, 16_384
 SCHEMA, FOLDER = "orders_schema.py:Order", Path(__file__).parent.parent / "bench"

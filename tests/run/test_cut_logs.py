@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 import msgspec
 import pytest
 
-from ingest.errors import CutOffError, DataLossError
-from ingest.model.boundary import Boundary, TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import Earliest, Source, Topics
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.plan.ends import first_boundary
-from ingest.ports.broker import OffsetAndEpoch
-from ingest.run.context import Request
-from ingest.run.micro_batches import preview_next, run_batch
-from ingest.run.pipeline import run
-from ingest.testing.broker import MemoryBroker
 from tests.contracts.logs import MemoryCluster
 from tests.contracts.source_desk import SourceDesk, minutes
+from windrow.ingest.errors import CutOffError, DataLossError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import Earliest, Source, Topics
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.plan.ends import first_boundary
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.run.context import Request
+from windrow.ingest.run.micro_batches import preview_next, run_batch
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.testing.broker import MemoryBroker
 
 BATCH = {"grid": "batch"}
 

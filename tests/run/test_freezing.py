@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ingest.ledger.sql import open_ledger
-from ingest.model.window import Window
-from ingest.run.freezing import foreseen, freeze_boundaries
-from ingest.spec.window import TimeWindows
 from tests.windows.things import boundary, hour, mark
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.freezing import foreseen, freeze_boundaries
+from windrow.ingest.spec.window import TimeWindows
 
 CUTS = [boundary(hour(n), mark(10 * n)) for n in range(3)]
 

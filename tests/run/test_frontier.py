@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.ledger.sql import SqlLedger, open_ledger
-from ingest.run.frontier import frontier, frontier_after, start_of
 from tests.contracts.ledger_contract import PIPELINE, at, boundary, cut, receipt, window
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
+from windrow.ingest.run.frontier import frontier, frontier_after, start_of
 
 
 @pytest.fixture

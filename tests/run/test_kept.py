@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.assemble import assemble
-from ingest.errors import SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.model.window import Window
-from ingest.run.pipeline import Request, run
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
+from windrow.ingest.assemble import assemble
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.run.pipeline import Request, run
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
 
 START, HOUR = datetime(2026, 1, 5, tzinfo=UTC), timedelta(hours=1)
 TP = TopicPartition("shop.public.notes", 0)

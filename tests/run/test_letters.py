@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from ingest import crashpoints
-from ingest.crashpoints import CRASH_POINTS, LETTER_POINTS, CrashPoint
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.operate.edit import RefusedMessage
-from ingest.operate.mend import MendRequest, mend
-from ingest.operate.verify import verify
-from ingest.run.context import Pipeline, Request, Result
-from ingest.run.letters import Doubt, is_unpublished, publish_letters
-from ingest.run.pipeline import run
-from ingest.testing.dead_topic import MemoryDeadTopic
 from tests.run.test_run import START, Desk, hour
+from windrow.ingest import crashpoints
+from windrow.ingest.crashpoints import CRASH_POINTS, LETTER_POINTS, CrashPoint
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.operate.edit import RefusedMessage
+from windrow.ingest.operate.mend import MendRequest, mend
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.run.context import Pipeline, Request, Result
+from windrow.ingest.run.letters import Doubt, is_unpublished, publish_letters
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 
 N = 5
 """The hour with dead letters: two."""
@@ -100,7 +100,13 @@ def test_a_topic_that_is_not_there_is_refused_before_anything_is_read(office: Of
     assert office.seen() == ONCE
 
 
-MODULES = ("ingest.run.pipeline", "ingest.run.freezing", "ingest.run.task", "ingest.run.letters", "ingest.sinks.delta.sink")
+MODULES = (
+    "windrow.ingest.run.pipeline",
+    "windrow.ingest.run.freezing",
+    "windrow.ingest.run.task",
+    "windrow.ingest.run.letters",
+    "windrow.ingest.sinks.delta.sink",
+)
 
 
 def dies_at(monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.model.boundary import TopicPartition
-from ingest.model.window import Window
-from ingest.operate.dead_letters import letters_of
-from ingest.operate.edit import RefusedMessage
-from ingest.operate.mend import MendRequest, mend
-from ingest.run.context import Pipeline, Request
-from ingest.run.letters import publish_letters
-from ingest.run.pipeline import run
 from tests.run.test_run import START, Desk, hour
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import letters_of
+from windrow.ingest.operate.edit import RefusedMessage
+from windrow.ingest.operate.mend import MendRequest, mend
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.letters import publish_letters
+from windrow.ingest.run.pipeline import run
 
 pytestmark = pytest.mark.slow
 

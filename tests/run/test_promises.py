@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.model.window import Window
-from ingest.operate.copies import against_ledger
-from ingest.ports.sink import Promises
-from ingest.run.pipeline import Request, run
-from ingest.testing.engine import LocalEngine
 from tests.run.test_run import PLAIN, Desk, hour
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.copies import against_ledger
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.run.pipeline import Request, run
+from windrow.ingest.testing.engine import LocalEngine
 
 
 class Promising:

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ingest.errors import BugError, RefusedError, SpecError
-from ingest.model.plan import Split
-from ingest.model.receipt import SplitCounts
-from ingest.model.staged import Staged, Staging
-from ingest.ports.sink import Stager
-from ingest.run.reshape import StageTask, _refuse_other_key
-from ingest.schema.beside import columns, messages_of
-from ingest.schema.changes import DELETED
-from ingest.schema.messages import MESSAGES
-from ingest.schema.metadata import DEFAULT, TYPES
-from ingest.transform.chain import Chain
+from windrow.ingest.errors import BugError, RefusedError, SpecError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import SplitCounts
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.ports.sink import Stager
+from windrow.ingest.run.reshape import StageTask, _refuse_other_key
+from windrow.ingest.schema.beside import columns, messages_of
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.metadata import DEFAULT, TYPES
+from windrow.ingest.transform.chain import Chain
 
 SPLIT = Split("t", 0, 10, 30)
 OWN = pa.schema([pa.field("id", pa.int64(), nullable=False)])

@@ -10,28 +10,28 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.errors import GridError, IdentityError, SchemaChangedError
-from ingest.ledger.sql import open_ledger
-from ingest.model.boundary import TopicPartition
-from ingest.model.receipt import RECEIPT_VERSION, Checksums
-from ingest.model.window import Window
-from ingest.operate.deep import summed
-from ingest.operate.rebind import rebind
-from ingest.operate.rebuild import rebuild
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.run.pipeline import Pipeline, Request, Result, preview, run
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, load_model
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
-from ingest.transform.validate import Validate
 from tests.sinks.delta.pieces import delta_pieces
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.errors import GridError, IdentityError, SchemaChangedError
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.operate.rebind import rebind
+from windrow.ingest.operate.rebuild import rebuild
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.run.pipeline import Pipeline, Request, Result, preview, run
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+from windrow.ingest.transform.validate import Validate
 
 THINGS = Path(__file__).parent.parent / "integration"
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -13,24 +13,24 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.assemble import assemble
-from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.model.window import Window
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.mend import MendRequest, mend
-from ingest.operate.verify import verify
-from ingest.registry.client import _client
-from ingest.registry.embedded import Fault, RegistryServer
-from ingest.run.context import Pipeline, Request, Result
-from ingest.run.pipeline import run, run_windows
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
 from tests.decode.avro.wire import text, varint
 from tests.decode.confluent.registries import framed
+from windrow.ingest.assemble import assemble
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.mend import MendRequest, mend
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.registry.client import _client
+from windrow.ingest.registry.embedded import Fault, RegistryServer
+from windrow.ingest.run.context import Pipeline, Request, Result
+from windrow.ingest.run.pipeline import run, run_windows
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 TP = TopicPartition("things", 0)

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
-from ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError, UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.model.label import label_text
-from ingest.model.window import Window
-from ingest.operate.rebase import rebase
-from ingest.ports.broker import TopicInfo
-from ingest.run.micro_batches import run_batch, run_batches
-from ingest.run.pipeline import Request, preview, run
-from ingest.testing.broker import MemoryBroker
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
+from windrow.ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.rebase import rebase
+from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.run.micro_batches import run_batch, run_batches
+from windrow.ingest.run.pipeline import Request, preview, run
+from windrow.ingest.testing.broker import MemoryBroker
 
 BATCH = {"grid": "batch"}
 

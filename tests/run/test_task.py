@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.model.plan import Split
-from ingest.ports.decoder import Decoded, Deletes
-from ingest.run.task import SplitTask, stage_rows
-from ingest.schema.changes import change_schema
-from ingest.sinks.postgres.stage import PostgresStagerFactory
-from ingest.sinks.staging import RowLayout
 from tests.sinks.things import messages
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.decoder import Decoded, Deletes
+from windrow.ingest.run.task import SplitTask, stage_rows
+from windrow.ingest.schema.changes import change_schema
+from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
+from windrow.ingest.sinks.staging import RowLayout
 
 SPLIT, SPLIT_OF_FIVE = Split("t", 0, 0, 3), Split("shop.orders", 0, 0, 5)
 

@@ -14,23 +14,23 @@ from typing import Any
 
 import pytest
 
-from ingest.crashpoints import CRASH_POINTS, CrashPoint
-from ingest.errors import DataLossError, DeadLetterLimitError, NotClosedError, UnreachableError
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.reader import ReadSummary, Take
-from ingest.ports.sink import Promises
-from ingest.run import attempts
-from ingest.run.context import PassedOver, Pipeline, Result
-from ingest.run.pipeline import all_refused, run_past_refused, run_windows
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.checker import check
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
 from tests.run.test_run import PLAIN, START, Desk, hour
 from tests.sinks.delta.pieces import delta_pieces
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
+from windrow.ingest.errors import DataLossError, DeadLetterLimitError, NotClosedError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.reader import ReadSummary, Take
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.run import attempts
+from windrow.ingest.run.context import PassedOver, Pipeline, Result
+from windrow.ingest.run.pipeline import all_refused, run_past_refused, run_windows
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
 
 TOPIC = TopicPartition("shop.things", 0)
 WINDOWS = [hour(n) for n in range(12)]
@@ -142,7 +142,7 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
 ) -> None:  # fmt: skip
     """Whatever step dies, at the fifth window: what came before it stays, and the rerun makes the rest, each window exactly once."""
-    from ingest import crashpoints
+    from windrow.ingest import crashpoints
 
     passed, at = 0, 1 if point.startswith(("boundary", "plan")) else 5  # all are frozen at once
 
@@ -152,7 +152,12 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
         if name == point and passed == at:
             raise crashpoints.CrashError(name)
 
-    for module in ("ingest.run.pipeline", "ingest.run.freezing", "ingest.run.task", "ingest.sinks.delta.sink"):
+    for module in (
+        "windrow.ingest.run.pipeline",
+        "windrow.ingest.run.freezing",
+        "windrow.ingest.run.task",
+        "windrow.ingest.sinks.delta.sink",
+    ):
         monkeypatch.setattr(f"{module}.crash_point", at_the_point)
     with pytest.raises(crashpoints.CrashError) as ended:
         until(run_windows(desk.pipeline(), WINDOWS, PLAIN))

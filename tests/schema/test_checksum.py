@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ingest.schema.checksum import checksum, row_hashes, text, total
-from ingest.schema.messages import HEADERS
 from tests.profiles import examples
 from tests.schema import reference
+from windrow.ingest.schema.checksum import checksum, row_hashes, text, total
+from windrow.ingest.schema.messages import HEADERS
 
 DEEP = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
 COLUMNS: dict[str, pa.DataType] = {

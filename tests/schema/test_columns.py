@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ingest.errors import SpecError
-from ingest.schema.columns import Columns
 from tests.decode.json.models import Nested, Scalars
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Columns
 
 
 def made(annotation: Any, field: Any = None, **config: Any) -> Any:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.schema.load import ModelReference, load_model, source_digest
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.load import ModelReference, load_model, source_digest
 
 MODEL = """
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_loading_leaves_the_environment_alone() -> None:
     """pandera's first import sets two variables that Spark reads; ours takes them back."""
     code = (
         "import os; before = dict(os.environ)\n"
-        "from pathlib import Path; from ingest.schema.load import ModelReference, load_model\n"
+        "from pathlib import Path; from windrow.ingest.schema.load import ModelReference, load_model\n"
         "load_model(ModelReference('tests.decode.json.models:Nested', Path('/')))\n"
         "for name in ('SPARK_LOCAL_IP', 'PYARROW_IGNORE_TIMEZONE'): assert os.environ.get(name) == before.get(name), name\n"
     )

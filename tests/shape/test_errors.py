@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-import ingest
-from ingest import errors
-from ingest.cli.main import app
-from ingest.engine.outcome import ErrorData
-from ingest.model.codec import from_json, to_json
+import windrow.ingest
+from windrow.ingest import errors
+from windrow.ingest.cli.main import app
+from windrow.ingest.engine.outcome import ErrorData
+from windrow.ingest.model.codec import from_json, to_json
 
 
 def _kinds() -> list[type[errors.WindrowError]]:
     """Every error there is, wherever in ingest it is defined."""
-    for module in pkgutil.walk_packages(ingest.__path__, "ingest."):
+    for module in pkgutil.walk_packages(windrow.ingest.__path__, "windrow.ingest."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     found = [errors.WindrowError]
     for kind in found:
-        found += [k for k in kind.__subclasses__() if k not in found and k.__module__.startswith("ingest.")]
+        found += [k for k in kind.__subclasses__() if k not in found and k.__module__.startswith("windrow.ingest.")]
     return found
 
 
@@ -62,14 +62,14 @@ def test_error_names_its_place() -> None:
     assert "shop.orders[3]@42" in str(errors.RefusedError("gone", "read", "Look.", "shop.orders", 3, 42))
 
 
-@pytest.mark.parametrize("path", sorted(Path(ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
 def test_no_error_advises_what_is_not_there(path: Path) -> None:
     """Every command that a text sends a person to is one."""
     advised = set(re.findall(r"windrow (\w+) SPEC", path.read_text(encoding="utf-8")))
     assert advised <= {(c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands}
 
 
-@pytest.mark.parametrize("path", sorted(Path(ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
 def test_the_root_is_never_raised(path: Path) -> None:
     """An error of no branch would say neither who must act nor whether to try again."""
     calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]

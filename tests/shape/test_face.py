@@ -1,4 +1,4 @@
-"""The public face of `ingest`: its names, what they cost, and the page that shows them at work."""
+"""The public face of `windrow`: its names, what they cost, and the page that shows them at work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import ingest
+import windrow
 from tests.cli.conftest import Stage, stage
 from tests.shape.readme import blocks
 
@@ -29,10 +29,17 @@ NAMES = {
 """What users may rely on: a name that goes, or changes its meaning, breaks their code."""
 
 
+DAGSTER_NAMES = [
+    "SPARK_KEY", "KafkaSource", "KafkaTable", "LedgerState", "Spark", "Table", "kafka_key", "kafka_table", "ledger_key", "partitions_of",
+    "sink_key", "standing_on", "table_key", "when_complete",
+]  # fmt: skip
+"""The same of `windrow.dagster`, sorted as a linter wants it."""
+
+
 def typed() -> dict[str, str]:
     """The names that type checkers see, each with where it comes from."""
     found = {}
-    for node in ast.walk(ast.parse((ROOT / "ingest" / "__init__.py").read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse((ROOT / "windrow" / "__init__.py").read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module != "importlib":
             found |= {name.asname or name.name: f"{node.module}:{name.name}" for name in node.names}
     return found
@@ -40,51 +47,59 @@ def typed() -> dict[str, str]:
 
 def test_the_names_are_these() -> None:
     """Nothing is added to the public face, or taken from it, by accident."""
-    assert set(ingest.__all__) == set(dir(ingest)) == NAMES
-    assert ingest.__all__ == sorted(ingest.__all__)
+    assert set(windrow.__all__) == set(dir(windrow)) == NAMES
+    assert windrow.__all__ == sorted(windrow.__all__)
+
+
+def test_the_names_for_dagster_are_these() -> None:
+    """The face for code locations is held alike; its page has each name."""
+    import windrow.dagster
+
+    assert windrow.dagster.__all__ == DAGSTER_NAMES
+    assert [name for name in DAGSTER_NAMES if not hasattr(windrow.dagster, name) or f"`{name}" not in PAGE] == []
 
 
 def test_type_checkers_see_what_runs() -> None:
     """Each name is typed as the very thing that it is loaded as."""
-    assert typed() == ingest._HOMES
-    for name, home in ingest._HOMES.items():
+    assert typed() == windrow._HOMES
+    for name, home in windrow._HOMES.items():
         module, _, attribute = home.partition(":")
-        assert getattr(ingest, name) is getattr(import_module(module), attribute)
+        assert getattr(windrow, name) is getattr(import_module(module), attribute)
 
 
 def test_type_checkers_refuse_another_name() -> None:
     """A `__getattr__` that a type checker sees would let any misspelt name pass."""
-    tree = ast.parse((ROOT / "ingest" / "__init__.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "windrow" / "__init__.py").read_text(encoding="utf-8"))
     hidden = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "not TYPE_CHECKING"]
     assert [getattr(node, "name", None) for part in hidden for node in part.body] == ["__getattr__"]
     assert "__getattr__" not in {getattr(node, "name", None) for node in tree.body}
 
 
 def test_no_name_is_a_modules() -> None:
-    """Importing a module of `ingest` puts it among the package's attributes: it must not hide a name."""
-    modules = {path.stem for path in (ROOT / "ingest").iterdir()}
+    """Importing a module of `windrow` puts it among the package's attributes: it must not hide a name."""
+    modules = {path.stem for path in (ROOT / "windrow").iterdir()}
     assert not NAMES & modules
 
 
 def test_another_name_is_an_error() -> None:
     """A misspelt name fails as in any module."""
-    with pytest.raises(AttributeError, match="'ingest' has no attribute 'run_windows'"):
-        ingest.run_windows  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="'windrow' has no attribute 'run_windows'"):
+        windrow.run_windows  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_importing_it_loads_nothing() -> None:
-    """`import ingest` loads no module besides itself; a name loads what it stands on, and no Spark and no schema for a spec."""
+    """`import windrow` loads no module besides itself; a name loads what it stands on, and no Spark and no schema for a spec."""
     script = """
 import json, sys
 before = set(sys.modules)
-import ingest
+import windrow
 alone = set(sys.modules) - before
-ingest.load_spec
+windrow.load_spec
 print(json.dumps([sorted(alone), sorted(sys.modules)]))
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
     alone, later = json.loads(done.stdout)
-    assert alone == ["ingest"]
+    assert alone == ["windrow"]
     assert not {"pyspark", "pandera", "polars", "duckdb", "confluent_kafka", "deltalake"} & set(later)
 
 
@@ -97,7 +112,7 @@ def payments(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
         (folder / name).write_text(Path(source).read_text())
     stage.produce(9, b'{"id": 1}', b'{"id": 2}', b"poison")
     stage.produce(10, b'{"id": 3}', b'{"id": 4}')
-    monkeypatch.setattr("ingest.assemble.assemble", stage.assemble)
+    monkeypatch.setattr("windrow.ingest.assemble.assemble", stage.assemble)
     return stage
 
 
@@ -127,5 +142,5 @@ def test_the_example_stops_at_a_window_that_is_not_over(payments: Stage, capsys:
 
 def test_the_page_has_every_name() -> None:
     """What may be relied on is told, each name once, and nothing else is."""
-    named = re.findall(r"^\| `(\w+)[(`]", PAGE, re.MULTILINE)
+    named = re.findall(r"^\| `(\w+)[(`]", PAGE.partition("## For Dagster")[0], re.MULTILINE)
     assert sorted(named) == sorted(NAMES)

@@ -13,12 +13,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.main import get_command
 
-from ingest import errors
-from ingest.cli.main import app
-from ingest.cli.output import BUG, INTERRUPTED
-from ingest.spec.load import load_spec
 from tests.assets.test_demo import COMMAND
 from tests.shape.readme import README, blocks, section
+from windrow.ingest import errors
+from windrow.ingest.cli.main import app
+from windrow.ingest.cli.output import BUG, INTERRUPTED
+from windrow.ingest.spec.load import load_spec
 
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def test_make_test_is_all_of_it() -> None:
 
 def test_make_clean_takes_the_demos_variables_too() -> None:
     """Nothing that make wrote is left to point the command at a broker that is gone."""
-    assert "python -m assets.demo forget" in (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nclean:")[2]
+    assert "python -m windrow.assets.demo forget" in (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nclean:")[2]
 
 
 def test_the_demo_is_among_the_tests() -> None:

@@ -1,4 +1,4 @@
-"""What would be installed: three packages without the demo, which work where nothing else of the project is."""
+"""What would be installed: one package without the demo, which works where nothing else of the project is."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"ingest", "assets", "resources"}
-LEFT_OUT = ("assets/demo/", "assets/defs/", "assets/definitions.py")
+FOLDERS = ("ingest", "assets", "resources")
+LEFT_OUT = ("windrow/assets/demo/", "windrow/assets/defs/", "windrow/assets/definitions.py")
 """The demo, and the code location that Dagster loads in this folder."""
 
 SCHEMA = """\
@@ -29,7 +29,7 @@ class Thing(pa.DataFrameModel):
     id: pl.Int64
 """
 COMPONENT = """\
-type: assets.component.KafkaTable
+type: windrow.dagster.KafkaTable
 attributes:
   id: things
   source: {bootstrap_servers: "127.0.0.1:1", topic: shop.things}
@@ -57,23 +57,24 @@ def files(wheel: Path) -> dict[str, str]:
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
-def test_wheel_holds_the_three_packages_only(files: dict[str, str]) -> None:
-    """Nothing lands beside them: no tests, no dagster_home."""
+def test_wheel_holds_one_package_only(files: dict[str, str]) -> None:
+    """Nothing lands beside it: no tests, no dagster_home, and no name that users have in their own projects."""
     info = {name.split("/")[0] for name in files if ".dist-info/" in name}
-    assert {name.split("/")[0] for name in files} - info == PACKAGES
+    assert {name.split("/")[0] for name in files} - info == {"windrow"}
     assert len(info) == 1
 
 
 def test_wheel_is_complete(files: dict[str, str]) -> None:
-    """Every file of the packages is in it but for the demo's: types, the pom, what Spark logs."""
+    """Every file of the package is in it but for the demo's: types, the pom, what Spark logs."""
+    folders = [*((f"windrow/{name}", ROOT / name) for name in FOLDERS), ("windrow", ROOT / "windrow")]
     ours = {
-        str(p.relative_to(ROOT))
-        for package in PACKAGES
-        for p in (ROOT / package).rglob("*")
-        if p.is_file() and "__pycache__" not in p.parts
+        f"{name}/{path.relative_to(folder)}"
+        for name, folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert {name for name in ours if not name.startswith(LEFT_OUT)} <= set(files)
-    assert {f"{package}/py.typed" for package in PACKAGES} | {"ingest/kafka/embedded/kafka-pom.xml"} <= set(files)
+    assert {"windrow/py.typed", "windrow/dagster.py", "windrow/ingest/kafka/embedded/kafka-pom.xml"} <= set(files)
 
 
 def test_the_demo_is_left_out(files: dict[str, str]) -> None:
@@ -91,8 +92,8 @@ def test_wheel_refuses_to_be_uploaded(files: dict[str, str]) -> None:
 def test_wheel_brings_the_command_and_the_component(files: dict[str, str]) -> None:
     """Both are found by their entry points."""
     (text,) = (text for name, text in files.items() if name.endswith(".dist-info/entry_points.txt"))
-    assert "windrow = ingest.cli.main:main" in text
-    assert "[dagster_dg_cli.registry_modules]\nwindrow = assets.component" in text
+    assert "windrow = windrow.ingest.cli.main:main" in text
+    assert "[dagster_dg_cli.registry_modules]\nwindrow = windrow.dagster" in text
 
 
 def test_wheel_passes_the_common_checks(wheel: Path) -> None:
@@ -130,18 +131,21 @@ def run(home: Path, code: str, folder: Path, *arguments: str) -> str:
 
 def test_the_command_works_where_it_is_installed(installed: Path, tmp_path: Path) -> None:
     """`windrow --help` comes from the wheel, and so does the public face."""
-    said = run(installed, "import ingest; print(ingest.__file__)", tmp_path)
+    said = run(installed, "import windrow; print(windrow.__file__)", tmp_path)
     assert Path(said.strip()).is_relative_to(installed)
-    assert "doctor" in run(installed, "from ingest.cli.main import main; main()", tmp_path, "--help")
-    assert "sink" in run(installed, "import ingest; print(*ingest.PipelineSpec.model_fields)", tmp_path)
+    assert "doctor" in run(installed, "from windrow.ingest.cli.main import main; main()", tmp_path, "--help")
+    assert "sink" in run(installed, "import windrow; print(*windrow.PipelineSpec.model_fields)", tmp_path)
 
 
 def test_the_component_works_in_a_project_of_its_own(installed: Path, tmp_path: Path) -> None:
-    """A project that `dg` made takes the component from the wheel: a table, its topic and its schedule."""
+    """A project that `dg` made takes the component from the wheel, also one that has packages called assets, resources and ingest."""
     (tmp_path / "pyproject.toml").write_text('[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n')
     folder = tmp_path / "src" / "shop" / "defs" / "things"
     folder.mkdir(parents=True)
     (tmp_path / "src" / "shop" / "__init__.py").touch()
+    for name in FOLDERS:
+        (tmp_path / "src" / name).mkdir()
+        (tmp_path / "src" / name / "__init__.py").write_text("OF = 'the shop'\n")
     (folder / "schema.py").write_text(SCHEMA)
     (folder / "defs.yaml").write_text(COMPONENT)
     code = """
@@ -149,7 +153,11 @@ import json, sys
 from pathlib import Path
 import dagster as dg
 sys.path.insert(0, "src")
+import assets, ingest, resources
 loaded = dg.load_from_defs_folder(path_within_project=Path("src/shop").resolve())
 print(json.dumps(sorted(spec.key.to_user_string() for spec in loaded.resolve_all_asset_specs())))
+print(json.dumps([assets.OF, ingest.OF, resources.OF]))
 """
-    assert json.loads(run(installed, code, tmp_path).splitlines()[-1]) == ["kafka/shop.things", "things"]
+    found, others = map(json.loads, run(installed, code, tmp_path).splitlines()[-2:])
+    assert found == ["kafka/shop.things", "things"]
+    assert others == ["the shop"] * 3

@@ -7,19 +7,19 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.operate.dead_letters import read_dead, refused_attempts
-from ingest.ports.dead_letters import DeadLetters
-from ingest.schema.metadata import DEFAULT
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.delta.columns import Evolve
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.delta.keyed import DeltaKeyedSink
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.testing.sink import MemoryDeadLetters, MemorySink
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import read_dead, refused_attempts
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.delta.columns import Evolve
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.keyed import DeltaKeyedSink
+from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 BINDING = Binding("orders", "ledger-1", "hourly")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ingest.ports.sink import Done
-from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change, Keyed, Log, divided, joined, last_changes, random_log
 from tests.sinks.things import PARTITIONS, PER_WINDOW, together
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 KEYS = {
     "upsert": PrimaryKey(KEY, buckets=2), "one-bucket": PrimaryKey(KEY, buckets=1), "marks": PrimaryKey(KEY, marks=True, buckets=3),

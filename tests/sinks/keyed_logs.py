@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from ingest.crashpoints import CrashError
-from ingest.errors import DamagedError, RefusedError
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, Mending, Receipt, SplitCounts
-from ingest.model.staged import Staged
-from ingest.operate.findings import Finding
-from ingest.operate.merged import compare_merged
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.schema.changes import UNAVAILABLE, changes
-from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, Mending, Receipt, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.findings import Finding
+from windrow.ingest.operate.merged import compare_merged
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.schema.changes import UNAVAILABLE, changes
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 ROWS = pa.schema(
     [

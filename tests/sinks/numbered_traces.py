@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from ingest.crashpoints import CrashPoint
-from ingest.ports.sink import AlreadyDone, Done
 from tests.protocols.numbered import NumberedLog
 from tests.protocols.traces import Event, Recorder, refused
 from tests.sinks import traced
 from tests.sinks.things import together
 from tests.sinks.traced import Recorded, commits, killed, recorder, steps
+from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.ports.sink import AlreadyDone, Done
 
 __all__ = ["recorder"]
 

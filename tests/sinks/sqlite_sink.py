@@ -8,17 +8,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
-from ingest.config.places import absolute
-from ingest.config.values import Text
-from ingest.crashpoints import crash_point
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.model.codec import from_json, to_json
-from ingest.model.receipt import Committed, Receipt
-from ingest.ports.sink import AlreadyDone, Done, Unknown
-from ingest.sinks.decision import Seen, decide
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.inline import InlineSink, tables
-from ingest.sinks.kind import SinkSection
+from windrow.ingest.config.places import absolute
+from windrow.ingest.config.values import Text
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.sinks.decision import Seen, decide
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.inline import InlineSink, tables
+from windrow.ingest.sinks.kind import SinkSection
 
 
 class SqliteSection(SinkSection):

@@ -7,16 +7,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.model.codec import to_json
-from ingest.model.receipt import Committed
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.decision import Seen, decide
-from ingest.sinks.delta.dead import DeltaDeadLetters
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.sqlite_sink import SqliteSink
 from tests.sinks.things import ROWS
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.decision import Seen, decide
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 
 LOCKS = True
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pytest
 
-from ingest.crashpoints import CrashPoint
 from tests.chaos import worker
 from tests.chaos.judge import judged, judged_alone, unmerged
 from tests.chaos.sinks import POINTS, SINKS, Kind
 from tests.chaos.worker import ALREADY, COMMITTED, CRASHED, DONE, Job
 from tests.sinks.things import window
 from tests.warm import stops
+from windrow.ingest.crashpoints import CrashPoint
 
 pytestmark = pytest.mark.slow
 

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ingest.errors import BindingError, GridError, OverlapError, RefusedError, WindrowError
-from ingest.model.binding import Binding
-from ingest.model.boundary import Boundary, Mark, TopicSeen
-from ingest.model.label import Label
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.window import Window
-from ingest.sinks.decision import Seen, adjacent, decide, refuse_overlap, refuse_torn
-from ingest.testing.sink import MemorySink
 from tests.sinks.beside import BINDING
 from tests.sinks.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window, with_digest
+from windrow.ingest.errors import BindingError, GridError, OverlapError, RefusedError, WindrowError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.sinks.decision import Seen, adjacent, decide, refuse_overlap, refuse_torn
+from windrow.ingest.testing.sink import MemorySink
 
 AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RefusedError, UnreachableError, WindrowError
-from ingest.operate.deep import summed
-from ingest.schema.metadata import DEFAULT
 from tests.full_disk import files_end_at
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.files.world import sink_at as files_at
 from tests.sinks.iceberg.world import sink_at as iceberg_at
 from tests.sinks.things import ROWS, plan, stage_split, staged_receipt, window
+from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.schema.metadata import DEFAULT
 
 pytestmark = pytest.mark.slow
 

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.errors import UnfitRowsError
-from ingest.model.plan import Split
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.files.stage import FileFormat, FilesStagerFactory
-from ingest.sinks.iso_times import without_text
-from ingest.sinks.kafka.form import MessageForm, MessagePart
-from ingest.sinks.kafka.stage import KafkaStagerFactory
-from ingest.sinks.postgres.encode import UnfitValueError, rows_of
-from ingest.sinks.staging import RowLayout
 from tests.sinks.things import messages
+from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
+from windrow.ingest.sinks.iso_times import without_text
+from windrow.ingest.sinks.kafka.form import MessageForm, MessagePart
+from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.postgres.encode import UnfitValueError, rows_of
+from windrow.ingest.sinks.staging import RowLayout
 
 DAY, ZONED, LOCAL = pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")
 EDGES: list[tuple[pa.DataType, type[Any], list[int], list[int]]] = [

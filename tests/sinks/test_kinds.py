@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from assets.component import Attributes
-from ingest.errors import SpecError
-from ingest.sinks.kinds import KINDS, sink_kind
-from ingest.spec.load import parse_spec
+from windrow.assets.component import Attributes
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.kinds import KINDS, sink_kind
+from windrow.ingest.spec.load import parse_spec
 
 ATTRIBUTES = {
     "id": "orders", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "t"},
@@ -98,9 +98,10 @@ def test_every_line_of_the_table_leads_to_a_kind() -> None:
 def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
     """Who reads the table of kinds loads none of them, and who reads a spec loads no deltalake."""
     script = (
-        "import sys, ingest.spec.load; from pathlib import Path; assert 'ingest.sinks.delta.kind' not in sys.modules;"
-        f"ingest.spec.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r}, Path('/tmp'));"
-        "print('ingest.sinks.delta.kind' in sys.modules, {'deltalake', 'duckdb', 'ingest.sinks.delta.sink'} & set(sys.modules))"
+        "import sys, windrow.ingest.spec.load; from pathlib import Path; assert 'windrow.ingest.sinks.delta.kind' not in sys.modules;"
+        f"windrow.ingest.spec.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r}, Path('/tmp'));"
+        "print('windrow.ingest.sinks.delta.kind' in sys.modules,"
+        "{'deltalake', 'duckdb', 'windrow.ingest.sinks.delta.sink'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "True set()"

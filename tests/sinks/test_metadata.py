@@ -15,15 +15,15 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import SchemaChangedError
-from ingest.ports.sink import Done, RowsHeld
-from ingest.schema.beside import columns, last_headers
-from ingest.schema.messages import HEADERS
-from ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, TOPIC, staged_receipt, window
+from windrow.ingest.errors import SchemaChangedError
+from windrow.ingest.ports.sink import Done, RowsHeld
+from windrow.ingest.schema.beside import columns, last_headers
+from windrow.ingest.schema.messages import HEADERS
+from windrow.ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
 
 pytestmark = pytest.mark.slow  # tables on disk
 

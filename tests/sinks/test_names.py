@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.label import Label, label_text
-from ingest.model.window import Window
-from ingest.sinks.delta.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, staged_path
-from ingest.testing.sink import MemorySink
 from tests.sinks.things import ROWS, plan
+from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.window import Window
+from windrow.ingest.sinks.delta.names import app_id, dead_app, fingerprint, parse_receipt_name, receipt_name, safe, staged_path
+from windrow.ingest.testing.sink import MemorySink
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
 STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds the zone

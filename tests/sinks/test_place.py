@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.sinks.delta.names import RECEIPTS
-from ingest.sinks.place import Place, normal
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.sinks.delta.names import RECEIPTS
+from windrow.ingest.sinks.place import Place, normal
 
 
 class _Down:
@@ -65,7 +65,7 @@ def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> Non
 @pytest.mark.parametrize("ask", METHODS)
 def test_a_place_that_fails(ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question to a store that doesn't answer says where, and what to check; making the sink asks nothing."""
-    monkeypatch.setattr("ingest.sinks.place.fs.FileSystem", _Down)
+    monkeypatch.setattr("windrow.ingest.sinks.place.fs.FileSystem", _Down)
     DeltaBoth("s3://bucket", ROWS)
     with pytest.raises(UnreachableError, match=r"s3://bucket.*No route to host.*AWS_REGION.*credentials"):
         ask(Place("s3://bucket"))

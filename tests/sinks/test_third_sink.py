@@ -10,9 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.kinds import KINDS
 from tests.cli.conftest import Stage, hour, stage
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
@@ -22,6 +19,9 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.sqlite_sink import SqliteSink
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.kinds import KINDS
 
 __all__ = ["stage"]
 

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.model.plan import Plan, Split
-from ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Mending, Receipt, SplitCounts
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.dead_letters import REASONS
-from ingest.ports.sink import Sink, Stager
-from ingest.schema.changes import only_rows
-from ingest.schema.messages import MESSAGES
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Mending, Receipt, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.ports.sink import Sink, Stager
+from windrow.ingest.schema.changes import only_rows
+from windrow.ingest.schema.messages import MESSAGES
 
 T = TypeVar("T")
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.model.staged import Staged
-from ingest.ports.sink import Outcome
 from tests.protocols.explore import Protocol, Scenario
 from tests.protocols.traces import Event, Recorder, refused
 from tests.sinks.things import staged_receipt
 from tests.warm import SERVER
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Outcome
 
 
 class Recorded:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.schema import metadata as metacolumns
-from ingest.spec.load import parse_spec
-from ingest.spec.metadata import METADATA, METADATA_DEFAULT
-from ingest.spec.pipeline import PipelineSpec
 from tests.spec.test_window import attributes
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema import metadata as metacolumns
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.metadata import METADATA, METADATA_DEFAULT
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 def spec(folder: Path, metadata: Any) -> PipelineSpec:

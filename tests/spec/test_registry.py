@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingest.config.secrets import InEnvironment, InFile
-from ingest.errors import SpecError
-from ingest.registry.client import Registry
-from ingest.spec.load import load_spec, parse_spec
+from windrow.ingest.config.secrets import InEnvironment, InFile
+from windrow.ingest.errors import SpecError
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.spec.load import load_spec, parse_spec
 
 URL = "https://registry.example:8081"
 AVRO = {"format": "avro-confluent", "schema": "a.b:C"}

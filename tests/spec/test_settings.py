@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from ingest.config.values import LeftOut, Section, Text
-from ingest.kafka.properties import DEFAULTS, TUNED
-from ingest.read.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
-from ingest.spec.cluster import ClusterSpec, TuningSpec
-from ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.shared import named_cluster
 from tests.docs import settings as generator
+from windrow.ingest.config.values import LeftOut, Section, Text
+from windrow.ingest.kafka.properties import DEFAULTS, TUNED
+from windrow.ingest.read.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
+from windrow.ingest.spec.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.shared import named_cluster
 
 FIELDS = generator.settings()
 PAGE = generator.PAGE.read_text(encoding="utf-8")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import SpecError
-from ingest.kafka.client import consumer_properties, problems
-from ingest.kafka.properties import TUNED
-from ingest.spec.cluster import ClusterSpec, TuningSpec
-from ingest.spec.load import fill_spec, load_spec, parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.shared import find_shared
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.client import consumer_properties, problems
+from windrow.ingest.kafka.properties import TUNED
+from windrow.ingest.spec.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.spec.load import fill_spec, load_spec, parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.shared import find_shared
 
 SECRET = "hunter2-C4nary"
 SHARED = """\

@@ -7,12 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.kafka.properties import Tuning
-from ingest.model.boundary import TopicPartition
-from ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Partitions, Pattern, Selection, Topics
-from ingest.spec.load import load_spec
-from ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.properties import Tuning
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import (
+    AtLabel,
+    AtTime,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Initializer,
+    Latest,
+    Partitions,
+    Pattern,
+    Selection,
+    Topics,
+)
+from windrow.ingest.spec.load import load_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 TEXT = """\
 id: orders

@@ -14,24 +14,24 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from ingest.config.kinds import OfItsKind, kind_at
-from ingest.decode.formats import FORMATS
-from ingest.decode.keys import KEY_FORMATS
-from ingest.errors import SpecError
-from ingest.model.source import parse_initializer
-from ingest.ports.decoder import STAGES
-from ingest.schema.part import WHOLE
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.kinds import KINDS, TABLES
-from ingest.spec.cluster import ClusterSpec
-from ingest.spec.load import load_spec, parse_spec
-from ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec, StageLimits
-from ingest.windows.grid import parse_windows
+from windrow.ingest.config.kinds import OfItsKind, kind_at
+from windrow.ingest.decode.formats import FORMATS
+from windrow.ingest.decode.keys import KEY_FORMATS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.source import parse_initializer
+from windrow.ingest.ports.decoder import STAGES
+from windrow.ingest.schema.part import WHOLE
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.kinds import KINDS, TABLES
+from windrow.ingest.spec.cluster import ClusterSpec
+from windrow.ingest.spec.load import load_spec, parse_spec
+from windrow.ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec, SourceSpec, StageLimits
+from windrow.ingest.windows.grid import parse_windows
 
 ROOT = Path(__file__).parents[2]
 
 GOOD = """\
-type: assets.component.KafkaTable
+type: windrow.dagster.KafkaTable
 attributes:
   id: orders
   source: {bootstrap_servers: "{{ env.BROKERS }}", topic: shop.orders, client: {}}
@@ -400,7 +400,7 @@ def test_no_field_is_ignored() -> None:
 
 def test_a_spec_is_read_without_the_heavy_libraries() -> None:
     """Whoever only reads specs loads neither librdkafka nor Arrow."""
-    asked = "import sys, ingest.spec.pipeline; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
+    asked = "import sys, windrow.ingest.spec.pipeline; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "set()"
 

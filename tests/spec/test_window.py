@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import GridError, SpecError
-from ingest.spec.load import parse_spec
-from ingest.spec.pipeline import PipelineSpec
-from ingest.spec.window import MicroBatches, TimeWindows, in_time
+from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.spec.window import MicroBatches, TimeWindows, in_time
 
 START = "2026-01-01T00:00:00Z"
 TIMED = {"start": START, "delay": "5m", "max_wait": "5m", "idle": "wait"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.testing.engine import LocalEngine
 from tests.contracts.engine_contract import EngineContract
 from tests.engine.tasks import DiesInMemory
+from windrow.ingest.testing.engine import LocalEngine
 
 
 class TestLocalEngine(EngineContract):

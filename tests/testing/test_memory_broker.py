@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.ports.broker import Broker
-from ingest.ports.reader import Reader, ReadPlan
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.log import NO_TIMESTAMP
-from ingest.testing.reader import MemoryReader
 from tests.contracts.broker_contract import BrokerContract
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.reader_contract import ReaderContract
 from tests.contracts.reading import batches_of, gathered
 from tests.profiles import examples
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.log import NO_TIMESTAMP
+from windrow.ingest.testing.reader import MemoryReader
 
 TP = TopicPartition("t", 0)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.testing.dead_topic import MemoryDeadTopic
 from tests.contracts.dead_topic_contract import DeadTopicContract
+from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 
 
 class TestMemoryDeadTopic(DeadTopicContract):

@@ -8,17 +8,17 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-from ingest.errors import DataLossError
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Split
-from ingest.model.source import OnLoss
-from ingest.ports.reader import ReadPlan, ReadSummary, Take
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.reader import MemoryReader
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.reading import batches_of, gathered
 from tests.contracts.source_desk import SourceDesk
 from tests.contracts.truncation_contract import Cut, TruncationContract
+from windrow.ingest.errors import DataLossError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import OnLoss
+from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.reader import MemoryReader
 
 TP = TopicPartition("t", 0)
 

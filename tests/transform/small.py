@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.errors import SpecError
-from ingest.ports.decoder import Decoded
-from ingest.schema.columns import Columns
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.columns import Columns
 
 
 def column(columns: Columns, name: str) -> int:

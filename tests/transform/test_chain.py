@@ -12,26 +12,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.assemble import assemble
-from ingest.errors import SpecError
-from ingest.model.boundary import TopicPartition
-from ingest.model.window import Window
-from ingest.operate.dead_letters import read_dead
-from ingest.ports.decoder import Decoded
-from ingest.ports.transform import Transform
-from ingest.run.context import Pipeline, Request
-from ingest.run.pipeline import run
-from ingest.schema.columns import Column, Columns
-from ingest.schema.load import ModelReference
-from ingest.spec.load import parse_spec
-from ingest.testing.broker import MemoryBroker
-from ingest.testing.engine import LocalEngine
-from ingest.testing.reader import MemoryReader
-from ingest.transform.chain import Chain
-from ingest.transform.validate import Validate
 from tests.contracts.transform_contract import Before, TransformContract
 from tests.sinks.delta.pieces import delta_pieces
 from tests.transform.small import Explode, Only, Rename
+from windrow.ingest.assemble import assemble
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.operate.dead_letters import read_dead
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.pipeline import run
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+from windrow.ingest.transform.chain import Chain
+from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 HOUR = Window("carts", START, START + timedelta(hours=1))

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pandera.backends.polars.checks import PolarsCheckBackend
 from pandera.errors import SchemaErrors
 
-from ingest.errors import SpecError
-from ingest.transform import rules as rules_module
-from ingest.transform.rules import Rules
 from tests.decode.json.models import Nested
 from tests.transform.orders import Order, rows
+from windrow.ingest.errors import SpecError
+from windrow.ingest.transform import rules as rules_module
+from windrow.ingest.transform.rules import Rules
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ingest.transform.rules import Rules
+from windrow.ingest.transform.rules import Rules
 
 
 class Patterns(pp.DataFrameModel):

@@ -8,14 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.ports.decoder import Decoded
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference
-from ingest.transform.validate import Validate
 from tests.contracts.transform_contract import Before, TransformContract
 from tests.contracts.values import dead, valued
 from tests.transform.orders import Order, rows
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.transform.validate import Validate
 
 ORDERS = Columns.of(Order)
 RULED = "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id: pl.Int64 = pp.Field(ge=0)\n"

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
-from ingest.model.codec import from_json, to_json
-from ingest.model.label import Label
-from ingest.model.plan import Plan
-from ingest.model.receipt import Counts, Receipt, SplitCounts
-from ingest.model.window import Window
-from ingest.windows import completeness
-from ingest.windows.completeness import Completeness, Idle, judge
+from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Counts, Receipt, SplitCounts
+from windrow.ingest.model.window import Window
+from windrow.ingest.windows import completeness
+from windrow.ingest.windows.completeness import Completeness, Idle, judge
 
 FIRST = datetime(2026, 1, 5, tzinfo=UTC)
 NONE: frozenset[str] = frozenset()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.model.boundary import Boundary
-from ingest.windows.seams import difference, same_source, torn
 from tests.windows.things import boundary, hour, mark
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.windows.seams import difference, same_source, torn
 
 HERE = boundary(hour(1), mark(5), mark(7, partition=1))
 

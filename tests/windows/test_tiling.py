@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.errors import IdentityError, UnreachableError, WindrowError
-from ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from ingest.windows.tiling import between, clamped, refuse_other_source
 from tests.windows.things import boundary, hour, mark
+from windrow.ingest.errors import IdentityError, UnreachableError, WindrowError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.windows.tiling import between, clamped, refuse_other_source
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ingest.model.boundary import Boundary, How, Mark, TopicSeen
-from ingest.model.label import Label
+from windrow.ingest.model.boundary import Boundary, How, Mark, TopicSeen
+from windrow.ingest.model.label import Label
 
 FIRST = datetime(2026, 1, 2, tzinfo=UTC)
 

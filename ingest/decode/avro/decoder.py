@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ingest.decode.avro.fit import check
-from ingest.decode.avro.given import GivenSchema
-from ingest.ports.decoder import Decode
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, built_of_model, model_now
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.avro.fit import check
+from windrow.ingest.decode.avro.given import GivenSchema
+from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
 
@@ -37,7 +37,7 @@ class AvroDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's or the schema's file changes."""
-        from ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from windrow.ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
         given = self.writer_schema.now()
         machine = built_of_model((self, given), self.model, lambda model: avro_machine(given.parsed(), self.part.of(Columns.of(model))))

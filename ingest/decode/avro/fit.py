@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ingest.decode.avro.schema import (
+from windrow.ingest.decode.avro.schema import (
     VARIABLE_DECIMAL,
     ZONED,
     AbsentType,
@@ -34,10 +34,10 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
-from ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
-from ingest.errors import SpecError
-from ingest.schema.columns import Columns, epoch_of, zone_of
-from ingest.schema.dtypes import TIMESTAMP, epoch_ratio
+from windrow.ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
+from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 INT_BYTES, LONG_BYTES = 5, 10
 """The longest varint of an int and of a long."""

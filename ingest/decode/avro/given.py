@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from ingest.decode.avro.schema import AvroSchema, parse_schema
-from ingest.errors import SpecError
+from windrow.ingest.decode.avro.schema import AvroSchema, parse_schema
+from windrow.ingest.errors import SpecError
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ingest.config.values import Values
-from ingest.decode.avro.given import GivenSchema
-from ingest.decode.keys import KeyKind, KeySection
-from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import FinerOptions
-from ingest.schema.load import ModelReference
+from windrow.ingest.config.values import Values
+from windrow.ingest.decode.avro.given import GivenSchema
+from windrow.ingest.decode.keys import KeyKind, KeySection
+from windrow.ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.decode.options import FinerOptions
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.decoder import Decoder
 
 
 def _text(value: object) -> object:
@@ -77,7 +77,7 @@ class _Avro:
     section = AvroSection
 
     def decoder(self, section: AvroSection, folder: Path) -> Decoder:
-        from ingest.decode.avro.decoder import AvroDecoder
+        from windrow.ingest.decode.avro.decoder import AvroDecoder
 
         model, given = ModelReference(section.schema_, folder), GivenSchema(section.writer_schema, folder)
         return AvroDecoder(model, given, section.on_null, section.part)
@@ -87,7 +87,7 @@ class _AvroKey:
     section = AvroKeySection
 
     def decoder(self, key: AvroKeySection, model: ModelReference) -> Decoder:
-        from ingest.decode.avro.decoder import AvroDecoder
+        from windrow.ingest.decode.avro.decoder import AvroDecoder
 
         return AvroDecoder(model, GivenSchema(key.writer_schema, model.folder, "decode.key.writer_schema"), part=key.part)
 

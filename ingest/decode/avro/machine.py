@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ingest.decode.avro.onepass import AvroPass
-from ingest.decode.avro.schema import AvroSchema
-from ingest.decode.avro.strict import StrictAvro
-from ingest.decode.shared.machine import Machine
-from ingest.schema.columns import Columns
+from windrow.ingest.decode.avro.onepass import AvroPass
+from windrow.ingest.decode.avro.schema import AvroSchema
+from windrow.ingest.decode.avro.strict import StrictAvro
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.schema.columns import Columns
 
 
 def avro_machine(schema: AvroSchema, columns: Columns) -> Machine:

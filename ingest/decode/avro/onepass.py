@@ -7,17 +7,17 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from ingest.compiled.calling import Compiled
-from ingest.decode.avro.fit import FREE, SHARE
-from ingest.decode.avro.program import program_of
-from ingest.decode.avro.schema import AvroSchema
-from ingest.decode.avro.state import ENTRIES, ITEMS, SPACES, room_for_keys
-from ingest.decode.shared.buffers import octets_of
-from ingest.decode.shared.gather import Gathered
-from ingest.decode.shared.machine import Taken
-from ingest.schema.columns import Columns
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.decode.avro.fit import FREE, SHARE
+from windrow.ingest.decode.avro.program import program_of
+from windrow.ingest.decode.avro.schema import AvroSchema
+from windrow.ingest.decode.avro.state import ENTRIES, ITEMS, SPACES, room_for_keys
+from windrow.ingest.decode.shared.buffers import octets_of
+from windrow.ingest.decode.shared.gather import Gathered
+from windrow.ingest.decode.shared.machine import Taken
+from windrow.ingest.schema.columns import Columns
 
-PASS, TEXTS = Compiled("ingest.decode.avro.scan"), Compiled("ingest.decode.shared.texts")
+PASS, TEXTS = Compiled("windrow.ingest.decode.avro.scan"), Compiled("windrow.ingest.decode.shared.texts")
 """The compiled functions."""
 
 _KEPT = 1 << 20

@@ -12,8 +12,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES, IntegerRule, check, decimal_scale, entry_cost, integer_rule, is_null, item_cost
-from ingest.decode.avro.schema import (
+from windrow.ingest.decode.avro.fit import (
+    INT_BYTES,
+    LONG_BYTES,
+    IntegerRule,
+    check,
+    decimal_scale,
+    entry_cost,
+    integer_rule,
+    is_null,
+    item_cost,
+)
+from windrow.ingest.decode.avro.schema import (
     AbsentType,
     ArrayType,
     AvroSchema,
@@ -26,8 +36,8 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
-from ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, INSTANT, WIDE, Node, nodes_of
-from ingest.schema.columns import Columns, Finer
+from windrow.ingest.decode.shared.nodes import DECIMAL, FLOAT32, FLOAT64, INSTANT, WIDE, Node, nodes_of
+from windrow.ingest.schema.columns import Columns, Finer
 
 (
     VARINT, VARINT_FLOAT, OCTETS_TEXT, OCTETS_ANY, DOUBLE, BOOLEAN, FLOAT, FIXED_ANY, UNION, ENUM, LOOP, ARRAY, CALL, PRESENT,

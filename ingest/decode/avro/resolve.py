@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ingest.decode.avro.fit import fits, is_null, value_of, words
-from ingest.decode.avro.schema import (
+from windrow.ingest.decode.avro.fit import fits, is_null, value_of, words
+from windrow.ingest.decode.avro.schema import (
     AbsentType,
     ArrayType,
     AvroSchema,
@@ -25,8 +25,8 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
-from ingest.decode.shared.names import is_one_of
-from ingest.schema.columns import Columns, epoch_of
+from windrow.ingest.decode.shared.names import is_one_of
+from windrow.ingest.schema.columns import Columns, epoch_of
 
 
 def resolved(writer: AvroSchema, columns: Columns, records: Sequence[str] = ()) -> AvroSchema:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled.making import inlined, part, word_at
-from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
-from ingest.decode.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
-from ingest.decode.avro.state import ITEMS
-from ingest.decode.shared.instants import instant
-from ingest.decode.shared.octets import byte, single
-from ingest.decode.shared.spread import put
+from windrow.ingest.compiled.making import inlined, part, word_at
+from windrow.ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
+from windrow.ingest.decode.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
+from windrow.ingest.decode.avro.state import ITEMS
+from windrow.ingest.decode.shared.instants import instant
+from windrow.ingest.decode.shared.octets import byte, single
+from windrow.ingest.decode.shared.spread import put
 
 _U = np.uint64
 _WIDEST = 16

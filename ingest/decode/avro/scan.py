@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, uint8
 
-from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
-from ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
-from ingest.decode.avro.program import (
+from windrow.ingest.compiled.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.decode.avro.fit import INT_BYTES, LONG_BYTES
+from windrow.ingest.decode.avro.program import (
     ARRAY,
     CALL,
     COST,
@@ -37,8 +37,8 @@ from ingest.decode.avro.program import (
     VARINT_FLOAT,
     WIDTH,
 )  # fmt: skip
-from ingest.decode.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
-from ingest.decode.avro.state import (
+from windrow.ingest.decode.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
+from windrow.ingest.decode.avro.state import (
     BEGIN,
     BLOCK_END,
     ENTRIES,
@@ -55,9 +55,9 @@ from ingest.decode.avro.state import (
     SPACES,
     room_for_keys,
 )  # fmt: skip
-from ingest.decode.shared.octets import EDGES, is_utf8
-from ingest.decode.shared.seen import hash_of, is_first
-from ingest.decode.shared.spread import put
+from windrow.ingest.decode.shared.octets import EDGES, is_utf8
+from windrow.ingest.decode.shared.seen import hash_of, is_first
+from windrow.ingest.decode.shared.spread import put
 
 _LOWEST = -(1 << 63)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.decode.avro.strict import MAX_DEPTH
+from windrow.ingest.decode.avro.strict import MAX_DEPTH
 
 ENTRIES, MAPS, MESSAGES, KEYS_MASK, SPACES = range(5)
 """What stands at which place of the state: entries of the tape; maps that were opened and messages that were begun, ever; how the

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.avro.fit import (
+from windrow.ingest.decode.avro.fit import (
     INT_BYTES,
     LONG_BYTES,
     IntegerRule,
@@ -26,7 +26,7 @@ from ingest.decode.avro.fit import (
     item_cost,
     value_of,
 )
-from ingest.decode.avro.schema import (
+from windrow.ingest.decode.avro.schema import (
     AbsentType,
     ArrayType,
     AvroSchema,
@@ -39,11 +39,11 @@ from ingest.decode.avro.schema import (
     UnfitType,
     UnionType,
 )
-from ingest.decode.json.values import EXACT, converter
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
-from ingest.schema.columns import Column, Columns, epoch_of
-from ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.decode.json.values import EXACT, converter
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.schema.columns import Column, Columns, epoch_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _MOST_SCALE = 1000
 """What a decimal's scale may differ from its column's: beyond it no digit is left."""

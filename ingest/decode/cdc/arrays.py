@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.cdc.envelope import FieldPath
-from ingest.ports.decoder import Decoded, Deletes, Refusal
+from windrow.ingest.decode.cdc.envelope import FieldPath
+from windrow.ingest.ports.decoder import Decoded, Deletes, Refusal
 
 
 def picked(rows: pa.RecordBatch, path: FieldPath) -> pa.Array:

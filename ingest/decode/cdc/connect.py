@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ingest.decode.json.values import Reading
+from windrow.ingest.decode.json.values import Reading
 
 SCHEMA, PAYLOAD = "schema", "payload"
 """The two fields of such a message."""

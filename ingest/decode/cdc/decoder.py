@@ -10,17 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.cdc.arrays import numbered, path_text, together
-from ingest.decode.cdc.envelope import ChangeKind, Envelope, FieldPath
-from ingest.decode.cdc.heads import EVERYTHING, Heads, Included
-from ingest.decode.cdc.images import RowImage
-from ingest.decode.cdc.inner import Inner, OnNull
-from ingest.decode.cdc.unavailable import UNTOLD, Unavailable
-from ingest.errors import SpecError
-from ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, built_of_model, model_now
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.cdc.arrays import numbered, path_text, together
+from windrow.ingest.decode.cdc.envelope import ChangeKind, Envelope, FieldPath
+from windrow.ingest.decode.cdc.heads import EVERYTHING, Heads, Included
+from windrow.ingest.decode.cdc.images import RowImage
+from windrow.ingest.decode.cdc.inner import Inner, OnNull
+from windrow.ingest.decode.cdc.unavailable import UNTOLD, Unavailable
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.part import WHOLE, Part
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.cdc.arrays import chosen, missing, path_text, picked
-from ingest.decode.cdc.envelope import DATABASE, SCHEMA, TABLE, ChangeKind, Envelope, FieldPath
-from ingest.decode.cdc.inner import nested
-from ingest.errors import SpecError
-from ingest.ports.decoder import SCHEMA as STAGE
-from ingest.ports.decoder import Decode, Decoded, Refusal
-from ingest.schema.columns import Column, Columns
+from windrow.ingest.decode.cdc.arrays import chosen, missing, path_text, picked
+from windrow.ingest.decode.cdc.envelope import DATABASE, SCHEMA, TABLE, ChangeKind, Envelope, FieldPath
+from windrow.ingest.decode.cdc.inner import nested
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import SCHEMA as STAGE
+from windrow.ingest.ports.decoder import Decode, Decoded, Refusal
+from windrow.ingest.schema.columns import Column, Columns
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
-from ingest.decode.cdc.envelope import FieldPath
-from ingest.decode.cdc.inner import nested
-from ingest.decode.cdc.unavailable import UNTOLD, Unavailable, unavailable
-from ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
-from ingest.schema.columns import Column, Columns, field_of
+from windrow.ingest.decode.cdc.arrays import beside_items, missing, path_text, picked
+from windrow.ingest.decode.cdc.envelope import FieldPath
+from windrow.ingest.decode.cdc.inner import nested
+from windrow.ingest.decode.cdc.unavailable import UNTOLD, Unavailable, unavailable
+from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
+from windrow.ingest.schema.columns import Column, Columns, field_of
 
 FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
 """How many bytes may stand beside the rows of any message but its first one, how many more for each of its bytes, and how many at most.

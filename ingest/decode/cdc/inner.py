@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.avro.fit import check
-from ingest.decode.avro.given import GivenSchema
-from ingest.decode.cdc.arrays import numbered, together
-from ingest.decode.cdc.connect import SCHEMA, reading_by
-from ingest.decode.cdc.envelope import FieldPath
-from ingest.decode.json.values import Reading
-from ingest.errors import SpecError
-from ingest.ports.decoder import Decode, Decoded
-from ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
-from ingest.schema.dtypes import holds_bytes
+from windrow.ingest.decode.avro.fit import check
+from windrow.ingest.decode.avro.given import GivenSchema
+from windrow.ingest.decode.cdc.arrays import numbered, together
+from windrow.ingest.decode.cdc.connect import SCHEMA, reading_by
+from windrow.ingest.decode.cdc.envelope import FieldPath
+from windrow.ingest.decode.json.values import Reading
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Decode, Decoded
+from windrow.ingest.schema.columns import Column, Columns, epoch_of, field_of, zone_of
+from windrow.ingest.schema.dtypes import holds_bytes
 
 OnNull = Literal["dead", "drop"]
 
@@ -77,7 +77,7 @@ class JsonInner:
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
         """See `Inner.open`."""
-        from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from windrow.ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
         if self.with_schema and any(_may_be_stated(column.type) for column in columns.columns):
             return _BySchema(columns, self.reading, on_null).decode
@@ -89,7 +89,7 @@ class _BySchema:
     """Decodes each message by the schema beside it. Not for several threads at once."""
 
     def __init__(self, columns: Columns, reading: Reading, on_null: OnNull) -> None:
-        from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.json.machine import json_machine  # noqa: PLC0415  # as above
 
         self._schema, self._reading, self._on_null = columns.arrow_schema, reading, on_null
         self._texts = json_machine(Columns((Column(SCHEMA, pa.string(), nullable=True),)), "ignore", Reading(lenient=True))
@@ -136,7 +136,7 @@ class AvroInner:
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
         """See `Inner.open`."""
-        from ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.avro.machine import avro_machine  # noqa: PLC0415  # as above
 
         machine = avro_machine(self.writer_schema.parsed(), columns)
         return lambda messages: machine.decode(messages.column("value"), on_null)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
-from ingest.decode.avro.kind import WriterSchema
-from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import ConnectOptions, FinerOptions, ReadingOptions, TimestampOptions
-from ingest.decode.timestamps import DateForm, TimestampForm
-from ingest.schema.load import ModelReference
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
+from windrow.ingest.decode.avro.kind import WriterSchema
+from windrow.ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.decode.options import ConnectOptions, FinerOptions, ReadingOptions, TimestampOptions
+from windrow.ingest.decode.timestamps import DateForm, TimestampForm
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.decode.cdc.decoder import ChangeDecoder
-    from ingest.decode.cdc.envelope import Envelope, FieldPath
-    from ingest.decode.cdc.heads import Included
-    from ingest.decode.json.values import Reading
+    from windrow.ingest.decode.cdc.decoder import ChangeDecoder
+    from windrow.ingest.decode.cdc.envelope import Envelope, FieldPath
+    from windrow.ingest.decode.cdc.heads import Included
+    from windrow.ingest.decode.json.values import Reading
 
 
 def _path(value: str) -> str:
@@ -83,7 +83,7 @@ class NamedOptions(Section):
     @property
     def included(self) -> Included:
         """The same for the decoder."""
-        from ingest.decode.cdc.heads import Included  # Arrow is loaded where there is something to decode
+        from windrow.ingest.decode.cdc.heads import Included  # Arrow is loaded where there is something to decode
 
         return Included(self.database_include, self.table_include)
 
@@ -158,7 +158,7 @@ class _DebeziumJson:
     section = DebeziumJsonSection
 
     def decoder(self, section: DebeziumJsonSection, folder: Path) -> ChangeDecoder:
-        from ingest.decode.cdc.envelope import DEBEZIUM
+        from windrow.ingest.decode.cdc.envelope import DEBEZIUM
 
         reading = replace(section.reading, dates=section.dates, decimals=section.decimal_format)
         return _of_json(section, folder, DEBEZIUM, reading, with_schema=section.schema_include)
@@ -168,10 +168,10 @@ class _DebeziumAvro:
     section = DebeziumAvroSection
 
     def decoder(self, section: DebeziumAvroSection, folder: Path) -> ChangeDecoder:
-        from ingest.decode.avro.given import GivenSchema
-        from ingest.decode.cdc.decoder import ChangeDecoder
-        from ingest.decode.cdc.envelope import DEBEZIUM
-        from ingest.decode.cdc.inner import AvroInner
+        from windrow.ingest.decode.avro.given import GivenSchema
+        from windrow.ingest.decode.cdc.decoder import ChangeDecoder
+        from windrow.ingest.decode.cdc.envelope import DEBEZIUM
+        from windrow.ingest.decode.cdc.inner import AvroInner
 
         return ChangeDecoder(
             ModelReference(section.schema_, folder),
@@ -184,7 +184,7 @@ class _CanalJson:
     section = CanalJsonSection
 
     def decoder(self, section: CanalJsonSection, folder: Path) -> ChangeDecoder:
-        from ingest.decode.cdc.envelope import CANAL
+        from windrow.ingest.decode.cdc.envelope import CANAL
 
         return _of_json(section, folder, CANAL, section.reading)
 
@@ -193,7 +193,7 @@ class _MaxwellJson:
     section = MaxwellJsonSection
 
     def decoder(self, section: MaxwellJsonSection, folder: Path) -> ChangeDecoder:
-        from ingest.decode.cdc.envelope import MAXWELL
+        from windrow.ingest.decode.cdc.envelope import MAXWELL
 
         return _of_json(section, folder, MAXWELL, section.reading)
 
@@ -202,9 +202,9 @@ def _of_json(
     section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection, folder: Path, envelope: Envelope,
     reading: Reading, *, with_schema: bool = False,
 ) -> ChangeDecoder:  # fmt: skip
-    from ingest.decode.cdc.connect import PAYLOAD
-    from ingest.decode.cdc.decoder import ChangeDecoder
-    from ingest.decode.cdc.inner import JsonInner
+    from windrow.ingest.decode.cdc.connect import PAYLOAD
+    from windrow.ingest.decode.cdc.decoder import ChangeDecoder
+    from windrow.ingest.decode.cdc.inner import JsonInner
 
     unavailable = section.unavailable if isinstance(section, DebeziumOptions) else None
     return ChangeDecoder(

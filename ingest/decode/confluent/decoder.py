@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import pyarrow as pa
 
-from ingest.decode.confluent.records import record_of_subjects
-from ingest.errors import BugError, SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.ports.decoder import Decode
-from ingest.ports.schemas import Foreseen, SchemaRegistry, Tell
-from ingest.registry.subjects import Subjects
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, built_of_model, model_now
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.confluent.records import record_of_subjects
+from windrow.ingest.errors import BugError, SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.ports.schemas import Foreseen, SchemaRegistry, Tell
+from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.part import WHOLE, Part
 
 if TYPE_CHECKING:
-    from ingest.decode.confluent.frame import Frame
-    from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, WrittenWith
+    from windrow.ingest.decode.confluent.frame import Frame
+    from windrow.ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, WrittenWith
 
 OnNull = Literal["dead", "drop"]
 UnknownId = Literal["fail", "dead"]
@@ -131,7 +131,7 @@ class ConfluentDecoder:
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
         """See `ports.schemas.UsesSchemas`: what stands in front of the values, or in the header, whatever refused them."""
-        from ingest.decode.confluent.frame import schema_ids  # noqa: PLC0415  # as in open_telling
+        from windrow.ingest.decode.confluent.frame import schema_ids  # noqa: PLC0415  # as in open_telling
 
         del stages
         return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
@@ -142,7 +142,7 @@ class ConfluentDecoder:
 
     def open_telling(self, tell: Tell) -> Decode:
         """See `ports.schemas.UsesSchemas`."""
-        from ingest.decode.confluent.machine import FramedMachine, Machines  # noqa: PLC0415  # compiled code is loaded where it is used
+        from windrow.ingest.decode.confluent.machine import FramedMachine, Machines  # noqa: PLC0415  # compiled code is loaded where it is used
 
         recipe = replace(self, known=())
         machines = built_of_model(

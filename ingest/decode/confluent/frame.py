@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.shared.buffers import octets_of
-from ingest.decode.shared.headers import last_values
+from windrow.ingest.decode.shared.buffers import octets_of
+from windrow.ingest.decode.shared.headers import last_values
 
 NULL, NAMELESS = -1, -2
 """What stands in the place of a frame's number for a message without a value, and for one that names no schema."""

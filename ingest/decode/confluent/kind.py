@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from ingest.config.document import Place
-from ingest.config.values import LeftOut, Text, Values, names_in, section_of
-from ingest.decode.json.kind import JsonOptions, reading_of
-from ingest.decode.keys import KeyKind, KeySection
-from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import FinerOptions
-from ingest.schema.load import ModelReference
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import LeftOut, Text, Values, names_in, section_of
+from windrow.ingest.decode.json.kind import JsonOptions, reading_of
+from windrow.ingest.decode.keys import KeyKind, KeySection
+from windrow.ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.decode.options import FinerOptions
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
+    from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
 
 _SCHEMA = "The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
 _ON_NULL = "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
@@ -135,8 +135,8 @@ class _Asking(Generic[Value]):
     payloads: Callable[[], Payloads]
 
     def decoder(self, section: Value, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.registry.subjects import Subjects
+        from windrow.ingest.decode.confluent.decoder import ConfluentDecoder
+        from windrow.ingest.registry.subjects import Subjects
 
         subjects = Subjects(section.subject_name_strategy, section.records, "value")
         model = ModelReference(section.schema_, folder)
@@ -154,8 +154,8 @@ class _AskingKey(Generic[Key]):
     payloads: Callable[[], Payloads]
 
     def decoder(self, key: Key, model: ModelReference) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.registry.subjects import Subjects
+        from windrow.ingest.decode.confluent.decoder import ConfluentDecoder
+        from windrow.ingest.registry.subjects import Subjects
 
         subjects = Subjects(key.subject_name_strategy, key.records, "key")
         return ConfluentDecoder(model, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part, records=key.records)
@@ -165,9 +165,9 @@ class _JsonSchemaConfluent:
     section = JsonSchemaConfluentSection
 
     def decoder(self, section: JsonSchemaConfluentSection, folder: Path) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.decode.confluent.payloads import JsonPayloads
-        from ingest.registry.subjects import Subjects
+        from windrow.ingest.decode.confluent.decoder import ConfluentDecoder
+        from windrow.ingest.decode.confluent.payloads import JsonPayloads
+        from windrow.ingest.registry.subjects import Subjects
 
         model, payloads = ModelReference(section.schema_, folder), JsonPayloads(section.unknown, reading_of(section))
         return ConfluentDecoder(model, payloads, Subjects(), section.on_null, part=section.part)
@@ -177,21 +177,21 @@ class _JsonSchemaConfluentKey:
     section = JsonSchemaConfluentKeySection
 
     def decoder(self, key: JsonSchemaConfluentKeySection, model: ModelReference) -> ConfluentDecoder:
-        from ingest.decode.confluent.decoder import ConfluentDecoder
-        from ingest.decode.confluent.payloads import JsonPayloads
-        from ingest.registry.subjects import Subjects
+        from windrow.ingest.decode.confluent.decoder import ConfluentDecoder
+        from windrow.ingest.decode.confluent.payloads import JsonPayloads
+        from windrow.ingest.registry.subjects import Subjects
 
         return ConfluentDecoder(model, JsonPayloads(key.unknown, reading_of(key)), Subjects(part="key"), part=key.part)
 
 
 def _avro() -> Payloads:
-    from ingest.decode.confluent.payloads import AvroPayloads
+    from windrow.ingest.decode.confluent.payloads import AvroPayloads
 
     return AvroPayloads()
 
 
 def _protobuf() -> Payloads:
-    from ingest.decode.confluent.payloads import ProtobufPayloads
+    from windrow.ingest.decode.confluent.payloads import ProtobufPayloads
 
     return ProtobufPayloads()
 

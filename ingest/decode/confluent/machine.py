@@ -12,16 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
-from ingest.decode.confluent.frame import NAMELESS, NULL, Frame, branches_of, frames_of
-from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, WrittenWith
-from ingest.decode.shared.machine import Taken
-from ingest.decode.shared.truncation import Truncation
-from ingest.errors import RefusedError, SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.ports.decoder import SCHEMA, VALUE, Decoded
-from ingest.ports.schemas import Tell
-from ingest.schema.columns import Columns
+from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Payloads
+from windrow.ingest.decode.confluent.frame import NAMELESS, NULL, Frame, branches_of, frames_of
+from windrow.ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, WrittenWith
+from windrow.ingest.decode.shared.machine import Taken
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded
+from windrow.ingest.ports.schemas import Tell
+from windrow.ingest.schema.columns import Columns
 
 _MACHINES = 32
 """A thread keeps so many; of messages that name more schemas than these in turn, some machines are built again."""

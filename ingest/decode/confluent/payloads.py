@@ -6,18 +6,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, messages_in
-from ingest.decode.json.strict import Unknown
-from ingest.decode.json.values import EXACT, Reading
-from ingest.decode.shared.machine import Machine
-from ingest.decode.shared.names import is_one_of
-from ingest.errors import SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.schema.columns import Columns
-from ingest.schema.dtypes import holds_bytes
+from windrow.ingest.decode.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, messages_in
+from windrow.ingest.decode.json.strict import Unknown
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.decode.shared.names import is_one_of
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import holds_bytes
 
 if TYPE_CHECKING:
-    from ingest.decode.confluent.frame import Frame
+    from windrow.ingest.decode.confluent.frame import Frame
 
 _PLACE = "the schema"
 
@@ -34,7 +34,7 @@ class AvroPayloads:
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
         """See `Payloads.records`."""
-        from ingest.decode.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # loaded where messages are decoded
+        from windrow.ingest.decode.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # loaded where messages are decoded
 
         root = parse_root(schema.text, "the registry", [text for _, text in schema.references], "value")
         several = [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
@@ -44,11 +44,11 @@ class AvroPayloads:
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
     ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
         """See `Payloads.machine`."""
-        from ingest.decode.avro.onepass import AvroPass  # noqa: PLC0415  # compiled code is loaded where messages are decoded
-        from ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
-        from ingest.decode.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # as above
-        from ingest.decode.avro.strict import StrictAvro  # noqa: PLC0415  # as above
-        from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.avro.onepass import AvroPass  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from windrow.ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.avro.strict import StrictAvro  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
 
         assert schema is not None
         only = columns.columns[0].name if len(columns.columns) == 1 else None
@@ -76,7 +76,7 @@ class ProtobufPayloads:
 
     def check(self, _columns: Columns) -> None:
         """See `Payloads.check`: which columns can come from a schema is said by that, but it takes the compiler to say it."""
-        from ingest.decode.protobuf.descriptors import refuse_without_compiler  # noqa: PLC0415  # loaded where messages are decoded
+        from windrow.ingest.decode.protobuf.descriptors import refuse_without_compiler  # noqa: PLC0415  # loaded where messages are decoded
 
         refuse_without_compiler("A schema of a registry")
 
@@ -88,10 +88,10 @@ class ProtobufPayloads:
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
     ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
         """See `Payloads.machine`."""
-        from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
-        from ingest.decode.protobuf.descriptors import compiled_text, message_type, name_at  # noqa: PLC0415  # as above
-        from ingest.decode.protobuf.machine import StrictProtobuf  # noqa: PLC0415  # as above
-        from ingest.decode.protobuf.onepass import ProtobufPass  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.protobuf.descriptors import compiled_text, message_type, name_at  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.protobuf.machine import StrictProtobuf  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.protobuf.onepass import ProtobufPass  # noqa: PLC0415  # as above
 
         assert schema is not None
         types = compiled_text(schema.text, schema.references, _PLACE)
@@ -125,9 +125,9 @@ class JsonPayloads:
 
     def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]) -> RecordMachine:
         """See `Payloads.machine`."""
-        from ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
-        from ingest.decode.json.onepass import OnePass  # noqa: PLC0415  # as above
-        from ingest.decode.json.strict import Strict  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.json.onepass import OnePass  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.json.strict import Strict  # noqa: PLC0415  # as above
 
         assert schema is None
         fast, strict = OnePass(columns, self.unknown, self.reading), Strict(columns, self.unknown, self.reading)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 if TYPE_CHECKING:
-    from ingest.decode.shared.machine import Machine
+    from windrow.ingest.decode.shared.machine import Machine
 
 WrittenWith = Literal["schema_id", "record"]
 """What a column may say of the schema that a message was written with."""

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ingest.decode.csv.lines import COMMAS, Dialect
-from ingest.decode.json.values import EXACT, Reading
-from ingest.errors import SpecError
-from ingest.ports.decoder import Decode
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, built_of_model, model_now
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.csv.lines import COMMAS, Dialect
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.part import WHOLE, Part
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CsvDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
-        from ingest.decode.csv.machine import csv_machine  # noqa: PLC0415  # loaded where messages are decoded
+        from windrow.ingest.decode.csv.machine import csv_machine  # noqa: PLC0415  # loaded where messages are decoded
 
         machine = built_of_model(self, self.model, lambda model: csv_machine(self._columns(model), self.dialect, self.reading))
         return lambda messages: machine.decode(messages.column("value"), self.on_null)

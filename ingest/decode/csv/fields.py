@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ingest.decode.shared.nodes import Node, bounds_of
-from ingest.schema.columns import Finer
+from windrow.ingest.decode.shared.nodes import Node, bounds_of
+from windrow.ingest.schema.columns import Finer
 
 WIDTH = 4
 KIND, LOW, HIGH, REQUIRED = range(WIDTH)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.values import LeftOut, OrNone, Values, Written
-from ingest.decode.keys import KeyKind, KeySection
-from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import TimestampOptions
-from ingest.schema.load import ModelReference
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import LeftOut, OrNone, Values, Written
+from windrow.ingest.decode.keys import KeyKind, KeySection
+from windrow.ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.decode.options import TimestampOptions
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.decode.csv.decoder import CsvDecoder
+    from windrow.ingest.decode.csv.decoder import CsvDecoder
 
 
 def _character(value: str | None) -> str | None:
@@ -85,8 +85,8 @@ class _Csv:
     section = CsvSection
 
     def decoder(self, section: CsvSection, folder: Path) -> CsvDecoder:
-        from ingest.decode.csv.decoder import CsvDecoder
-        from ingest.decode.csv.lines import Dialect
+        from windrow.ingest.decode.csv.decoder import CsvDecoder
+        from windrow.ingest.decode.csv.lines import Dialect
 
         dialect = Dialect(section.delimiter, section.quote, section.escape, section.null_literal)
         return CsvDecoder(ModelReference(section.schema_, folder), section.on_null, section.part, dialect, section.reading)
@@ -96,8 +96,8 @@ class _CsvKey:
     section = CsvKeySection
 
     def decoder(self, key: CsvKeySection, model: ModelReference) -> CsvDecoder:
-        from ingest.decode.csv.decoder import CsvDecoder
-        from ingest.decode.csv.lines import Dialect
+        from windrow.ingest.decode.csv.decoder import CsvDecoder
+        from windrow.ingest.decode.csv.lines import Dialect
 
         dialect = Dialect(key.delimiter, key.quote, key.escape, key.null_literal)
         return CsvDecoder(model, part=key.part, dialect=dialect, reading=key.reading)

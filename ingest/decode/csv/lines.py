@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.refusal import RefusedValueError
 
 
 @dataclass(frozen=True)

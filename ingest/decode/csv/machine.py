@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ingest.decode.csv.lines import Dialect
-from ingest.decode.csv.onepass import CsvPass
-from ingest.decode.csv.strict import StrictLine
-from ingest.decode.json.values import EXACT, Reading
-from ingest.decode.shared.machine import Machine
-from ingest.schema.columns import Columns
+from windrow.ingest.decode.csv.lines import Dialect
+from windrow.ingest.decode.csv.onepass import CsvPass
+from windrow.ingest.decode.csv.strict import StrictLine
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.schema.columns import Columns
 
 
 def csv_machine(columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> Machine:

@@ -7,18 +7,18 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from ingest.compiled.calling import Compiled
-from ingest.decode.csv.fields import fields_of
-from ingest.decode.csv.lines import Dialect, Lines, Piece
-from ingest.decode.json.values import EXACT, Reading
-from ingest.decode.shared.buffers import octets_of
-from ingest.decode.shared.gather import Gathered
-from ingest.decode.shared.machine import Taken
-from ingest.decode.shared.nodes import EPOCH, INSTANT, WIDE, nodes_of
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Columns
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.decode.csv.fields import fields_of
+from windrow.ingest.decode.csv.lines import Dialect, Lines, Piece
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.decode.shared.buffers import octets_of
+from windrow.ingest.decode.shared.gather import Gathered
+from windrow.ingest.decode.shared.machine import Taken
+from windrow.ingest.decode.shared.nodes import EPOCH, INSTANT, WIDE, nodes_of
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Columns
 
-PASS, TEXTS = Compiled("ingest.decode.csv.scan"), Compiled("ingest.decode.csv.texts")
+PASS, TEXTS = Compiled("windrow.ingest.decode.csv.scan"), Compiled("windrow.ingest.decode.csv.texts")
 """The compiled functions."""
 
 _ASCII = 128

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int64, uint8
 
-from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
-from ingest.decode.csv.fields import ENTRIES, HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
-from ingest.decode.shared.instants import day, epoch, instant
-from ingest.decode.shared.nodes import BOOL, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
-from ingest.decode.shared.numbers import decimal, numeric
-from ingest.decode.shared.octets import EDGES, byte, is_utf8
-from ingest.decode.shared.spread import put
+from windrow.ingest.compiled.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.decode.csv.fields import ENTRIES, HIGH, KIND, LOW, REQUIRED, ROWS, WIDTH
+from windrow.ingest.decode.shared.instants import day, epoch, instant
+from windrow.ingest.decode.shared.nodes import BOOL, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
+from windrow.ingest.decode.shared.numbers import decimal, numeric
+from windrow.ingest.decode.shared.octets import EDGES, byte, is_utf8
+from windrow.ingest.decode.shared.spread import put
 
 _LF, _CR = 10, 13
 _TRUE, _FALSE = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false"))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.csv.lines import Dialect, Lines, Piece, counted
-from ingest.decode.json.values import EXACT, Reading, converter, number_in
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
-from ingest.schema.columns import Column, Columns
+from windrow.ingest.decode.csv.lines import Dialect, Lines, Piece, counted
+from windrow.ingest.decode.json.values import EXACT, Reading, converter, number_in
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.schema.columns import Column, Columns
 
 _BOM = "\ufeff"
 _BOOLEANS = {"true": True, "false": False}

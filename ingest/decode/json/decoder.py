@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ingest.decode.json.strict import Unknown
-from ingest.decode.json.values import EXACT, Reading
-from ingest.errors import SpecError
-from ingest.ports.decoder import Decode
-from ingest.schema.columns import Columns
-from ingest.schema.dtypes import holds_bytes
-from ingest.schema.load import ModelReference, built_of_model, model_now
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.json.strict import Unknown
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import holds_bytes
+from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
 
@@ -38,7 +38,7 @@ class JsonDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the schema's file changes."""
-        from ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from windrow.ingest.decode.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
 
         machine = built_of_model(self, self.model, lambda model: json_machine(self._columns(model), self.unknown, self.reading))
         return lambda messages: machine.decode(messages.column("value"), self.on_null)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from ingest.decode.keys import KeyKind, KeySection
-from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import ConnectOptions, ReadingOptions
-from ingest.schema.load import ModelReference
+from windrow.ingest.decode.keys import KeyKind, KeySection
+from windrow.ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.decode.options import ConnectOptions, ReadingOptions
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.decode.json.values import Reading
-    from ingest.ports.decoder import Decoder
+    from windrow.ingest.decode.json.values import Reading
+    from windrow.ingest.ports.decoder import Decoder
 
 
 class JsonOptions(ReadingOptions, ConnectOptions):
@@ -49,7 +49,7 @@ class _Json:
     section = JsonSection
 
     def decoder(self, section: JsonSection, folder: Path) -> Decoder:
-        from ingest.decode.json.decoder import JsonDecoder
+        from windrow.ingest.decode.json.decoder import JsonDecoder
 
         model = ModelReference(section.schema_, folder)
         return JsonDecoder(model, section.on_null, section.unknown, section.part, reading_of(section))
@@ -59,7 +59,7 @@ class _JsonKey:
     section = JsonKeySection
 
     def decoder(self, key: JsonKeySection, model: ModelReference) -> Decoder:
-        from ingest.decode.json.decoder import JsonDecoder
+        from windrow.ingest.decode.json.decoder import JsonDecoder
 
         return JsonDecoder(model, unknown=key.unknown, part=key.part, reading=reading_of(key))
 

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.compiled.calling import Compiled
-from ingest.decode.json.values import EXACT, Reading
-from ingest.decode.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
-from ingest.schema.columns import Finer
-from ingest.schema.dtypes import map_type
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.decode.shared.nodes import LIST, MAP, STRUCT, TEXT, Node, bounds_of
+from windrow.ingest.schema.columns import Finer
+from windrow.ingest.schema.dtypes import map_type
 
-PASS = Compiled("ingest.decode.json.scan")
+PASS = Compiled("windrow.ingest.decode.json.scan")
 """The compiled functions."""
 
 WIDTH = 16

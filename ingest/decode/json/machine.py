@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ingest.decode.json.onepass import OnePass
-from ingest.decode.json.strict import Strict, Unknown
-from ingest.decode.json.values import EXACT, Reading
-from ingest.decode.shared.machine import Machine
-from ingest.schema.columns import Columns
+from windrow.ingest.decode.json.onepass import OnePass
+from windrow.ingest.decode.json.strict import Strict, Unknown
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.schema.columns import Columns
 
 
 def json_machine(columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> Machine:

@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.compiled.calling import Compiled
-from ingest.decode.json.layout import PASS, tables_of
-from ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state, room_for_keys
-from ingest.decode.json.strict import Unknown
-from ingest.decode.json.values import EXACT, Reading
-from ingest.decode.shared.buffers import octets_of
-from ingest.decode.shared.gather import Gathered
-from ingest.decode.shared.machine import Taken
-from ingest.decode.shared.nodes import EPOCH, WIDE, nodes_of
-from ingest.schema.columns import Columns
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.decode.json.layout import PASS, tables_of
+from windrow.ingest.decode.json.state import ENTRIES, ITEMS, SPARE, fresh_state, room_for_keys
+from windrow.ingest.decode.json.strict import Unknown
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.decode.shared.buffers import octets_of
+from windrow.ingest.decode.shared.gather import Gathered
+from windrow.ingest.decode.shared.machine import Taken
+from windrow.ingest.decode.shared.nodes import EPOCH, WIDE, nodes_of
+from windrow.ingest.schema.columns import Columns
 
-TEXTS = Compiled("ingest.decode.json.texts")
+TEXTS = Compiled("windrow.ingest.decode.json.texts")
 """The compiled functions that copy strings."""
 
 _KEPT = 1 << 20

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled.making import inlined, part
-from ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
-from ingest.decode.json.state import ENTRIES, ITEMS
-from ingest.decode.json.text import QUOTE, text_end, word
-from ingest.decode.shared.instants import day, epoch, instant
-from ingest.decode.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
-from ingest.decode.shared.numbers import decimal, number, numeric, unscaled
-from ingest.decode.shared.octets import byte
+from windrow.ingest.compiled.making import inlined, part
+from windrow.ingest.decode.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
+from windrow.ingest.decode.json.state import ENTRIES, ITEMS
+from windrow.ingest.decode.json.text import QUOTE, text_end, word
+from windrow.ingest.decode.shared.instants import day, epoch, instant
+from windrow.ingest.decode.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
+from windrow.ingest.decode.shared.numbers import decimal, number, numeric, unscaled
+from windrow.ingest.decode.shared.octets import byte
 
 _TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
 _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"

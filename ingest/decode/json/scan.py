@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int64, uint8
 
-from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
-from ingest.decode.json.layout import (
+from windrow.ingest.compiled.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.decode.json.layout import (
     AFTER,
     FIRST,
     INNER,
@@ -35,8 +35,8 @@ from ingest.decode.json.layout import (
     START,
     WIDTH,
 )  # fmt: skip
-from ingest.decode.json.scalars import put, scalar, skipped
-from ingest.decode.json.state import (
+from windrow.ingest.decode.json.scalars import put, scalar, skipped
+from windrow.ingest.decode.json.state import (
     BEGIN,
     CLOSE,
     ENTRIES,
@@ -58,10 +58,10 @@ from ingest.decode.json.state import (
     UNKNOWN,
     room_for_keys,
 )  # fmt: skip
-from ingest.decode.json.text import QUOTE, blank, hashed, same, text_end, unescape
-from ingest.decode.shared.nodes import LIST, STRUCT, TEXT
-from ingest.decode.shared.octets import EDGES, byte
-from ingest.decode.shared.seen import is_first
+from windrow.ingest.decode.json.text import QUOTE, blank, hashed, same, text_end, unescape
+from windrow.ingest.decode.shared.nodes import LIST, STRUCT, TEXT
+from windrow.ingest.decode.shared.octets import EDGES, byte
+from windrow.ingest.decode.shared.seen import is_first
 
 _COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
 _LAST_FRAME = ITEMS - FRAME

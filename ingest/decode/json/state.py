@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ingest.decode.json.strict import MAX_DEPTH
+from windrow.ingest.decode.json.strict import MAX_DEPTH
 
 ENTRIES, OBJECTS, MESSAGES, REQUIRED_SEEN, KEYS_MASK, SPACES, SPARE = range(7)
 

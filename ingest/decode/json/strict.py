@@ -15,11 +15,11 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from ingest.decode.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
-from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import map_type
+from windrow.ingest.decode.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import map_type
 
 MAX_DEPTH = 100
 """Objects and arrays in one another; deep enough for people, shallow enough for every parser's stack."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled.making import below, inlined, part, word_at
-from ingest.decode.shared.octets import byte, character_end
-from ingest.decode.shared.words import first_special
+from windrow.ingest.compiled.making import below, inlined, part, word_at
+from windrow.ingest.decode.shared.octets import byte, character_end
+from windrow.ingest.decode.shared.words import first_special
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import int32, int64, uint8
 
-from ingest.compiled.making import OCTETS, compiled, memory
-from ingest.decode.json.text import unescape
-from ingest.decode.shared.spread import copy_octets
+from windrow.ingest.compiled.making import OCTETS, compiled, memory
+from windrow.ingest.decode.json.text import unescape
+from windrow.ingest.decode.shared.spread import copy_octets
 
 
 @compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))

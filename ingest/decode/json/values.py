@@ -24,12 +24,12 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from ingest.decode.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
-from ingest.decode.timestamps import DateForm, DecimalForm, TimestampForm
-from ingest.schema.columns import epoch_of, zone_of
-from ingest.schema.dtypes import EPOCH_UNITS, map_type
+from windrow.ingest.decode.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.decode.timestamps import DateForm, DecimalForm, TimestampForm
+from windrow.ingest.schema.columns import epoch_of, zone_of
+from windrow.ingest.schema.dtypes import EPOCH_UNITS, map_type
 
 
 class LongInteger(str):

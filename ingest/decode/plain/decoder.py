@@ -9,12 +9,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from ingest.decode.text import as_text
-from ingest.errors import SpecError
-from ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
-from ingest.schema.columns import Column, Columns
-from ingest.schema.load import ModelReference, model_now
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.text import as_text
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import VALUE, Decode, Decoded, Refusal
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.load import ModelReference, model_now
+from windrow.ingest.schema.part import WHOLE, Part
 
 COLUMN = "value"
 """What the column is called where no schema says it."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from ingest.decode.keys import KeyKind, KeySection
-from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.schema.load import ModelReference
+from windrow.ingest.decode.keys import KeyKind, KeySection
+from windrow.ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.decoder import Decoder
 
 _VALUES = "What the messages are; the other settings of `decode` are the format's."
 _KEYS = "What the keys are; the other settings of `decode.key` are the format's."
@@ -53,7 +53,7 @@ class _Plain:
         self.section = section
 
     def decoder(self, section: StringSection | RawSection, folder: Path) -> Decoder:
-        from ingest.decode.plain.decoder import PlainDecoder
+        from windrow.ingest.decode.plain.decoder import PlainDecoder
 
         model = None if section.schema_ is None else ModelReference(section.schema_, folder)
         return PlainDecoder(section.format, model, section.on_null, section.part)
@@ -64,7 +64,7 @@ class _PlainKey:
         self.section = section
 
     def decoder(self, key: StringKeySection | RawKeySection, model: ModelReference) -> Decoder:
-        from ingest.decode.plain.decoder import PlainDecoder
+        from windrow.ingest.decode.plain.decoder import PlainDecoder
 
         return PlainDecoder(key.format, model, part=key.part)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ingest.decode.protobuf.descriptors import TypesFile, message_type
-from ingest.ports.decoder import Decode
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, built_of_model, model_now
-from ingest.schema.part import WHOLE, Part
+from windrow.ingest.decode.protobuf.descriptors import TypesFile, message_type
+from windrow.ingest.ports.decoder import Decode
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, built_of_model, model_now
+from windrow.ingest.schema.part import WHOLE, Part
 
 OnNull = Literal["dead", "drop"]
 
@@ -31,7 +31,7 @@ class ProtobufDecoder:
     @property
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
-        from ingest.decode.protobuf.fields import readers  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+        from windrow.ingest.decode.protobuf.fields import readers  # noqa: PLC0415  # Arrow is loaded where there is something to decode
 
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
         readers(self._type(self.types.octets()), columns)
@@ -39,7 +39,7 @@ class ProtobufDecoder:
 
     def open(self) -> Decode:
         """See `ports.decoder.Decoder.open`. A thread's machine is kept until the model's or the type's file changes."""
-        from ingest.decode.protobuf.machine import protobuf_machine  # noqa: PLC0415  # as above
+        from windrow.ingest.decode.protobuf.machine import protobuf_machine  # noqa: PLC0415  # as above
 
         types = self.types.octets()
         machine = built_of_model(

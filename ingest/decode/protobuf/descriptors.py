@@ -15,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ingest.decode.protobuf.known import CONFLUENT
-from ingest.errors import SpecError, UnreachableError
+from windrow.ingest.decode.protobuf.known import CONFLUENT
+from windrow.ingest.errors import SpecError, UnreachableError
 
 LIMIT_SECONDS = 60
 _MAIN = "windrow-schema.proto"

@@ -22,12 +22,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
-from ingest.errors import SpecError
-from ingest.schema.columns import Columns
-from ingest.schema.dtypes import TIMESTAMP, epoch_ratio
+from windrow.ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 Read = Callable[[Any, str], Any]
 """(a field's value, its path) -> the value as pyarrow takes it; raises RefusedValueError."""

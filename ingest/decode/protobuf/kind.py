@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from ingest.config.values import Text, Values
-from ingest.decode.keys import KeyKind, KeySection
-from ingest.decode.kind import FormatKind, FormatSection, SchemaReference
-from ingest.decode.options import FinerOptions
-from ingest.decode.protobuf.descriptors import TypesFile
-from ingest.schema.load import ModelReference
+from windrow.ingest.config.values import Text, Values
+from windrow.ingest.decode.keys import KeyKind, KeySection
+from windrow.ingest.decode.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.decode.options import FinerOptions
+from windrow.ingest.decode.protobuf.descriptors import TypesFile
+from windrow.ingest.schema.load import ModelReference
 
 if TYPE_CHECKING:
-    from ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.decoder import Decoder
 
 
 class ProtobufOptions(FinerOptions):
@@ -54,7 +54,7 @@ class _Protobuf:
     section = ProtobufSection
 
     def decoder(self, section: ProtobufSection, folder: Path) -> Decoder:
-        from ingest.decode.protobuf.decoder import ProtobufDecoder
+        from windrow.ingest.decode.protobuf.decoder import ProtobufDecoder
 
         model, types = ModelReference(section.schema_, folder), TypesFile(folder, section.descriptor)
         return ProtobufDecoder(model, types, section.message, section.on_null, section.part)
@@ -64,7 +64,7 @@ class _ProtobufKey:
     section = ProtobufKeySection
 
     def decoder(self, key: ProtobufKeySection, model: ModelReference) -> Decoder:
-        from ingest.decode.protobuf.decoder import ProtobufDecoder
+        from windrow.ingest.decode.protobuf.decoder import ProtobufDecoder
 
         return ProtobufDecoder(model, TypesFile(model.folder, key.descriptor), key.message, part=key.part)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingest.decode.protobuf.descriptors import forget_types
-from ingest.decode.protobuf.fields import Absent, readers
-from ingest.decode.protobuf.onepass import ProtobufPass
-from ingest.decode.protobuf.weight import SMALL, is_too_heavy
-from ingest.decode.shared.machine import Machine
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
-from ingest.errors import SpecError
-from ingest.schema.columns import Columns
+from windrow.ingest.decode.protobuf.descriptors import forget_types
+from windrow.ingest.decode.protobuf.fields import Absent, readers
+from windrow.ingest.decode.protobuf.onepass import ProtobufPass
+from windrow.ingest.decode.protobuf.weight import SMALL, is_too_heavy
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Columns
 
 _MOST_NAMES = 80
 """Characters of the names of required fields that are told."""

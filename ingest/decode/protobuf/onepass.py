@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ingest.compiled.calling import Compiled
-from ingest.decode.protobuf.state import ENTRIES, ITEMS, SPACES, room_for_keys
-from ingest.decode.protobuf.tables import field_tables
-from ingest.decode.shared.buffers import octets_of
-from ingest.decode.shared.gather import Gathered
-from ingest.decode.shared.machine import Taken
-from ingest.decode.shared.nodes import WIDE
-from ingest.schema.columns import Columns
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.decode.protobuf.state import ENTRIES, ITEMS, SPACES, room_for_keys
+from windrow.ingest.decode.protobuf.tables import field_tables
+from windrow.ingest.decode.shared.buffers import octets_of
+from windrow.ingest.decode.shared.gather import Gathered
+from windrow.ingest.decode.shared.machine import Taken
+from windrow.ingest.decode.shared.nodes import WIDE
+from windrow.ingest.schema.columns import Columns
 
-PASS, TEXTS = Compiled("ingest.decode.protobuf.scan"), Compiled("ingest.decode.shared.texts")
+PASS, TEXTS = Compiled("windrow.ingest.decode.protobuf.scan"), Compiled("windrow.ingest.decode.shared.texts")
 """The compiled functions."""
 
 FREE, SHARE = 1 << 20, 32

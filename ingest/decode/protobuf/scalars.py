@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled.making import inlined, part, word_at
-from ingest.decode.protobuf.tables import BOOL, DOUBLE, FIXED32, FLOAT, INT32, SINT32, UINT32, UINT64
-from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
-from ingest.decode.shared.octets import byte, single
+from windrow.ingest.compiled.making import inlined, part, word_at
+from windrow.ingest.decode.protobuf.tables import BOOL, DOUBLE, FIXED32, FLOAT, INT32, SINT32, UINT32, UINT64
+from windrow.ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from windrow.ingest.decode.shared.octets import byte, single
 
 _U = np.uint64
 _NUMBER_BYTES, _TAG_BYTES = 10, 5

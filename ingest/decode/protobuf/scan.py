@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, uint8
 
-from ingest.compiled.making import OCTETS, compiled, inlined, memory, part
-from ingest.decode.protobuf.scalars import instant, passed_over, raw, sized, tag
-from ingest.decode.protobuf.state import (
+from windrow.ingest.compiled.making import OCTETS, compiled, inlined, memory, part
+from windrow.ingest.decode.protobuf.scalars import instant, passed_over, raw, sized, tag
+from windrow.ingest.decode.protobuf.state import (
     ENTRIES,
     FRAME,
     FRAME_BITS,
@@ -29,7 +29,7 @@ from ingest.decode.protobuf.state import (
     SPACES,
     room_for_keys,
 )  # fmt: skip
-from ingest.decode.protobuf.tables import (
+from windrow.ingest.decode.protobuf.tables import (
     BITS,
     COST,
     DENSE,
@@ -68,12 +68,12 @@ from ingest.decode.protobuf.tables import (
     WEIGHT,
     WIRE,
 )  # fmt: skip
-from ingest.decode.protobuf.weight import FREE as FREE_WEIGHT
-from ingest.decode.protobuf.weight import SHARE as WEIGHT_SHARE
-from ingest.decode.protobuf.weight import SMALL
-from ingest.decode.shared.octets import EDGES, is_utf8
-from ingest.decode.shared.seen import hash_of, is_first
-from ingest.decode.shared.spread import put
+from windrow.ingest.decode.protobuf.weight import FREE as FREE_WEIGHT
+from windrow.ingest.decode.protobuf.weight import SHARE as WEIGHT_SHARE
+from windrow.ingest.decode.protobuf.weight import SMALL
+from windrow.ingest.decode.shared.octets import EDGES, is_utf8
+from windrow.ingest.decode.shared.seen import hash_of, is_first
+from windrow.ingest.decode.shared.spread import put
 
 SIGNLESS = (UINT64, FIXED64)
 """Kinds of numbers of which a negative one is a large one here."""

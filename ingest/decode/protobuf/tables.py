@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.decode.protobuf.fields import INTEGERS, TYPES, bounds, is_map, is_wrapper
-from ingest.decode.protobuf.weight import weight_of
-from ingest.decode.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, WIDE, Node, nodes_of
-from ingest.schema.columns import Columns, Finer
+from windrow.ingest.decode.protobuf.fields import INTEGERS, TYPES, bounds, is_map, is_wrapper
+from windrow.ingest.decode.protobuf.weight import weight_of
+from windrow.ingest.decode.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, WIDE, Node, nodes_of
+from windrow.ingest.schema.columns import Columns, Finer
 
 NUMBER, NUMBER_FLOAT, NUMBER_WIDE, BITS, TABLE, TEXT, KEY, OCTETS_ANY, MESSAGE, INSTANT, STRICT, DIVIDED = range(12)
 """What is done with a field.

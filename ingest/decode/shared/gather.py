@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.compiled.calling import Compiled
-from ingest.decode.shared.nodes import BOOL, DECIMAL, FLOAT32, LIST, MAP, STRUCT, TEXT, WIDE, Node
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.decode.shared.nodes import BOOL, DECIMAL, FLOAT32, LIST, MAP, STRUCT, TEXT, WIDE, Node
 
-SPREADING = Compiled("ingest.decode.shared.spread")
+SPREADING = Compiled("windrow.ingest.decode.shared.spread")
 """The compiled functions."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled.making import part
-from ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
-from ingest.decode.shared.numbers import LONG, MOST_DIGITS, is_digit, number
-from ingest.decode.shared.octets import byte
+from windrow.ingest.compiled.making import part
+from windrow.ingest.decode.shared.calendar import MAX_MICROS, MIN_MICROS
+from windrow.ingest.decode.shared.numbers import LONG, MOST_DIGITS, is_digit, number
+from windrow.ingest.decode.shared.octets import byte
 
 _DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 _NONE = -1_000_000

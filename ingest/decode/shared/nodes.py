@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from ingest.decode.shared.calendar import MAX_DAYS, MIN_DAYS
-from ingest.schema.columns import Columns, Finer, epoch_of, zone_of
-from ingest.schema.dtypes import EPOCH_UNITS
+from windrow.ingest.decode.shared.calendar import MAX_DAYS, MIN_DAYS
+from windrow.ingest.schema.columns import Columns, Finer, epoch_of, zone_of
+from windrow.ingest.schema.dtypes import EPOCH_UNITS
 
 INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, EPOCH, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(13)
 """Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""

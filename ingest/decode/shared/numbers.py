@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled.making import inlined, part
-from ingest.decode.shared.nodes import FLOAT32, FLOAT64, INTEGER
-from ingest.decode.shared.octets import byte
-from ingest.decode.shared.words import leading_zeros
+from windrow.ingest.compiled.making import inlined, part
+from windrow.ingest.decode.shared.nodes import FLOAT32, FLOAT64, INTEGER
+from windrow.ingest.decode.shared.octets import byte
+from windrow.ingest.decode.shared.words import leading_zeros
 
 MOST_DIGITS = 19
 """Any number of so many digits fits into 64 bits without a sign."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from ingest.compiled.making import inlined, part, word_at
+from windrow.ingest.compiled.making import inlined, part, word_at
 
 _U = np.uint64
 _TOPS = _U(0x8080_8080_8080_8080)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.ports.decoder import SCHEMA, VALUE
+from windrow.ingest.ports.decoder import SCHEMA, VALUE
 
 _OF_THE_SCHEMA = frozenset({"wrong_type", "wrong_format", "out_of_range", "missing", "unknown_field", "field_count", "other_record"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.compiled.making import below, part, word_at
+from windrow.ingest.compiled.making import below, part, word_at
 
 _U = np.uint64
 _HASH_STEP = _U(0x9E3779B97F4A7C15)

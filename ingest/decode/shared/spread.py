@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import int32, int64, uint8
 
-from ingest.compiled.making import compiled, inlined, memory, word_at
-from ingest.decode.shared.words import put_word
+from windrow.ingest.compiled.making import compiled, inlined, memory, word_at
+from windrow.ingest.decode.shared.words import put_word
 
 _LENGTH = 0xFFFF_FFFF
 """The bits of a string's, list's or map's value that hold its length, times two."""

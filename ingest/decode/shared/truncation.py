@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Finer
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Finer
 
 
 class Truncation:

@@ -8,7 +8,7 @@ import numpy as np
 from numba import int64, none, uint64
 from numba.core.cgutils import true_bit
 
-from ingest.compiled.making import CHECKED, inlined, intrinsic, part
+from windrow.ingest.compiled.making import CHECKED, inlined, intrinsic, part
 
 _U = np.uint64
 _ONES = _U(0x0101_0101_0101_0101)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ingest.errors import SpecError, UnreachableError
+from windrow.ingest.errors import SpecError, UnreachableError
 
 KAFKA = "4.3.0"
 JAVA_MAJORS = (17, 21)
@@ -61,7 +61,7 @@ def find_jars() -> Path:
 
 def _root() -> Path:
     """The checkout if this is one, else where the user stands: nothing is written beside installed packages."""
-    checkout = Path(__file__).parents[3]
+    checkout = Path(__file__).parents[4]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 

@@ -34,8 +34,8 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.embedded.jars import find_jars, java_command, java_problem
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.embedded.jars import find_jars, java_command, java_problem
 
 __all__ = ["EmbeddedBroker", "find_jars", "java_problem"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.avro.fit import fits, is_null, is_variable_decimal
-from ingest.decode.avro.schema import (
+from windrow.ingest.decode.avro.fit import fits, is_null, is_variable_decimal
+from windrow.ingest.decode.avro.schema import (
     ZONED,
     ArrayType,
     AvroSchema,
@@ -23,9 +23,9 @@ from ingest.decode.avro.schema import (
     UnionType,
     parse_root,
 )
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, over_versions, struct_of
-from ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, over_versions, struct_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 MOST_DIGITS = 38
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.cdc.envelope import CANAL, DATABASE, DEBEZIUM, MAXWELL, SCHEMA, TABLE, ChangeKind, Envelope
-from ingest.decode.cdc.heads import is_called_after
-from ingest.decode.json.values import Reading
-from ingest.errors import SpecError
-from ingest.operate.infer.connect import row_offers
-from ingest.operate.infer.documents import document, offers_of, scalars
-from ingest.operate.infer.mysql import typed_offers
-from ingest.operate.infer.offer import Guess, Offer
-from ingest.operate.infer.proposal import Document, KeyAndValue, Proposal, Setting, counted
+from windrow.ingest.decode.cdc.envelope import CANAL, DATABASE, DEBEZIUM, MAXWELL, SCHEMA, TABLE, ChangeKind, Envelope
+from windrow.ingest.decode.cdc.heads import is_called_after
+from windrow.ingest.decode.json.values import Reading
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.infer.connect import row_offers
+from windrow.ingest.operate.infer.documents import document, offers_of, scalars
+from windrow.ingest.operate.infer.mysql import typed_offers
+from windrow.ingest.operate.infer.offer import Guess, Offer
+from windrow.ingest.operate.infer.proposal import Document, KeyAndValue, Proposal, Setting, counted
 
 ENVELOPES: Mapping[str, Envelope] = {"debezium-json": DEBEZIUM, "canal-json": CANAL, "maxwell-json": MAXWELL}
 """The formats of change data that a sample tells."""

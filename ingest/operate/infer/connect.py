@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.operate.infer.offer import Guess, Offer, Room, list_of, struct_of
-from ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.infer.offer import Guess, Offer, Room, list_of, struct_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _PLAIN = {
     "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(), "float": pa.float32(), "float32": pa.float32(),

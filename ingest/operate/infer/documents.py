@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.json.values import EXACT, Convert, LongInteger, Reading, converter, integer
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.operate.infer.offer import DEEPEST, Guess, Offer, list_of, struct_of
-from ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.decode.json.values import EXACT, Convert, LongInteger, Reading, converter, integer
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.operate.infer.offer import DEEPEST, Guess, Offer, list_of, struct_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 COMMON = 0.98
 """From `MANY` values on, a type that so large a share of them has is the column's; messages with another are refused."""

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
-from ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _PLAIN = {"integer": Guess(pa.int64()), "number": Guess(pa.float64()), "boolean": Guess(pa.bool_())}
 _FORMATS = {"date-time": Guess(TIMESTAMP), "date": Guess(pa.date32())}

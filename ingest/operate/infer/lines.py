@@ -7,16 +7,16 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from ingest.decode.csv.lines import Dialect, Lines, Piece
-from ingest.decode.csv.strict import Read, read_as
-from ingest.decode.json.values import EXACT
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
-from ingest.errors import SpecError
-from ingest.operate.infer.documents import TYPES, enough, takes
-from ingest.operate.infer.offer import Guess, Offer, unusable
-from ingest.operate.infer.proposal import KeyAndValue, Proposal, Setting, counted
-from ingest.schema.columns import Column
+from windrow.ingest.decode.csv.lines import Dialect, Lines, Piece
+from windrow.ingest.decode.csv.strict import Read, read_as
+from windrow.ingest.decode.json.values import EXACT
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.infer.documents import TYPES, enough, takes
+from windrow.ingest.operate.infer.offer import Guess, Offer, unusable
+from windrow.ingest.operate.infer.proposal import KeyAndValue, Proposal, Setting, counted
+from windrow.ingest.schema.columns import Column
 
 DELIMITERS = (",", ";", "\t", "|")
 

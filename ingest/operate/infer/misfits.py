@@ -7,10 +7,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.json_schema import json_offers
-from ingest.schema.columns import Columns
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.json_schema import json_offers
+from windrow.ingest.schema.columns import Columns
 
 _TEXTS = (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date, pa.types.is_decimal)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
@@ -47,10 +47,10 @@ def _each(columns: Columns, names: Collection[str], judge: Callable[[Columns], o
 
 
 def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
-    from ingest.decode.avro.fit import check  # noqa: PLC0415  # each kind is loaded where it is asked for
-    from ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
-    from ingest.decode.avro.schema import AvroSchema  # noqa: PLC0415  # as above
-    from ingest.operate.infer.avro import roots_of  # noqa: PLC0415  # as above
+    from windrow.ingest.decode.avro.fit import check  # noqa: PLC0415  # each kind is loaded where it is asked for
+    from windrow.ingest.decode.avro.resolve import resolved  # noqa: PLC0415  # as above
+    from windrow.ingest.decode.avro.schema import AvroSchema  # noqa: PLC0415  # as above
+    from windrow.ingest.operate.infer.avro import roots_of  # noqa: PLC0415  # as above
 
     def judge(written: AvroSchema, one: Columns) -> None:
         check(resolved(written, one), one)
@@ -63,8 +63,8 @@ def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
 
 
 def _by_protobuf(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
-    from ingest.decode.protobuf.fields import readers  # noqa: PLC0415  # as above
-    from ingest.operate.infer.protobuf import message_of  # noqa: PLC0415  # as above
+    from windrow.ingest.decode.protobuf.fields import readers  # noqa: PLC0415  # as above
+    from windrow.ingest.operate.infer.protobuf import message_of  # noqa: PLC0415  # as above
 
     kind = message_of(schema, path)
     return _each(columns, kind.fields_by_name, lambda one: readers(kind, one, "null"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.operate.infer.offer import Guess, Offer
-from ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.operate.infer.offer import Guess, Offer
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _TYPE = re.compile(r"([a-z]+)(?:\((\d+)(?:,\s*(\d+))?\))?(.*)", re.DOTALL)
 _WIDTHS = {

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from ingest.schema.columns import Columns
-from ingest.schema.dtypes import TIMESTAMP
-from ingest.schema.metadata import names_beyond_spark
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.schema.metadata import names_beyond_spark
 
 LONGEST = 300
 """Characters of a comment."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ingest.config.templates import has_template
-from ingest.decode.formats import ASKING
-from ingest.errors import SpecError
-from ingest.operate.infer.documents import document, offers_of
-from ingest.operate.infer.offer import MOST_TYPES, Guess, Offer, Refusal, usable_only
+from windrow.ingest.config.templates import has_template
+from windrow.ingest.decode.formats import ASKING
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.infer.documents import document, offers_of
+from windrow.ingest.operate.infer.offer import MOST_TYPES, Guess, Offer, Refusal, usable_only
 
 Document = Mapping[str, Any]
 

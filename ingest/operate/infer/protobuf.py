@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.protobuf.descriptors import comments_at, compiled_text, message_type, name_at
-from ingest.decode.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
-from ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.decode.protobuf.descriptors import comments_at, compiled_text, message_type, name_at
+from windrow.ingest.decode.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 _PLAIN = {
     **{name: Guess(pa.int32()) for name in ("int32", "sint32", "sfixed32")},

@@ -8,14 +8,14 @@ from typing import get_args
 
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.operate.infer.changes import ENVELOPES, events_of, marks_of, of_changes
-from ingest.operate.infer.documents import document
-from ingest.operate.infer.lines import of_lines
-from ingest.operate.infer.proposal import KEEP_KEY, KeyAndValue, Proposal, Setting, counted, of_documents, of_one_column
-from ingest.operate.infer.registered import Framed, behind_frames, framed, of_registry
-from ingest.operate.infer.told import SampledFormat, Told
-from ingest.ports.schemas import SchemaRegistry
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.infer.changes import ENVELOPES, events_of, marks_of, of_changes
+from windrow.ingest.operate.infer.documents import document
+from windrow.ingest.operate.infer.lines import of_lines
+from windrow.ingest.operate.infer.proposal import KEEP_KEY, KeyAndValue, Proposal, Setting, counted, of_documents, of_one_column
+from windrow.ingest.operate.infer.registered import Framed, behind_frames, framed, of_registry
+from windrow.ingest.operate.infer.told import SampledFormat, Told
+from windrow.ingest.ports.schemas import SchemaRegistry
 
 _UNTOLD = "Nothing was written. Say what they are: --format csv --columns NAME,NAME, --format string or --format raw."
 

@@ -9,18 +9,18 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ingest.decode.confluent.frame import Frame, frames_of
-from ingest.errors import SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.avro import avro_offers, roots_of
-from ingest.operate.infer.documents import by_key, document, guess_type, offers_of
-from ingest.operate.infer.json_schema import json_offers
-from ingest.operate.infer.offer import Guess, Offer, over_versions
-from ingest.operate.infer.proposal import KEEP_KEY, Document, Proposal, Setting, beside_key, same_key
-from ingest.ports.schemas import SchemaRegistry
-from ingest.registry.subjects import Subjects
-from ingest.schema.dtypes import TIMESTAMP
-from ingest.schema.messages import MESSAGES
+from windrow.ingest.decode.confluent.frame import Frame, frames_of
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.avro import avro_offers, roots_of
+from windrow.ingest.operate.infer.documents import by_key, document, guess_type, offers_of
+from windrow.ingest.operate.infer.json_schema import json_offers
+from windrow.ingest.operate.infer.offer import Guess, Offer, over_versions
+from windrow.ingest.operate.infer.proposal import KEEP_KEY, Document, Proposal, Setting, beside_key, same_key
+from windrow.ingest.ports.schemas import SchemaRegistry
+from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.schema.messages import MESSAGES
 
 VERSIONS = 20
 """Of a subject: what isn't in each of so many of the newest may be null."""
@@ -127,7 +127,7 @@ def _records(schema: WriterSchema, messages: pa.Table, part: Part) -> list[Setti
     if schema.kind == "AVRO":
         names = [record.root for record in roots_of(schema, part)]
     else:
-        from ingest.operate.infer.protobuf import message_of  # noqa: PLC0415  # an extra, loaded where it is asked for
+        from windrow.ingest.operate.infer.protobuf import message_of  # noqa: PLC0415  # an extra, loaded where it is asked for
 
         names = [message_of(schema, path_in(messages, part)).full_name]
     return [Setting("records", names, "others are dead letters")] if all(names) else []
@@ -179,7 +179,7 @@ def offers_of_schema(schema: WriterSchema, messages: pa.Table, part: Part) -> li
         return avro_offers(schema, part)
     if schema.kind == "JSON":
         return json_offers(schema)
-    from ingest.operate.infer.protobuf import protobuf_schema_offers  # noqa: PLC0415  # an extra, loaded where it is asked for
+    from windrow.ingest.operate.infer.protobuf import protobuf_schema_offers  # noqa: PLC0415  # an extra, loaded where it is asked for
 
     return protobuf_schema_offers(schema, path_in(messages, part))
 

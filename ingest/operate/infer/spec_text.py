@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ingest.model.label import instant
-from ingest.operate.infer.proposal import Proposal
+from windrow.ingest.model.label import instant
+from windrow.ingest.operate.infer.proposal import Proposal
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -55,7 +55,7 @@ def spec_text(
         ]
     return _commented([
         ("# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every setting.", ""),
-        ("type: assets.component.KafkaTable", "for Dagster; the command reads the attributes only"),
+        ("type: windrow.dagster.KafkaTable", "for Dagster; the command reads the attributes only"),
         ("attributes:", ""),
         (f"  id: {json.dumps(name)}", "its identity, for ever"),
         ("  source:", ""),

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.window import Window
-from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
-from ingest.sinks.delta.contents import contents, every
-from ingest.sinks.delta.graves import GravesOf
-from ingest.sinks.delta.rows import counted, rows_in, windows
-from ingest.sinks.place import Place
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
+from windrow.ingest.sinks.delta.contents import contents, every
+from windrow.ingest.sinks.delta.graves import GravesOf
+from windrow.ingest.sinks.delta.rows import counted, rows_in, windows
+from windrow.ingest.sinks.place import Place
 
 
 class DeltaAudit:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from deltalake import Field, Schema
 from deltalake.schema import DataType
 
-from ingest.errors import SpecError
-from ingest.schema.metadata import names_beyond_spark, refuse_wrong
-from ingest.sinks.columns import inner_difference
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.metadata import names_beyond_spark, refuse_wrong
+from windrow.ingest.sinks.columns import inner_difference
 
 Evolve = Literal["none", "add_columns", "widen"]
 """What may become of a table's columns (`sink.evolve`)."""

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from ingest.model.window import Window
-from ingest.sinks.delta.table import active, listed, load, rows_of
-from ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of
-from ingest.sinks.place import Place
+from windrow.ingest.model.window import Window
+from windrow.ingest.sinks.delta.table import active, listed, load, rows_of
+from windrow.ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of
+from windrow.ingest.sinks.place import Place
 
 
 def contents(uri: str, window: Window) -> Iterator[pa.RecordBatch]:

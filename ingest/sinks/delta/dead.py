@@ -10,24 +10,24 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.dead_letters import Publication
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.janitor import sweep
-from ingest.sinks.delta.names import SWEPT_APP, dead_app, published_app, publishing_app
-from ingest.sinks.delta.newest import Newest, append_on
-from ingest.sinks.delta.prepare import Wanted, ensure, is_as_wanted
-from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
-from ingest.sinks.gone import refuse_gone
-from ingest.sinks.place import Place, dead_place, normal
-from ingest.sinks.rights import refuse_unwritable
-from ingest.sinks.staging import DeadLetterLayout
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import Publication
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.janitor import sweep
+from windrow.ingest.sinks.delta.names import SWEPT_APP, dead_app, published_app, publishing_app
+from windrow.ingest.sinks.delta.newest import Newest, append_on
+from windrow.ingest.sinks.delta.prepare import Wanted, ensure, is_as_wanted
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
+from windrow.ingest.sinks.gone import refuse_gone
+from windrow.ingest.sinks.place import Place, dead_place, normal
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staging import DeadLetterLayout
 
 _WINDOW = DEFAULT["window"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -144,7 +144,7 @@ class DeltaDeadLetters:
         """See `ports.dead_letters.DeadLetters.read`; in the order of their files."""
         import pyarrow.dataset as ds  # noqa: PLC0415  # brings pandas, and only who reads dead letters needs it
 
-        from ingest.sinks.delta.rows import explained  # noqa: PLC0415
+        from windrow.ingest.sinks.delta.rows import explained  # noqa: PLC0415
 
         table = tables.load(self.uri)
         if table is None:
@@ -156,13 +156,13 @@ class DeltaDeadLetters:
 
     def count(self, window: Window, attempt: str) -> int:
         """See `ports.dead_letters.DeadLetters.count`."""
-        from ingest.sinks.delta.rows import dead_counted  # noqa: PLC0415  # brings DuckDB
+        from windrow.ingest.sinks.delta.rows import dead_counted  # noqa: PLC0415  # brings DuckDB
 
         return dead_counted(self.uri, window, attempt)
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         """See `ports.dead_letters.DeadLetters.contents`."""
-        from ingest.sinks.delta.contents import contents  # noqa: PLC0415
+        from windrow.ingest.sinks.delta.contents import contents  # noqa: PLC0415
 
         return contents(self.uri, window)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from ingest.errors import SchemaChangedError
-from ingest.sinks.delta.logged import Table
+from windrow.ingest.errors import SchemaChangedError
+from windrow.ingest.sinks.delta.logged import Table
 
 _WRITTEN = frozenset({
     "appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "generatedColumns", "invariants", "timestampNtz",

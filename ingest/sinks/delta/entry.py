@@ -21,9 +21,9 @@ import msgspec
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-from ingest.sinks.delta.log import checkpoint_name, entry_name, newest_checkpoint
-from ingest.sinks.delta.logged import Table, handle_of
-from ingest.sinks.place import Place
+from windrow.ingest.sinks.delta.log import checkpoint_name, entry_name, newest_checkpoint
+from windrow.ingest.sinks.delta.logged import Table, handle_of
+from windrow.ingest.sinks.place import Place
 
 _SETTINGS = frozenset({
     "delta.appendOnly", "delta.checkpointInterval", "delta.deletedFileRetentionDuration", "delta.enableExpiredLogCleanup",
@@ -123,7 +123,7 @@ def _refuse_unread(tip: Tip, number: int) -> None:
 
 @cache
 def _engine() -> str:
-    return f"windrow:{version_of('windrow')}"
+    return f"windrow:{version_of('windrow-ingest')}"
 
 
 def _lines(table: Table, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> Iterator[Mapping[str, Any]]:

@@ -15,10 +15,10 @@ import uuid
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.errors import DamagedError, UnreachableError
-from ingest.model.receipt import Graves, Merged, Receipt
-from ingest.sinks.delta.names import GRAVES, safe
-from ingest.sinks.place import Place
+from windrow.ingest.errors import DamagedError, UnreachableError
+from windrow.ingest.model.receipt import Graves, Merged, Receipt
+from windrow.ingest.sinks.delta.names import GRAVES, safe
+from windrow.ingest.sinks.place import Place
 
 _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20

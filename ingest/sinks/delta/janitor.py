@@ -23,10 +23,10 @@ from functools import partial
 
 from deltalake import DeltaTable
 
-from ingest.errors import UnreachableError
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.names import COMMITS_APP, STAGED, SWEPT_APP
-from ingest.sinks.place import ListedFile, Place, millis
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.names import COMMITS_APP, STAGED, SWEPT_APP
+from windrow.ingest.sinks.place import ListedFile, Place, millis
 
 _LEAST = timedelta(hours=1)
 

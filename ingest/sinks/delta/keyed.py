@@ -15,24 +15,24 @@ import msgspec
 import pyarrow as pa
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.ports.sink import Audit, Promises
-from ingest.schema.changes import UNAVAILABLE, change_schema
-from ingest.schema.metadata import DEFAULT, fields
-from ingest.schema.primary_key import BUCKET, PrimaryKey
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.columns import Evolution, Evolve, in_files
-from ingest.sinks.delta.names import receipts_among
-from ingest.sinks.delta.newest import State
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
-from ingest.sinks.delta.table import Writing
-from ingest.sinks.delta.wide import WideFiles
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.ports.sink import Audit, Promises
+from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
+from windrow.ingest.schema.metadata import DEFAULT, fields
+from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.columns import Evolution, Evolve, in_files
+from windrow.ingest.sinks.delta.names import receipts_among
+from windrow.ingest.sinks.delta.newest import State
+from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
+from windrow.ingest.sinks.delta.table import Writing
+from windrow.ingest.sinks.delta.wide import WideFiles
+from windrow.ingest.sinks.staging import RowLayout
 
 if TYPE_CHECKING:
-    from ingest.sinks.delta.merge import Renews
+    from windrow.ingest.sinks.delta.merge import Renews
 
 
 class DeltaKeyedSink(DeltaSink):
@@ -79,7 +79,7 @@ class DeltaKeyedSink(DeltaSink):
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""
-        from ingest.sinks.delta.audit import DeltaKeyedAudit  # noqa: PLC0415  # brings DuckDB
+        from windrow.ingest.sinks.delta.audit import DeltaKeyedAudit  # noqa: PLC0415  # brings DuckDB
 
         return DeltaKeyedAudit(self.uri, self.metadata, self._receipts_or_damage, self._restore)
 
@@ -91,7 +91,7 @@ class DeltaKeyedSink(DeltaSink):
         """Rows lie by their keys; whose they are, verification tells."""
 
     def _writing(self, state: State, receipt: Receipt, files: Sequence[StagedFile], wide: WideFiles) -> tuple[Receipt, Writing]:
-        from ingest.sinks.delta.merge import Form, merge  # noqa: PLC0415  # brings polars, and only who commits needs it
+        from windrow.ingest.sinks.delta.merge import Form, merge  # noqa: PLC0415  # brings polars, and only who commits needs it
 
         del wide  # what is written anew is merged, too: for each state again
         table, become = tables.brought_to(state.table, state.version), self._become(state, files)

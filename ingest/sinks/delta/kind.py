@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.places import WAY_OUT, absolute, secret_part
-from ingest.config.values import Count, LeftOut, Values, Written, place, sentence
-from ingest.schema.primary_key import BUCKETS, PrimaryKey
-from ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, Version, key_conflicts
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import WAY_OUT, absolute, secret_part
+from windrow.ingest.config.values import Count, LeftOut, Values, Written, place, sentence
+from windrow.ingest.schema.primary_key import BUCKETS, PrimaryKey
+from windrow.ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, Version, key_conflicts
 
 if TYPE_CHECKING:
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.sink import Sink
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
 
 
 def _path(value: str) -> str:
@@ -79,16 +79,16 @@ class _Delta:
     def make(self, section: DeltaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
         if section.key is not None:
-            from ingest.sinks.delta.keyed import DeltaKeyedSink
+            from windrow.ingest.sinks.delta.keyed import DeltaKeyedSink
 
             return DeltaKeyedSink(section.place(folder), rows, section.key, metadata, section.evolve)
-        from ingest.sinks.delta.sink import DeltaSink
+        from windrow.ingest.sinks.delta.sink import DeltaSink
 
         return DeltaSink(section.place(folder), rows, metadata, section.evolve)
 
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
-        from ingest.sinks.delta.dead import DeltaDeadLetters
+        from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 
         return DeltaDeadLetters.beside(section.place(folder))
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingest.errors import UnreachableError
-from ingest.sinks.place import Place
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.sinks.place import Place
 
 _LOG = "_delta_log"
 _ENTRY_NAME = len("00000000000000000000.json")

@@ -13,7 +13,7 @@ from functools import cached_property
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 
-from ingest.sinks.delta.log import TableLog, TableMetadata, TableProtocol
+from windrow.ingest.sinks.delta.log import TableLog, TableMetadata, TableProtocol
 
 
 class LoggedTable:

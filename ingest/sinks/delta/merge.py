@@ -38,20 +38,20 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from ingest.model.receipt import Merged, Receipt
-from ingest.schema.changes import DELETED, UNAVAILABLE
-from ingest.schema.checksum import checksum
-from ingest.schema.primary_key import BUCKET
-from ingest.sinks.delta.columns import fitted
-from ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
-from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.stage import StagedFile, growing
-from ingest.sinks.delta.table import DataFile, data_files
-from ingest.sinks.delta.trouble import explained_files
-from ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
-from ingest.sinks.parquet_files import BATCH_ROWS, batches_of
-from ingest.sinks.place import Place
-from ingest.sinks.staged_file import GrowingFile
+from windrow.ingest.model.receipt import Merged, Receipt
+from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
+from windrow.ingest.schema.checksum import checksum
+from windrow.ingest.schema.primary_key import BUCKET
+from windrow.ingest.sinks.delta.columns import fitted
+from windrow.ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
+from windrow.ingest.sinks.delta.names import staged_path
+from windrow.ingest.sinks.delta.stage import StagedFile, growing
+from windrow.ingest.sinks.delta.table import DataFile, data_files
+from windrow.ingest.sinks.delta.trouble import explained_files
+from windrow.ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
+from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_file import GrowingFile
 
 FEW = 8
 """So many files a bucket may have that a commit leaves as they are; with more it puts them together."""

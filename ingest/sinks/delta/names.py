@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ingest.model.window import Window
+from windrow.ingest.model.window import Window
 
 AppKind = Literal["window", "receipt", "version", "commits", "dead", "publishing", "published", "swept", "ranges"]
 

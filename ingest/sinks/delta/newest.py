@@ -20,14 +20,14 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-from ingest.errors import UnreachableError
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.entry import Tip, is_plain
-from ingest.sinks.delta.log import TableLog, entry_in, entry_name, newest_checkpoint, parts_in_checkpoint, read_log
-from ingest.sinks.delta.logged import LoggedTable, Table
-from ingest.sinks.delta.names import COMMITS_APP
-from ingest.sinks.delta.receipts import VersionOf
-from ingest.sinks.place import Place
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.entry import Tip, is_plain
+from windrow.ingest.sinks.delta.log import TableLog, entry_in, entry_name, newest_checkpoint, parts_in_checkpoint, read_log
+from windrow.ingest.sinks.delta.logged import LoggedTable, Table
+from windrow.ingest.sinks.delta.names import COMMITS_APP
+from windrow.ingest.sinks.delta.receipts import VersionOf
+from windrow.ingest.sinks.place import Place
 
 _FEW = 1_000
 """So many application versions are copied at each look; beyond that they are put to the many others."""

@@ -13,14 +13,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.transaction import CommitProperties
 
-from ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.columns import Evolution, Evolve, difference, evolution, has_local_times, table_schema
-from ingest.sinks.delta.demands import refuse_demands
-from ingest.sinks.delta.logged import Table, handle_of
-from ingest.sinks.place import FILES_LOG, Place, normal
-from ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.columns import Evolution, Evolve, difference, evolution, has_local_times, table_schema
+from windrow.ingest.sinks.delta.demands import refuse_demands
+from windrow.ingest.sinks.delta.logged import Table, handle_of
+from windrow.ingest.sinks.place import FILES_LOG, Place, normal
+from windrow.ingest.sinks.rights import refuse_unwritable
 
 
 @dataclass(frozen=True)

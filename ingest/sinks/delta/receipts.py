@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.model.codec import from_json, to_json
-from ingest.model.plan import covered
-from ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
-from ingest.model.window import Window
-from ingest.ports.sink import Unreadable
-from ingest.sinks.delta.names import (
+from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.plan import covered
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Unreadable
+from windrow.ingest.sinks.delta.names import (
     RANGES,
     RANGES_APP,
     RECEIPTS,
@@ -36,8 +36,8 @@ from ingest.sinks.delta.names import (
     version_app,
     window_app,
 )
-from ingest.sinks.place import Place
-from ingest.sinks.ranges import Ranges, read, written
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.ranges import Ranges, read, written
 
 LATER = ("was written by a later windrow than this one", "Upgrade windrow; nothing is wrong with the table.")
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.window import Window
-from ingest.ports.sink import RowsHeld
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.counting import rows_held
-from ingest.sinks.delta.table import listed, load, parts, rows_of
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import RowsHeld
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.counting import rows_held
+from windrow.ingest.sinks.delta.table import listed, load, parts, rows_of
 
 
 def windows(uri: str) -> set[str]:

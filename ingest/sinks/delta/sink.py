@@ -27,32 +27,32 @@ import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties
 
-from ingest.crashpoints import crash_point
-from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
-from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.columns import file_schema
-from ingest.sinks.decision import Seen, adjacent, decide, is_this
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
-from ingest.sinks.delta.demands import refuse_demands
-from ingest.sinks.delta.janitor import sweep
-from ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
-from ingest.sinks.delta.newest import Newest, State, append_on
-from ingest.sinks.delta.prepare import Wanted, columns_to_come, ensure, evolved, is_as_wanted
-from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
-from ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
-from ingest.sinks.delta.table import Writing
-from ingest.sinks.delta.wide import WideFiles
-from ingest.sinks.gone import refuse_gone
-from ingest.sinks.place import Place, dead_place, is_same, normal
-from ingest.sinks.rights import refuse_unwritable
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
+from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.decision import Seen, adjacent, decide, is_this
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
+from windrow.ingest.sinks.delta.demands import refuse_demands
+from windrow.ingest.sinks.delta.janitor import sweep
+from windrow.ingest.sinks.delta.names import COMMITS_APP, RANGES_APP, SWEPT_APP, receipt_app, receipts_among, version_app, window_app
+from windrow.ingest.sinks.delta.newest import Newest, State, append_on
+from windrow.ingest.sinks.delta.prepare import Wanted, columns_to_come, ensure, evolved, is_as_wanted
+from windrow.ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
+from windrow.ingest.sinks.delta.table import Writing
+from windrow.ingest.sinks.delta.wide import WideFiles
+from windrow.ingest.sinks.gone import refuse_gone
+from windrow.ingest.sinks.place import Place, dead_place, is_same, normal
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staging import RowLayout
 
 _KIND = "delta:"
 
@@ -211,7 +211,7 @@ class DeltaSink:
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""
-        from ingest.sinks.delta.audit import DeltaAudit  # noqa: PLC0415  # brings DuckDB
+        from windrow.ingest.sinks.delta.audit import DeltaAudit  # noqa: PLC0415  # brings DuckDB
 
         return DeltaAudit(self.uri, self.metadata, self._receipts_or_damage, self._restore)
 

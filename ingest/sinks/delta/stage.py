@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingest.model.plan import Split
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks import parquet_files
-from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.stats import statistics
-from ingest.sinks.place import Place
-from ingest.sinks.staged_file import FileStager, GrowingFile
-from ingest.sinks.staging import Layout
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks import parquet_files
+from windrow.ingest.sinks.delta.names import staged_path
+from windrow.ingest.sinks.delta.stats import statistics
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.staging import Layout
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -23,14 +23,14 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
-from ingest.model.binding import Binding
-from ingest.sinks.delta.entry import Tip, write_entry
-from ingest.sinks.delta.log import entry_name
-from ingest.sinks.delta.logged import Table, handle_of
-from ingest.sinks.delta.stage import StagedFile
-from ingest.sinks.delta.trouble import is_full, reason, torn_entry, unfinished
-from ingest.sinks.place import Place, normal, to_check
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.sinks.delta.entry import Tip, write_entry
+from windrow.ingest.sinks.delta.log import entry_name
+from windrow.ingest.sinks.delta.logged import Table, handle_of
+from windrow.ingest.sinks.delta.stage import StagedFile
+from windrow.ingest.sinks.delta.trouble import is_full, reason, torn_entry, unfinished
+from windrow.ingest.sinks.place import Place, normal, to_check
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset

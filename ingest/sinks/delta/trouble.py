@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from ingest.errors import UnreachableError, WindrowError
-from ingest.sinks.delta.names import COMMITS_APP
-from ingest.sinks.place import Place
+from windrow.ingest.errors import UnreachableError, WindrowError
+from windrow.ingest.sinks.delta.names import COMMITS_APP
+from windrow.ingest.sinks.place import Place
 
 LOG = "_delta_log"
 

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from ingest.model.receipt import Receipt
-from ingest.sinks.delta.columns import fitted
-from ingest.sinks.delta.names import staged_path
-from ingest.sinks.delta.stage import StagedFile, growing
-from ingest.sinks.delta.trouble import explained_files
-from ingest.sinks.parquet_files import batches_of
-from ingest.sinks.place import Place
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.sinks.delta.columns import fitted
+from windrow.ingest.sinks.delta.names import staged_path
+from windrow.ingest.sinks.delta.stage import StagedFile, growing
+from windrow.ingest.sinks.delta.trouble import explained_files
+from windrow.ingest.sinks.parquet_files import batches_of
+from windrow.ingest.sinks.place import Place
 
 
 class WideFiles:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from ingest.errors import DamagedError, RefusedError
-from ingest.model.receipt import Committed
-from ingest.model.window import Window
-from ingest.ports.sink import RowsHeld, Unreadable
-from ingest.sinks.files.log import FilesLog
-from ingest.sinks.files.stage import rows_of
-from ingest.sinks.place import Place
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import RowsHeld, Unreadable
+from windrow.ingest.sinks.files.log import FilesLog
+from windrow.ingest.sinks.files.stage import rows_of
+from windrow.ingest.sinks.place import Place
 
 
 class FilesAudit:
@@ -52,7 +52,7 @@ class FilesAudit:
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
         """See `ports.sink.Audit.rows_held`."""
-        from ingest.sinks.counting import rows_held_in  # noqa: PLC0415  # brings DuckDB
+        from windrow.ingest.sinks.counting import rows_held_in  # noqa: PLC0415  # brings DuckDB
 
         names = [self.metadata[name] for name in ("topic", "partition", "offset", "window")]
         columns = pa.schema([pa.field(name, kind) for name, kind in zip(names, _COORDINATES, strict=True)])

@@ -7,10 +7,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from ingest.errors import SchemaChangedError, SpecError
-from ingest.schema.metadata import refuse_wrong
-from ingest.sinks.columns import file_schema
-from ingest.sinks.files.entry import ColumnText
+from windrow.ingest.errors import SchemaChangedError, SpecError
+from windrow.ingest.schema.metadata import refuse_wrong
+from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.files.entry import ColumnText
 
 Format = Literal["parquet", "jsonl", "csv"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ingest.model.binding import Binding
-from ingest.sinks.place import FILES_LOG
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.sinks.place import FILES_LOG
 
 ENTRY_VERSION = 1
 """The form that is written now."""

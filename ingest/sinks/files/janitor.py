@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from ingest.errors import UnreachableError
-from ingest.sinks.files.entry import GiveUpStaged
-from ingest.sinks.files.log import FilesLog
-from ingest.sinks.files.stage import DATA
-from ingest.sinks.files.state import FilesState
-from ingest.sinks.place import ListedFile, Place, millis
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.sinks.files.entry import GiveUpStaged
+from windrow.ingest.sinks.files.log import FilesLog
+from windrow.ingest.sinks.files.stage import DATA
+from windrow.ingest.sinks.files.state import FilesState
+from windrow.ingest.sinks.place import ListedFile, Place, millis
 
 _LEAST = timedelta(hours=1)
 _TRIES = 20

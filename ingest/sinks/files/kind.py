@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.places import WAY_OUT, absolute, secret_part
-from ingest.config.values import LeftOut, Values, Written, place, sentence
-from ingest.sinks.kind import Rows, SinkKind, SinkSection
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import WAY_OUT, absolute, secret_part
+from windrow.ingest.config.values import LeftOut, Values, Written, place, sentence
+from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.sink import Sink
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
 
 _STORE = "s3"
 
@@ -63,15 +63,15 @@ class _Files:
 
     def make(self, section: FilesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
-        from ingest.sinks.files.sink import FilesSink
-        from ingest.sinks.files.stage import FileFormat
+        from windrow.ingest.sinks.files.sink import FilesSink
+        from windrow.ingest.sinks.files.stage import FileFormat
 
         compression = section.compression or ("zstd" if section.format == "parquet" else "gzip")
         return FilesSink(section.place(folder), rows, metadata, FileFormat(section.format, compression))
 
     def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
-        from ingest.sinks.delta.dead import DeltaDeadLetters
+        from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 
         return DeltaDeadLetters.beside(section.place(folder))
 

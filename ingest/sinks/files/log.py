@@ -17,14 +17,24 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.model.codec import from_json
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt
-from ingest.sinks.exclusive import exclusive
-from ingest.sinks.files.entry import BringWindow, Change, decoded, encoded, fingerprint, first_in_next_folder, folder_of, path_of, rebuilt
-from ingest.sinks.files.state import BrokenLogError, FilesState, RangesHeld, WindowFiles, after
-from ingest.sinks.place import Place
+from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.sinks.exclusive import exclusive
+from windrow.ingest.sinks.files.entry import (
+    BringWindow,
+    Change,
+    decoded,
+    encoded,
+    fingerprint,
+    first_in_next_folder,
+    folder_of,
+    path_of,
+    rebuilt,
+)
+from windrow.ingest.sinks.files.state import BrokenLogError, FilesState, RangesHeld, WindowFiles, after
+from windrow.ingest.sinks.place import Place
 
 CHECKPOINTS = "_windrow/checkpoints"
 EVERY = 64

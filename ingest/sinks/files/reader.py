@@ -1,12 +1,12 @@
-"""For readers: which files make up a table of files right now. `python -m ingest.sinks.files.reader PLACE` prints them, one a line."""
+"""For readers: which files make up a table of files right now. `python -m windrow.ingest.sinks.files.reader PLACE` prints them."""
 
 from __future__ import annotations
 
 import sys
 
-from ingest.errors import SpecError, WindrowError
-from ingest.sinks.files.log import FilesLog
-from ingest.sinks.place import normal
+from windrow.ingest.errors import SpecError, WindrowError
+from windrow.ingest.sinks.files.log import FilesLog
+from windrow.ingest.sinks.place import normal
 
 
 def list_files(place: str) -> list[str]:
@@ -28,7 +28,7 @@ def list_files(place: str) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Print them; the exit code."""
     if len(arguments) != 1:
-        sys.stderr.write("usage: python -m ingest.sinks.files.reader PLACE\n")
+        sys.stderr.write("usage: python -m windrow.ingest.sinks.files.reader PLACE\n")
         return 2
     try:
         sys.stdout.writelines(f"{file}\n" for file in list_files(arguments[0]))

@@ -22,28 +22,28 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.model.codec import to_json
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
-from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks import exclusive
-from ingest.sinks.decision import Seen, adjacent, decide
-from ingest.sinks.files.columns import check_rows, columns_after, in_words, whole_schema
-from ingest.sinks.files.entry import BeginTable, BringWindow, ColumnText, RowFile
-from ingest.sinks.files.janitor import sweep
-from ingest.sinks.files.log import FilesLog
-from ingest.sinks.files.stage import FileFormat, FilesStagerFactory, row_files
-from ingest.sinks.files.state import FilesState
-from ingest.sinks.gone import refuse_gone
-from ingest.sinks.place import Place, dead_place, is_same, normal
-from ingest.sinks.rights import refuse_unwritable
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.sinks import exclusive
+from windrow.ingest.sinks.decision import Seen, adjacent, decide
+from windrow.ingest.sinks.files.columns import check_rows, columns_after, in_words, whole_schema
+from windrow.ingest.sinks.files.entry import BeginTable, BringWindow, ColumnText, RowFile
+from windrow.ingest.sinks.files.janitor import sweep
+from windrow.ingest.sinks.files.log import FilesLog
+from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory, row_files
+from windrow.ingest.sinks.files.state import FilesState
+from windrow.ingest.sinks.gone import refuse_gone
+from windrow.ingest.sinks.place import Place, dead_place, is_same, normal
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staging import RowLayout
 
 _KIND = "files:"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -185,7 +185,7 @@ class FilesSink:
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""
-        from ingest.sinks.files.audit import FilesAudit  # noqa: PLC0415  # brings DuckDB
+        from windrow.ingest.sinks.files.audit import FilesAudit  # noqa: PLC0415  # brings DuckDB
 
         return FilesAudit(self.uri, self.metadata, lambda: whole_schema(self.schema, self.metadata))
 

@@ -14,17 +14,17 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from ingest.errors import RefusedError, UnfitRowsError
-from ingest.model.plan import Split
-from ingest.sinks.delta.names import safe
-from ingest.sinks.files.columns import Format, whole_schema
-from ingest.sinks.files.entry import RowFile
-from ingest.sinks.files.text import ValueTexts
-from ingest.sinks.iso_times import WHAT, without_text
-from ingest.sinks.parquet_files import batches_of, end, explained
-from ingest.sinks.place import Place
-from ingest.sinks.staged_file import FileStager, GrowingFile
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.errors import RefusedError, UnfitRowsError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.delta.names import safe
+from windrow.ingest.sinks.files.columns import Format, whole_schema
+from windrow.ingest.sinks.files.entry import RowFile
+from windrow.ingest.sinks.files.text import ValueTexts
+from windrow.ingest.sinks.iso_times import WHAT, without_text
+from windrow.ingest.sinks.parquet_files import batches_of, end, explained
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.staging import RowLayout
 
 Compression = Literal["none", "snappy", "gzip", "zstd"]
 

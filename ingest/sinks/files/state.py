@@ -8,12 +8,12 @@ from itertools import islice
 
 import msgspec
 
-from ingest.model.binding import Binding
-from ingest.model.codec import from_json
-from ingest.model.plan import Covered, Plan, covered
-from ingest.model.receipt import Receipt
-from ingest.sinks.files.entry import ENTRY_VERSION, BeginTable, BringWindow, ColumnText, GiveUpStaged, RowFile, decoded, fingerprint
-from ingest.sinks.place import millis
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.plan import Covered, Plan, covered
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.sinks.files.entry import ENTRY_VERSION, BeginTable, BringWindow, ColumnText, GiveUpStaged, RowFile, decoded, fingerprint
+from windrow.ingest.sinks.place import millis
 
 
 class BrokenLogError(ValueError):

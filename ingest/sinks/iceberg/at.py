@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ingest.config.places import without_secrets
-from ingest.config.secrets import FORMS
-from ingest.errors import SpecError
-from ingest.sinks.iceberg.secrets import Property, is_secret
+from windrow.ingest.config.places import without_secrets
+from windrow.ingest.config.secrets import FORMS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.iceberg.secrets import Property, is_secret
 
 DATABASE = "catalog.db"
 """The catalog of a warehouse that has no other one: a SQLite file in its folder, by the name `default`."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from ingest.model.receipt import Committed
-from ingest.model.window import Window
-from ingest.ports.sink import RowsHeld, Unreadable
-from ingest.schema.metadata import ALWAYS, TYPES
-from ingest.sinks.counting import rows_held_in
-from ingest.sinks.iceberg.contents import rows_of
-from ingest.sinks.iceberg.table import LakeTable
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import RowsHeld, Unreadable
+from windrow.ingest.schema.metadata import ALWAYS, TYPES
+from windrow.ingest.sinks.counting import rows_held_in
+from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.table import LakeTable
 
 
 class IcebergAudit:

@@ -24,16 +24,16 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from ingest.config.places import secret_part, without_secrets
-from ingest.errors import SpecError, UnreachableError
-from ingest.sinks.iceberg.at import DATABASE, TableAt
-from ingest.sinks.iceberg.database import DatabaseCatalog
-from ingest.sinks.iceberg.secrets import revealed
+from windrow.ingest.config.places import secret_part, without_secrets
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.sinks.iceberg.at import DATABASE, TableAt
+from windrow.ingest.sinks.iceberg.database import DatabaseCatalog
+from windrow.ingest.sinks.iceberg.secrets import revealed
 
 WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
 
-_FILE_IO = "ingest.sinks.iceberg.files.SyncedFileIO"
+_FILE_IO = "windrow.ingest.sinks.iceberg.files.SyncedFileIO"
 _NO_ROOM = ("database or disk is full", *(f"[Errno {code}]" for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
 """Properties whose values may stand in an error; any other one may be a secret."""

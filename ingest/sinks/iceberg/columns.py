@@ -31,9 +31,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from ingest.errors import SpecError
-from ingest.schema.metadata import refuse_wrong
-from ingest.sinks.columns import inner_difference
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.metadata import refuse_wrong
+from windrow.ingest.sinks.columns import inner_difference
 
 Evolve = Literal["none", "add_columns", "widen"]
 """What may become of a table's columns (`sink.evolve`)."""

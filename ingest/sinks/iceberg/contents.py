@@ -13,11 +13,11 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.types import IntegerType, LongType
 
-from ingest.errors import RefusedError
-from ingest.sinks.iceberg.place import LakePlace
-from ingest.sinks.iceberg.storage import storage_properties
-from ingest.sinks.iceberg.table import LakeState
-from ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of, explained
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.sinks.iceberg.place import LakePlace
+from windrow.ingest.sinks.iceberg.storage import storage_properties
+from windrow.ingest.sinks.iceberg.table import LakeState
+from windrow.ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of, explained
 
 _FIELD_ID = b"PARQUET:field_id"
 

@@ -9,25 +9,25 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.errors import UnreachableError
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.dead_letters import Publication
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
-from ingest.sinks.gone import refuse_gone
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.catalogs import WAITS, load
-from ingest.sinks.iceberg.contents import rows_of
-from ingest.sinks.iceberg.janitor import sweep
-from ingest.sinks.iceberg.names import note, window_of
-from ingest.sinks.iceberg.prepare import LakeColumns, ensure, evolved
-from ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile, staged_files
-from ingest.sinks.iceberg.table import TRIES, LakeState, LakeTable, LakeWriting, stagers, waits_again
-from ingest.sinks.rights import refuse_unwritable
-from ingest.sinks.staging import DeadLetterLayout
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import Publication
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
+from windrow.ingest.sinks.gone import refuse_gone
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalogs import WAITS, load
+from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.janitor import sweep
+from windrow.ingest.sinks.iceberg.names import note, window_of
+from windrow.ingest.sinks.iceberg.prepare import LakeColumns, ensure, evolved
+from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile, staged_files
+from windrow.ingest.sinks.iceberg.table import TRIES, LakeState, LakeTable, LakeWriting, stagers, waits_again
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staging import DeadLetterLayout
 
 _WINDOW = DEFAULT["window"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 
-from ingest.errors import UnreachableError
-from ingest.sinks.iceberg.catalogs import WAITS
-from ingest.sinks.iceberg.names import STAGED
-from ingest.sinks.iceberg.table import TRIES, LakeState, LakeTable, LakeWriting, waits_again
-from ingest.sinks.place import ListedFile, millis
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.sinks.iceberg.catalogs import WAITS
+from windrow.ingest.sinks.iceberg.names import STAGED
+from windrow.ingest.sinks.iceberg.table import TRIES, LakeState, LakeTable, LakeWriting, waits_again
+from windrow.ingest.sinks.place import ListedFile, millis
 
 _LEAST = timedelta(hours=1)
 

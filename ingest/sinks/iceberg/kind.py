@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.places import absolute, is_url
-from ingest.config.secrets import InEnvironment, InFile
-from ingest.config.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
-from ingest.errors import SpecError
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.secrets import Property
-from ingest.sinks.kind import Rows, SinkKind, SinkSection
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import absolute, is_url
+from windrow.ingest.config.secrets import InEnvironment, InFile
+from windrow.ingest.config.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.secrets import Property
+from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.sink import Sink
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
 
 _NAME = re.compile(r"[^./\\%?#\s\x00-\x1f\x7f][^./\\%?#\x00-\x1f\x7f]*")
 _OWN = ("py-io-impl", "init_catalog_tables")
@@ -126,14 +126,14 @@ class _Iceberg:
     def make(self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
         with _installed():
-            from ingest.sinks.iceberg.sink import IcebergSink
+            from windrow.ingest.sinks.iceberg.sink import IcebergSink
 
         return IcebergSink(section.at(folder), rows, metadata, section.evolve)
 
     def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
         with _installed():
-            from ingest.sinks.iceberg.dead import IcebergDeadLetters
+            from windrow.ingest.sinks.iceberg.dead import IcebergDeadLetters
 
         return IcebergDeadLetters(section.at(folder).dead())
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ingest.model.window import Window
+from windrow.ingest.model.window import Window
 
 NoteKind = Literal["dead", "publishing", "published"]
 

@@ -16,8 +16,8 @@ from functools import cached_property
 
 import msgspec
 
-from ingest.model.plan import Covered
-from ingest.sinks.ranges import Ranges
+from windrow.ingest.model.plan import Covered
+from windrow.ingest.sinks.ranges import Ranges
 
 _FORM = 1
 

@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 
 from pyarrow import fs
 
-from ingest.sinks.place import Place
+from windrow.ingest.sinks.place import Place
 
 
 class LakePlace(Place):

@@ -16,12 +16,12 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
-from ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.sinks.iceberg.catalogs import WAITS, make_namespace, opened, reason
-from ingest.sinks.iceberg.columns import Evolve, LakeEvolution, as_held, difference, evolution, iceberg_schema, taken_away
-from ingest.sinks.iceberg.stage import LakeFile, field_id
-from ingest.sinks.iceberg.table import LakeState, LakeTable, bound_to, properties_of
+from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.sinks.iceberg.catalogs import WAITS, make_namespace, opened, reason
+from windrow.ingest.sinks.iceberg.columns import Evolve, LakeEvolution, as_held, difference, evolution, iceberg_schema, taken_away
+from windrow.ingest.sinks.iceberg.stage import LakeFile, field_id
+from windrow.ingest.sinks.iceberg.table import LakeState, LakeTable, bound_to, properties_of
 
 _PARTITION_FIELD = 1000
 """Iceberg's ids of partition fields begin here."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from ingest.errors import DamagedError, RefusedError
-from ingest.model.codec import from_json, to_json
-from ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
-from ingest.model.window import Window
-from ingest.ports.sink import Unreadable
-from ingest.sinks.iceberg.names import RECEIPTS, digest, receipt_path
-from ingest.sinks.iceberg.pages import PageLine
-from ingest.sinks.iceberg.place import LakePlace
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Unreadable
+from windrow.ingest.sinks.iceberg.names import RECEIPTS, digest, receipt_path
+from windrow.ingest.sinks.iceberg.pages import PageLine
+from windrow.ingest.sinks.iceberg.place import LakePlace
 
 _RESTORE = (
     "windrow verify SPEC --restore-receipts puts the ledger's copy back; if the ledger has none, restore the table's _windrow folder "

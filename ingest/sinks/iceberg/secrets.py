@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ingest.config.places import is_url, secret_part
-from ingest.config.secrets import Secret, read
+from windrow.ingest.config.places import is_url, secret_part
+from windrow.ingest.config.secrets import Secret, read
 
 Property = str | Secret
 

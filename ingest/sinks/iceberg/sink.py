@@ -17,29 +17,29 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan, covered
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
-from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.columns import file_schema
-from ingest.sinks.decision import Seen, adjacent, decide
-from ingest.sinks.gone import refuse_gone
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.catalogs import WAITS, is_full, load
-from ingest.sinks.iceberg.columns import Evolve, check_rows
-from ingest.sinks.iceberg.janitor import sweep
-from ingest.sinks.iceberg.pages import PageLine
-from ingest.sinks.iceberg.prepare import LakeColumns, columns_to_come, ensure, evolved
-from ingest.sinks.iceberg.receipts import LakeReceipts, restore
-from ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile, staged_files
-from ingest.sinks.iceberg.table import TRIES, LakeState, LakeTable, LakeWriting, bound_to, only_of, stagers, waits_again
-from ingest.sinks.rights import refuse_unwritable
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
+from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.decision import Seen, adjacent, decide
+from windrow.ingest.sinks.gone import refuse_gone
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalogs import WAITS, is_full, load
+from windrow.ingest.sinks.iceberg.columns import Evolve, check_rows
+from windrow.ingest.sinks.iceberg.janitor import sweep
+from windrow.ingest.sinks.iceberg.pages import PageLine
+from windrow.ingest.sinks.iceberg.prepare import LakeColumns, columns_to_come, ensure, evolved
+from windrow.ingest.sinks.iceberg.receipts import LakeReceipts, restore
+from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile, staged_files
+from windrow.ingest.sinks.iceberg.table import TRIES, LakeState, LakeTable, LakeWriting, bound_to, only_of, stagers, waits_again
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staging import RowLayout
 
 _KIND = "iceberg:"
 
@@ -186,7 +186,7 @@ class IcebergSink:
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""
-        from ingest.sinks.iceberg.audit import IcebergAudit  # noqa: PLC0415  # brings DuckDB
+        from windrow.ingest.sinks.iceberg.audit import IcebergAudit  # noqa: PLC0415  # brings DuckDB
 
         return IcebergAudit(self._lake, self.metadata, self._receipts_or_damage, self._restore)
 

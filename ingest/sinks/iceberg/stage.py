@@ -11,14 +11,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.model.plan import Split
-from ingest.sinks import parquet_files
-from ingest.sinks.iceberg.metrics import Metrics, metrics
-from ingest.sinks.iceberg.names import staged_path
-from ingest.sinks.iceberg.place import LakePlace
-from ingest.sinks.iceberg.storage import TaskStorage
-from ingest.sinks.staged_file import FileStager, GrowingFile
-from ingest.sinks.staging import Layout
+from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks import parquet_files
+from windrow.ingest.sinks.iceberg.metrics import Metrics, metrics
+from windrow.ingest.sinks.iceberg.names import staged_path
+from windrow.ingest.sinks.iceberg.place import LakePlace
+from windrow.ingest.sinks.iceberg.storage import TaskStorage
+from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.staging import Layout
 
 
 class LakeFile(msgspec.Struct, frozen=True):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ingest.config.places import secret_part
-from ingest.config.secrets import FORMS
-from ingest.errors import RefusedError, SpecError
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.secrets import STORAGE, Property, is_secret, revealed
+from windrow.ingest.config.places import secret_part
+from windrow.ingest.config.secrets import FORMS
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.secrets import STORAGE, Property, is_secret, revealed
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -43,7 +43,7 @@ class TaskStorage(msgspec.Struct, frozen=True):
         told = revealed(self.told)
         if self.asked is None:
             return told
-        from ingest.sinks.iceberg.catalogs import load  # noqa: PLC0415  # a task that is told all needs none of it
+        from windrow.ingest.sinks.iceberg.catalogs import load  # noqa: PLC0415  # a task that is told all needs none of it
 
         table = load(self.asked)
         if table is None:

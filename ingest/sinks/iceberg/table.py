@@ -39,19 +39,19 @@ from pyiceberg.table.update import (
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
-from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
-from ingest.model.binding import Binding
-from ingest.model.plan import Covered
-from ingest.model.receipt import Committed
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.catalogs import load, reason
-from ingest.sinks.iceberg.names import digest, page_path, window_of
-from ingest.sinks.iceberg.pages import Page, PageLine, Pages, decoded, encoded, page_of
-from ingest.sinks.iceberg.place import LakePlace, local_path
-from ingest.sinks.iceberg.receipts import LakeReceipts
-from ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile
-from ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
-from ingest.sinks.staging import Layout
+from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Covered
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalogs import load, reason
+from windrow.ingest.sinks.iceberg.names import digest, page_path, window_of
+from windrow.ingest.sinks.iceberg.pages import Page, PageLine, Pages, decoded, encoded, page_of
+from windrow.ingest.sinks.iceberg.place import LakePlace, local_path
+from windrow.ingest.sinks.iceberg.receipts import LakeReceipts
+from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory, LakeFile
+from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
+from windrow.ingest.sinks.staging import Layout
 
 TRIES = 100
 """So many times a commit is tried that others' commits came before."""

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any, cast
 import confluent_kafka as ck
 import pyarrow as pa
 
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.clients import CLIENTS
-from ingest.kafka.codes import END, PASSING
-from ingest.model.codec import from_json
-from ingest.model.receipt import Checksums, Committed, Receipt
-from ingest.model.window import Window
-from ingest.ports.sink import BINDING, PUBLISHED, PublishedRows, RowsHeld, Unreadable
-from ingest.schema.checksum import row_hashes, text
-from ingest.schema.metadata import TYPES
-from ingest.sinks.kafka.control import DO_DAMAGED, DO_DELETED, Held, OffsetSpan, PublishedSplit, arrived, headers_of
-from ingest.sinks.kafka.form import HEADER
-from ingest.sinks.kafka.texts import LOADS, back, back_from_header
-from ingest.sinks.kafka.topics import Readable
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.kafka.client import admin_properties, consumer_properties
+from windrow.ingest.kafka.clients import CLIENTS
+from windrow.ingest.kafka.codes import END, PASSING
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.receipt import Checksums, Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import BINDING, PUBLISHED, PublishedRows, RowsHeld, Unreadable
+from windrow.ingest.schema.checksum import row_hashes, text
+from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.sinks.kafka.control import DO_DAMAGED, DO_DELETED, Held, OffsetSpan, PublishedSplit, arrived, headers_of
+from windrow.ingest.sinks.kafka.form import HEADER
+from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
+from windrow.ingest.sinks.kafka.topics import Readable
 
 if TYPE_CHECKING:
-    from ingest.sinks.kafka.sink import KafkaSink
+    from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 Seen = tuple[Mapping[str, bytes | None], ck.Message]
 """A message, and its headers by their names."""

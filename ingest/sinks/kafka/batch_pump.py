@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.kafka.record_batch import Batching, Messages, by_key
-from ingest.kafka.wire_transaction import Place, WireTransaction
-from ingest.model.plan import Split
-from ingest.sinks.kafka.control import OffsetSpan
-from ingest.sinks.kafka.form import HEADER
-from ingest.sinks.kafka.places import BY_CLIENT, PARTITION, partitions
-from ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.kafka.record_batch import Batching, Messages, by_key
+from windrow.ingest.kafka.wire_transaction import Place, WireTransaction
+from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.kafka.control import OffsetSpan
+from windrow.ingest.sinks.kafka.form import HEADER
+from windrow.ingest.sinks.kafka.places import BY_CLIENT, PARTITION, partitions
+from windrow.ingest.sinks.kafka.publish import PublishTarget
 
 Rows = npt.NDArray[np.int64]
 

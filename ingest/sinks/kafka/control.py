@@ -27,17 +27,17 @@ import confluent_kafka as ck
 import msgspec
 from confluent_kafka import KafkaException
 
-from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.kafka.clients import CLIENTS
-from ingest.kafka.codes import END, GONE, PASSING
-from ingest.kafka.properties import Value
-from ingest.kafka.scan import scanning
-from ingest.model.binding import Binding
-from ingest.model.codec import from_json
-from ingest.model.plan import Covered, covered
-from ingest.model.receipt import Checksum, Committed, Receipt
-from ingest.ports.sink import BINDING
-from ingest.sinks.kafka.topics import LOOK_SECONDS, SEEN_SECONDS, LogSeen, SinkTopics
+from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.kafka.clients import CLIENTS
+from windrow.ingest.kafka.codes import END, GONE, PASSING
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.scan import scanning
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.receipt import Checksum, Committed, Receipt
+from windrow.ingest.ports.sink import BINDING
+from windrow.ingest.sinks.kafka.topics import LOOK_SECONDS, SEEN_SECONDS, LogSeen, SinkTopics
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]

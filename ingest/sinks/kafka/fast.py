@@ -21,15 +21,15 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest.compiled.calling import Compiled
-from ingest.kafka.capi import Api, Unusable, load_api
-from ingest.kafka.record_batch import addresses
-from ingest.kafka.transaction import Sender, TransactionError, kind_of
-from ingest.model.plan import Split
-from ingest.sinks.kafka.control import OffsetSpan
-from ingest.sinks.kafka.form import HEADER
-from ingest.sinks.kafka.places import PARTITION, partitions
-from ingest.sinks.kafka.publish import PublishTarget
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.kafka.capi import Api, Unusable, load_api
+from windrow.ingest.kafka.record_batch import addresses
+from windrow.ingest.kafka.transaction import Sender, TransactionError, kind_of
+from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.kafka.control import OffsetSpan
+from windrow.ingest.sinks.kafka.form import HEADER
+from windrow.ingest.sinks.kafka.places import PARTITION, partitions
+from windrow.ingest.sinks.kafka.publish import PublishTarget
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Ends = Mapping[tuple[str, int], int]
 """Per target topic-partition the end of its log."""
 
-passes = Compiled("ingest.sinks.kafka.passes")
+passes = Compiled("windrow.ingest.sinks.kafka.passes")
 
 _LOG = logging.getLogger("windrow.kafka")
 _VTYPE = {"rkt": 2, "partition": 3, "value": 4, "key": 5, "flags": 7, "time": 8, "header": 9}

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.errors import SpecError
-from ingest.registry.client import Registry
-from ingest.schema.changes import DELETED
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.iso_times import WHAT, without_text
-from ingest.sinks.kafka.places import PARTITION
-from ingest.sinks.kafka.registered import Misfit, RegisteredPart
-from ingest.sinks.kafka.texts import header_texts, objects
+from windrow.ingest.errors import SpecError
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.iso_times import WHAT, without_text
+from windrow.ingest.sinks.kafka.places import PARTITION
+from windrow.ingest.sinks.kafka.registered import Misfit, RegisteredPart
+from windrow.ingest.sinks.kafka.texts import header_texts, objects
 
 Format = Literal["json", "string", "raw"]
 

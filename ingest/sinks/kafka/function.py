@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ingest.errors import RefusedError
-from ingest.model.plan import Split
-from ingest.schema.load import FunctionReference, function_now
-from ingest.sinks.kafka.places import PARTITION, Numbers
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.load import FunctionReference, function_now
+from windrow.ingest.sinks.kafka.places import PARTITION, Numbers
 
 _DO = "Nothing was published. Mend the function, then run the window again."
 

@@ -9,9 +9,9 @@ from hashlib import sha256
 
 import msgspec
 
-from ingest.model.plan import Plan
-from ingest.model.window import Window
-from ingest.sinks.kafka.parts import Part, chains
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.window import Window
+from windrow.ingest.sinks.kafka.parts import Part, chains
 
 
 class TransactionalIds(msgspec.Struct, frozen=True):

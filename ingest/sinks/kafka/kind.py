@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.places import absolute
-from ingest.config.values import (
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import absolute
+from windrow.ingest.config.values import (
     Count,
     Duration,
     FunctionName,
@@ -24,15 +24,15 @@ from ingest.config.values import (
     names_in,
     section_of,
 )
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.kind import KeyColumns, OnClusterSection, Rows, SinkKind, StagingPlace, key_conflicts
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.kind import KeyColumns, OnClusterSection, Rows, SinkKind, StagingPlace, key_conflicts
 
 if TYPE_CHECKING:
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.sink import Sink
-    from ingest.registry.subjects import Strategy
-    from ingest.sinks.kafka.form import AnyPart, Format
-    from ingest.sinks.kafka.registered import RegisteredFormat
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
+    from windrow.ingest.registry.subjects import Strategy
+    from windrow.ingest.sinks.kafka.form import AnyPart, Format
+    from windrow.ingest.sinks.kafka.registered import RegisteredFormat
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
 _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -260,12 +260,12 @@ class _Kafka:
 
     def make(self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
-        from ingest.errors import SpecError
-        from ingest.registry.settings import registry_of
-        from ingest.schema.load import FunctionReference
-        from ingest.sinks.kafka.options import Options, Reach
-        from ingest.sinks.kafka.sink import KafkaSink
-        from ingest.sinks.place import normal
+        from windrow.ingest.errors import SpecError
+        from windrow.ingest.registry.settings import registry_of
+        from windrow.ingest.schema.load import FunctionReference
+        from windrow.ingest.sinks.kafka.options import Options, Reach
+        from windrow.ingest.sinks.kafka.sink import KafkaSink
+        from windrow.ingest.sinks.place import normal
 
         if section.bootstrap_servers is None:
             raise SpecError("The sink's cluster isn't told", "spec", "Name it as sink.cluster or sink.bootstrap_servers.")
@@ -300,7 +300,7 @@ class _Kafka:
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
-        from ingest.sinks.delta.dead import DeltaDeadLetters
+        from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 
         return DeltaDeadLetters.beside(absolute(section.staging, folder))
 
@@ -334,9 +334,9 @@ def _part(
     part: Literal["key", "value"], written: Format | RegisteredFormat, columns: tuple[str, ...], name: str | None = None,
     strategy: Strategy | None = None, register: bool | None = None,
 ) -> AnyPart:  # fmt: skip
-    from ingest.registry.subjects import Subjects
-    from ingest.sinks.kafka.form import MessagePart
-    from ingest.sinks.kafka.registered import RegisteredPart
+    from windrow.ingest.registry.subjects import Subjects
+    from windrow.ingest.sinks.kafka.form import MessagePart
+    from windrow.ingest.sinks.kafka.registered import RegisteredPart
 
     match written:
         case "json" | "string" | "raw":

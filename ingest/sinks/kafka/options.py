@@ -8,14 +8,14 @@ from datetime import timedelta
 import msgspec
 import pyarrow as pa
 
-from ingest.config.secrets import Secret
-from ingest.kafka.delivery import Acks
-from ingest.ports.sink import Delivered
-from ingest.registry.client import Registry
-from ingest.schema.changes import change_schema
-from ingest.schema.load import FunctionReference
-from ingest.sinks.kafka.form import AnyPart, MessagePart
-from ingest.sinks.kafka.places import Partitioner
+from windrow.ingest.config.secrets import Secret
+from windrow.ingest.kafka.delivery import Acks
+from windrow.ingest.ports.sink import Delivered
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.schema.changes import change_schema
+from windrow.ingest.schema.load import FunctionReference
+from windrow.ingest.sinks.kafka.form import AnyPart, MessagePart
+from windrow.ingest.sinks.kafka.places import Partitioner
 
 
 class Reach(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ingest.model.boundary import TopicPartition
-from ingest.model.plan import Plan
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Plan
 
 SMALL = 100_000
 """Offsets that one transaction takes of several splits. Part of what is promised: two versions of windrow with two numbers, at work on one

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sinks.kafka.wire import (
+from windrow.ingest.sinks.kafka.wire import (
     NAME,
     NoCounterpartError,
     as_lists,

@@ -15,18 +15,18 @@ import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
-from ingest.kafka.delivery import Acks, Delivery
-from ingest.kafka.properties import Value
-from ingest.kafka.record_batch import UNPACKED_BYTES
-from ingest.kafka.transaction import Sender, Sending, Transaction, TransactionError, kind_of
-from ingest.kafka.wire_transaction import WireTransaction
-from ingest.model.plan import Split
-from ingest.ports.sink import Delivered
-from ingest.sinks.kafka.control import OffsetSpan, Record
-from ingest.sinks.kafka.form import HEADER, NOW
-from ingest.sinks.kafka.places import BY_KEY, PARTITION, Partitioner, partitions
-from ingest.sinks.kafka.topics import Topic
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.kafka.delivery import Acks, Delivery
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.record_batch import UNPACKED_BYTES
+from windrow.ingest.kafka.transaction import Sender, Sending, Transaction, TransactionError, kind_of
+from windrow.ingest.kafka.wire_transaction import WireTransaction
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.sink import Delivered
+from windrow.ingest.sinks.kafka.control import OffsetSpan, Record
+from windrow.ingest.sinks.kafka.form import HEADER, NOW
+from windrow.ingest.sinks.kafka.places import BY_KEY, PARTITION, Partitioner, partitions
+from windrow.ingest.sinks.kafka.topics import Topic
 
 _AGAIN_SECONDS = 0.1
 _BATCH = 512 * 1024

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.errors import BugError, SpecError
-from ingest.registry.client import Registry, SchemaKind
-from ingest.registry.subjects import Subjects
-from ingest.sinks.kafka import avro, protobuf
-from ingest.sinks.kafka.wire import NoCounterpartError
+from windrow.ingest.errors import BugError, SpecError
+from windrow.ingest.registry.client import Registry, SchemaKind
+from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.sinks.kafka import avro, protobuf
+from windrow.ingest.sinks.kafka.wire import NoCounterpartError
 
 RegisteredFormat = Literal["avro-confluent", "protobuf-confluent"]
 

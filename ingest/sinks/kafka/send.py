@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from threading import BoundedSemaphore
 
-from ingest.kafka.capi import Api
-from ingest.kafka.transaction import Sender, Sending
-from ingest.kafka.wire_transaction import WireTransaction
-from ingest.sinks.kafka.batch_pump import BatchPump
-from ingest.sinks.kafka.control import PublishedSplit
-from ingest.sinks.kafka.fast import CompiledPump, Ends, reportable, usable
-from ingest.sinks.kafka.publish import PublishTarget, Pump
-from ingest.sinks.kafka.stage import StagedFiles
-from ingest.sinks.kafka.work import WindowWork
+from windrow.ingest.kafka.capi import Api
+from windrow.ingest.kafka.transaction import Sender, Sending
+from windrow.ingest.kafka.wire_transaction import WireTransaction
+from windrow.ingest.sinks.kafka.batch_pump import BatchPump
+from windrow.ingest.sinks.kafka.control import PublishedSplit
+from windrow.ingest.sinks.kafka.fast import CompiledPump, Ends, reportable, usable
+from windrow.ingest.sinks.kafka.publish import PublishTarget, Pump
+from windrow.ingest.sinks.kafka.stage import StagedFiles
+from windrow.ingest.sinks.kafka.work import WindowWork
 
 _sending = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 """Who sends keeps two processors busy, its own thread one and its client's thread another. More at once would only be in each other's way;

@@ -29,21 +29,21 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError, SpecError, UnreachableError
-from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.transaction import Sending
-from ingest.kafka.wire import reachable
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.model.codec import to_json
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
-from ingest.schema.load import function_now
-from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.kafka.control import (
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.kafka.client import admin_properties, consumer_properties
+from windrow.ingest.kafka.transaction import Sending
+from windrow.ingest.kafka.wire import reachable
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from windrow.ingest.schema.load import function_now
+from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.sinks.kafka.control import (
     ControlTopic,
     Held,
     PublishedSplit,
@@ -53,20 +53,20 @@ from ingest.sinks.kafka.control import (
     receipt_records,
     split_record,
 )
-from ingest.sinks.kafka.form import MessageForm, of_columns
-from ingest.sinks.kafka.function import PartitionFunction
-from ingest.sinks.kafka.ids import TransactionalIds
-from ingest.sinks.kafka.options import Options, Reach, addresses
-from ingest.sinks.kafka.parts import Part, chains
-from ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
-from ingest.sinks.kafka.publish import put_records as put
-from ingest.sinks.kafka.send import sent
-from ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
-from ingest.sinks.kafka.topics import SinkTopics
-from ingest.sinks.kafka.unfinished import KafkaTransactions, end_open
-from ingest.sinks.kafka.work import WindowWork, judged, last_places, no_other_generation, refuse_out_of_order
-from ingest.sinks.rights import refuse_unwritable
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.kafka.form import MessageForm, of_columns
+from windrow.ingest.sinks.kafka.function import PartitionFunction
+from windrow.ingest.sinks.kafka.ids import TransactionalIds
+from windrow.ingest.sinks.kafka.options import Options, Reach, addresses
+from windrow.ingest.sinks.kafka.parts import Part, chains
+from windrow.ingest.sinks.kafka.publish import Overtaken, PublishTarget, UnansweredCommit, turn
+from windrow.ingest.sinks.kafka.publish import put_records as put
+from windrow.ingest.sinks.kafka.send import sent
+from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory, StagedFiles
+from windrow.ingest.sinks.kafka.topics import SinkTopics
+from windrow.ingest.sinks.kafka.unfinished import KafkaTransactions, end_open
+from windrow.ingest.sinks.kafka.work import WindowWork, judged, last_places, no_other_generation, refuse_out_of_order
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staging import RowLayout
 
 T = TypeVar("T")
 
@@ -266,7 +266,7 @@ class KafkaSink:
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""
-        from ingest.sinks.kafka.audit import KafkaAudit  # noqa: PLC0415
+        from windrow.ingest.sinks.kafka.audit import KafkaAudit  # noqa: PLC0415
 
         return KafkaAudit(self)
 

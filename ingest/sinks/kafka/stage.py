@@ -10,15 +10,15 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import RefusedError, UnfitRowsError, UnreachableError
-from ingest.model.plan import Split
-from ingest.schema.checksum import checksum, text
-from ingest.sinks.kafka.form import MessageForm
-from ingest.sinks.kafka.function import PartitionFunction
-from ingest.sinks.kafka.places import PARTITION
-from ingest.sinks.place import Place
-from ingest.sinks.staged_file import FileStager, GrowingFile
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.errors import RefusedError, UnfitRowsError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.sinks.kafka.form import MessageForm
+from windrow.ingest.sinks.kafka.function import PartitionFunction
+from windrow.ingest.sinks.kafka.places import PARTITION
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
+from windrow.ingest.sinks.staging import RowLayout
 
 FOLDER = "staged"
 

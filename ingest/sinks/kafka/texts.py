@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sinks.joining import KIND, ends_of, instants, joined
-from ingest.sinks.json_columns import JsonForm, entries_of
+from windrow.ingest.sinks.joining import KIND, ends_of, instants, joined
+from windrow.ingest.sinks.json_columns import JsonForm, entries_of
 
 _ESCAPED = r'["\\\x00-\x1f]'
 _BLANK, _QUOTE, _BACKSLASH = b' "\\'

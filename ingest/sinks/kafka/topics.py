@@ -18,12 +18,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, unt
     ResourceType,
 )
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.clients import CLIENTS
-from ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
-from ingest.kafka.properties import Value
-from ingest.kafka.questions import Questions
-from ingest.ports.sink import Delivered
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.clients import CLIENTS
+from windrow.ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.questions import Questions
+from windrow.ingest.ports.sink import Delivered
 
 _Spec: Any = OffsetSpec
 _LATEST: Any = _Spec.latest()

@@ -12,17 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import confluent_kafka as ck
 
-from ingest.errors import UnreachableError
-from ingest.kafka.client import admin_properties, consumer_properties
-from ingest.kafka.clients import CLIENTS
-from ingest.kafka.codes import END, PASSING
-from ingest.model.plan import Plan
-from ingest.ports.transactions import HeldBack
-from ingest.sinks.kafka.control import arrived, headers_of, window_of
-from ingest.sinks.kafka.ids import TransactionalIds
-from ingest.sinks.kafka.options import Reach
-from ingest.sinks.kafka.publish import Overtaken, PublishTarget, turn
-from ingest.sinks.kafka.topics import SinkTopics
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.kafka.client import admin_properties, consumer_properties
+from windrow.ingest.kafka.clients import CLIENTS
+from windrow.ingest.kafka.codes import END, PASSING
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.ports.transactions import HeldBack
+from windrow.ingest.sinks.kafka.control import arrived, headers_of, window_of
+from windrow.ingest.sinks.kafka.ids import TransactionalIds
+from windrow.ingest.sinks.kafka.options import Reach
+from windrow.ingest.sinks.kafka.publish import Overtaken, PublishTarget, turn
+from windrow.ingest.sinks.kafka.topics import SinkTopics
 
 _BESIDE = 8
 _POLL_SECONDS = 0.1

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.sinks.joining import ends_of
+from windrow.ingest.sinks.joining import ends_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What Avro and Protobuf take as a field's name."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ingest.errors import OverlapError, RefusedError
-from ingest.model.plan import covered
-from ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
-from ingest.model.staged import Staged
-from ingest.sinks.decision import Seen, adjacent, decide
-from ingest.sinks.kafka.control import Held, OffsetSpan, PublishedSplit
-from ingest.sinks.kafka.stage import StagedMessages
+from windrow.ingest.errors import OverlapError, RefusedError
+from windrow.ingest.model.plan import covered
+from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.sinks.decision import Seen, adjacent, decide
+from windrow.ingest.sinks.kafka.control import Held, OffsetSpan, PublishedSplit
+from windrow.ingest.sinks.kafka.stage import StagedMessages
 
 
 class WindowWork(msgspec.Struct, frozen=True):

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.window import Window
-from ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
-from ingest.sinks.postgres import catalog
-from ingest.sinks.postgres.columns import HASH
-from ingest.sinks.postgres.form import KeyedForm
-from ingest.sinks.postgres.merge import graves_name, refuse_lost_graves
-from ingest.sinks.postgres.read import rows
-from ingest.sinks.postgres.server import TablePlace, Unanswered, identifier, reading, transact
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import KeyedAudit, RowsHeld, Unreadable
+from windrow.ingest.sinks.postgres import catalog
+from windrow.ingest.sinks.postgres.columns import HASH
+from windrow.ingest.sinks.postgres.form import KeyedForm
+from windrow.ingest.sinks.postgres.merge import graves_name, refuse_lost_graves
+from windrow.ingest.sinks.postgres.read import rows
+from windrow.ingest.sinks.postgres.server import TablePlace, Unanswered, identifier, reading, transact
 
 _HELD = """
 SELECT coalesce({topic}, ''), coalesce({partition}, -1), count(*), count(DISTINCT coalesce({offset}, -1)), min(coalesce({offset}, -1)),

@@ -24,18 +24,18 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import class_row
 
-from ingest.errors import DamagedError, RefusedError, SpecError
-from ingest.model.binding import Binding
-from ingest.model.codec import from_json, to_json
-from ingest.model.plan import Covered, covered
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.window import Window
-from ingest.ports.sink import Unreadable
-from ingest.sinks.decision import Seen, adjacent
-from ingest.sinks.postgres.columns import CatalogColumn
-from ingest.sinks.postgres.lock import lock_row
-from ingest.sinks.postgres.names import MARK, TableName, marked, quoted
-from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier, set_lock_timeout
+from windrow.ingest.errors import DamagedError, RefusedError, SpecError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Unreadable
+from windrow.ingest.sinks.decision import Seen, adjacent
+from windrow.ingest.sinks.postgres.columns import CatalogColumn
+from windrow.ingest.sinks.postgres.lock import lock_row
+from windrow.ingest.sinks.postgres.names import MARK, TableName, marked, quoted
+from windrow.ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier, set_lock_timeout
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS {targets} (

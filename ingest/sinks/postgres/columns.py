@@ -8,10 +8,10 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from ingest.errors import SpecError
-from ingest.schema.metadata import refuse_wrong
-from ingest.sinks.columns import inner_difference
-from ingest.sinks.postgres.names import SYSTEM, name_problems
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.metadata import refuse_wrong
+from windrow.ingest.sinks.columns import inner_difference
+from windrow.ingest.sinks.postgres.names import SYSTEM, name_problems
 
 Evolve = Literal["none", "add_columns", "widen"]
 """What may become of a table's columns (`sink.evolve`)."""

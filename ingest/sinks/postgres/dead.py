@@ -10,22 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from ingest.errors import OutcomeUnknownError, RefusedError
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan, Split
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.dead_letters import Publication
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
-from ingest.sinks.postgres import catalog
-from ingest.sinks.postgres.prepare import WantedTable, ensure
-from ingest.sinks.postgres.read import rows
-from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
-from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
-from ingest.sinks.postgres.unfit import refuse_unwritable
-from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
-from ingest.sinks.staging import DeadLetterLayout
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import Publication
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
+from windrow.ingest.sinks.postgres import catalog
+from windrow.ingest.sinks.postgres.prepare import WantedTable, ensure
+from windrow.ingest.sinks.postgres.read import rows
+from windrow.ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
+from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
+from windrow.ingest.sinks.postgres.unfit import refuse_unwritable
+from windrow.ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
+from windrow.ingest.sinks.staging import DeadLetterLayout
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WINDOW = DEFAULT["window"]

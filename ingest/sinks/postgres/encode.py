@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.compiled.calling import Compiled
-from ingest.sinks.iso_times import WHAT, without_text
-from ingest.sinks.joining import ends_of
-from ingest.sinks.postgres.columns import JSON, column_type
-from ingest.sinks.postgres.json_text import json_texts
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.sinks.iso_times import WHAT, without_text
+from windrow.ingest.sinks.joining import ends_of
+from windrow.ingest.sinks.postgres.columns import JSON, column_type
+from windrow.ingest.sinks.postgres.json_text import json_texts
 
 Octets = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ Places = npt.NDArray[np.int64]
 HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TAIL = b"\xff\xff"
 
-_PASSES = Compiled("ingest.sinks.postgres.passes")
+_PASSES = Compiled("windrow.ingest.sinks.postgres.passes")
 _NONE = np.empty(0, np.uint8)
 _ELEMENTS = {
     "boolean": 16, "bytea": 17, "bigint": 20, "smallint": 21, "integer": 23, "text": 25, "real": 700, "double precision": 701,

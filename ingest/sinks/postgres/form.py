@@ -6,9 +6,9 @@ import json
 
 import pyarrow as pa
 
-from ingest.schema.changes import DELETED, UNAVAILABLE
-from ingest.schema.checksum import Hashes, row_hashes
-from ingest.sinks.merging import MergeForm
+from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
+from windrow.ingest.schema.checksum import Hashes, row_hashes
+from windrow.ingest.sinks.merging import MergeForm
 
 _PROPERTY = b"windrow.primary-key"
 

@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.compiled.calling import Compiled
-from ingest.sinks.joining import KIND, ends_of, joined
-from ingest.sinks.json_columns import JsonForm, entries_of
+from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.sinks.joining import KIND, ends_of, joined
+from windrow.ingest.sinks.json_columns import JsonForm, entries_of
 
-_PASSES = Compiled("ingest.sinks.postgres.passes")
+_PASSES = Compiled("windrow.ingest.sinks.postgres.passes")
 _ODD = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"', "-0": '"-0.0"', "-0.0": '"-0.0"'}
 _BYTES = "bytea"
 

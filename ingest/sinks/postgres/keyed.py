@@ -10,21 +10,21 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt
-from ingest.ports.sink import Audit, Promises
-from ingest.schema.changes import UNAVAILABLE, change_schema
-from ingest.schema.metadata import DEFAULT
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.postgres.catalog import Target
-from ingest.sinks.postgres.columns import HASH, Evolve, check_rows
-from ingest.sinks.postgres.form import KeyedForm
-from ingest.sinks.postgres.merge import merge
-from ingest.sinks.postgres.prepare import WantedTable
-from ingest.sinks.postgres.server import Connection, TablePlace
-from ingest.sinks.postgres.sink import PostgresSink, wanted_table
-from ingest.sinks.postgres.stage import CopyFile, PostgresStagerFactory
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.ports.sink import Audit, Promises
+from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.postgres.catalog import Target
+from windrow.ingest.sinks.postgres.columns import HASH, Evolve, check_rows
+from windrow.ingest.sinks.postgres.form import KeyedForm
+from windrow.ingest.sinks.postgres.merge import merge
+from windrow.ingest.sinks.postgres.prepare import WantedTable
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace
+from windrow.ingest.sinks.postgres.sink import PostgresSink, wanted_table
+from windrow.ingest.sinks.postgres.stage import CopyFile, PostgresStagerFactory
+from windrow.ingest.sinks.staging import RowLayout
 
 
 class PostgresKeyedSink(PostgresSink):
@@ -77,7 +77,7 @@ class PostgresKeyedSink(PostgresSink):
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""
-        from ingest.sinks.postgres.audit import PostgresKeyedAudit  # noqa: PLC0415  # only verification needs it
+        from windrow.ingest.sinks.postgres.audit import PostgresKeyedAudit  # noqa: PLC0415  # only verification needs it
 
         return PostgresKeyedAudit(self.place, self._form)
 

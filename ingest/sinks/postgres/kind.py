@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from ingest.config.document import Place
-from ingest.config.places import absolute
-from ingest.config.values import Text, Values, Written
-from ingest.errors import SpecError
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, StagingPlace, Version, key_conflicts
-from ingest.sinks.postgres.names import LONGEST, name_problems, table_name
-from ingest.sinks.postgres.url import server_url
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.places import absolute
+from windrow.ingest.config.values import Text, Values, Written
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, StagingPlace, Version, key_conflicts
+from windrow.ingest.sinks.postgres.names import LONGEST, name_problems, table_name
+from windrow.ingest.sinks.postgres.url import server_url
 
 if TYPE_CHECKING:
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.sink import Sink
-    from ingest.sinks.postgres.server import TablePlace
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
+    from windrow.ingest.sinks.postgres.server import TablePlace
 
 
 def _url(value: str) -> str:
@@ -99,22 +99,22 @@ class _Postgres:
     def make(self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
         place = _place(section)
-        from ingest.sinks.place import normal
+        from windrow.ingest.sinks.place import normal
 
         staging = normal(absolute(section.staging, folder))
         if section.key is not None:
-            from ingest.sinks.postgres.keyed import PostgresKeyedSink
+            from windrow.ingest.sinks.postgres.keyed import PostgresKeyedSink
 
             return PostgresKeyedSink(place, staging, rows, section.key, metadata, section.evolve)
-        from ingest.sinks.postgres.sink import PostgresSink
+        from windrow.ingest.sinks.postgres.sink import PostgresSink
 
         return PostgresSink(place, staging, rows, metadata, section.evolve)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
         place = _place(section)
-        from ingest.sinks.place import normal
-        from ingest.sinks.postgres.dead import PostgresDeadLetters
+        from windrow.ingest.sinks.place import normal
+        from windrow.ingest.sinks.postgres.dead import PostgresDeadLetters
 
         return PostgresDeadLetters(place.dead, normal(absolute(section.staging, folder)))
 
@@ -122,7 +122,7 @@ class _Postgres:
 def _place(section: PostgresSection) -> TablePlace:
     """The table's place, once the driver has taken the URL."""
     try:
-        from ingest.sinks.postgres.server import TablePlace, refuse_unusable
+        from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
     except ModuleNotFoundError as error:
         raise SpecError(f"sink.kind postgres needs {error.name}, which is not installed", "spec", "Install windrow[postgres].") from error
     url = server_url(section.url)

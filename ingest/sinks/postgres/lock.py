@@ -19,9 +19,9 @@ from typing import Any
 
 import psycopg
 
-from ingest.config.watched import QUIET
-from ingest.sinks.postgres.names import TableName
-from ingest.sinks.postgres.server import Connection, TablePlace, set_lock_timeout
+from windrow.ingest.config.watched import QUIET
+from windrow.ingest.sinks.postgres.names import TableName
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, set_lock_timeout
 
 STALLED = 10.0
 """Seconds without a byte after which a COPY that is waited for is given up; as long as `server.IDLE`."""

@@ -24,17 +24,17 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.errors import DamagedError, RefusedError
-from ingest.model.receipt import Receipt
-from ingest.schema.changes import DELETED, UNAVAILABLE
-from ingest.sinks.merging import Tally, kept_by, refuse_unknown, refuse_untold
-from ingest.sinks.postgres.catalog import Target, committed, newest, rows_stay
-from ingest.sinks.postgres.columns import HASH, column_type
-from ingest.sinks.postgres.form import KeyedForm
-from ingest.sinks.postgres.names import TableName
-from ingest.sinks.postgres.read import rows
-from ingest.sinks.postgres.server import Connection, TablePlace, identifier
-from ingest.sinks.postgres.stage import CopyFile, CopyFiles, copy_in
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
+from windrow.ingest.sinks.merging import Tally, kept_by, refuse_unknown, refuse_untold
+from windrow.ingest.sinks.postgres.catalog import Target, committed, newest, rows_stay
+from windrow.ingest.sinks.postgres.columns import HASH, column_type
+from windrow.ingest.sinks.postgres.form import KeyedForm
+from windrow.ingest.sinks.postgres.names import TableName
+from windrow.ingest.sinks.postgres.read import rows
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
+from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles, copy_in
 
 _CHANGES, _WORDS = sql.Identifier("pg_temp", "windrow_changes"), sql.Identifier("pg_temp", "windrow_words")
 _LOST = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, types, uint8, uint64, void
 
-from ingest.compiled.making import OCTETS, compiled, inlined, memory
+from windrow.ingest.compiled.making import OCTETS, compiled, inlined, memory
 
 _U = np.uint64
 _ENDS = types.Array(int64, 1, "C", readonly=True)

@@ -17,16 +17,16 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.errors import OutcomeUnknownError, SchemaChangedError, SpecError
-from ingest.model.binding import Binding, refuse_other_binding
-from ingest.sinks.postgres import catalog
-from ingest.sinks.postgres.catalog import TableThere, Target
-from ingest.sinks.postgres.columns import HASH, CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
-from ingest.sinks.postgres.form import KeyedForm, other_key
-from ingest.sinks.postgres.merge import graves_name
-from ingest.sinks.postgres.names import mark_of
-from ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, identifier, reading, reason, transact
-from ingest.sinks.postgres.unfit import refuse_unfit
+from windrow.ingest.errors import OutcomeUnknownError, SchemaChangedError, SpecError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.sinks.postgres import catalog
+from windrow.ingest.sinks.postgres.catalog import TableThere, Target
+from windrow.ingest.sinks.postgres.columns import HASH, CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
+from windrow.ingest.sinks.postgres.form import KeyedForm, other_key
+from windrow.ingest.sinks.postgres.merge import graves_name
+from windrow.ingest.sinks.postgres.names import mark_of
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, identifier, reading, reason, transact
+from windrow.ingest.sinks.postgres.unfit import refuse_unfit
 
 _SETUP = 7_308_332_045_911_029_879
 """The advisory lock under which tables are made; any number will do."""

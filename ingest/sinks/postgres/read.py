@@ -12,9 +12,9 @@ from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
-from ingest.sinks.postgres.columns import JSON, column_type
-from ingest.sinks.postgres.json_text import from_json, loads
-from ingest.sinks.postgres.server import Connection, TablePlace, identifier
+from windrow.ingest.sinks.postgres.columns import JSON, column_type
+from windrow.ingest.sinks.postgres.json_text import from_json, loads
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 
 _BATCH_ROWS = 2048
 _DAYS = 10_957

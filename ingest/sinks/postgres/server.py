@@ -20,12 +20,12 @@ import msgspec
 import psycopg
 from psycopg import conninfo, sql
 
-from ingest.config.libpq import TCP, tls_cure
-from ingest.config.watched import WatchedConnection
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
-from ingest.sinks.postgres.names import TableName
-from ingest.sinks.postgres.url import ServerUrl
+from windrow.ingest.config.libpq import TCP, tls_cure
+from windrow.ingest.config.watched import WatchedConnection
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
+from windrow.ingest.sinks.postgres.names import TableName
+from windrow.ingest.sinks.postgres.url import ServerUrl
 
 T = TypeVar("T")
 Connection = WatchedConnection

@@ -18,22 +18,22 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ingest.errors import RefusedError
-from ingest.model.binding import Binding
-from ingest.model.codec import to_json
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
-from ingest.schema.metadata import DEFAULT, refuse_wrong
-from ingest.sinks.columns import file_schema
-from ingest.sinks.decision import decide, is_this
-from ingest.sinks.postgres import catalog
-from ingest.sinks.postgres.catalog import Target
-from ingest.sinks.postgres.columns import ColumnChanges, Evolve, check_rows, evolution
-from ingest.sinks.postgres.form import KeyedForm
-from ingest.sinks.postgres.prepare import (
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.decision import decide, is_this
+from windrow.ingest.sinks.postgres import catalog
+from windrow.ingest.sinks.postgres.catalog import Target
+from windrow.ingest.sinks.postgres.columns import ColumnChanges, Evolve, check_rows, evolution
+from windrow.ingest.sinks.postgres.form import KeyedForm
+from windrow.ingest.sinks.postgres.prepare import (
     WantedTable,
     become_of,
     change_columns,
@@ -41,11 +41,11 @@ from ingest.sinks.postgres.prepare import (
     refuse_others_rows,
     seen,
 )
-from ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
-from ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
-from ingest.sinks.postgres.unfit import refuse_unwritable
-from ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
-from ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.postgres.server import Connection, Rollback, TablePlace, Unanswered, reading, transact
+from windrow.ingest.sinks.postgres.stage import CopyFile, CopyFiles, PostgresStagerFactory, copy_in, staged_files
+from windrow.ingest.sinks.postgres.unfit import refuse_unwritable
+from windrow.ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
+from windrow.ingest.sinks.staging import RowLayout
 
 
 class PostgresSink:
@@ -197,7 +197,7 @@ class PostgresSink:
 
     def audit(self) -> Audit:
         """See `ports.sink.Sink.audit`."""
-        from ingest.sinks.postgres.audit import PostgresAudit  # noqa: PLC0415  # only verification needs it
+        from windrow.ingest.sinks.postgres.audit import PostgresAudit  # noqa: PLC0415  # only verification needs it
 
         return PostgresAudit(self.place, self.metadata)
 

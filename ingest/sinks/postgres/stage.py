@@ -22,16 +22,16 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.errors import RefusedError, UnfitRowsError, UnreachableError
-from ingest.model.plan import Split
-from ingest.model.staged import Staging
-from ingest.schema.checksum import checksum, text
-from ingest.sinks.place import Place
-from ingest.sinks.postgres.columns import HASH, column_type
-from ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
-from ingest.sinks.postgres.form import KeyedForm
-from ingest.sinks.postgres.server import Connection, TablePlace
-from ingest.sinks.staging import Layout, writable
+from windrow.ingest.errors import RefusedError, UnfitRowsError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staging
+from windrow.ingest.schema.checksum import checksum, text
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.postgres.columns import HASH, column_type
+from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
+from windrow.ingest.sinks.postgres.form import KeyedForm
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace
+from windrow.ingest.sinks.staging import Layout, writable
 
 _BLOCK = 1 << 20
 """So many bytes of a file are in the driver's memory at once."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.errors import SpecError
-from ingest.sinks.postgres.server import Connection, TablePlace, reading
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, reading
 
 _OLDEST = 140_000
 

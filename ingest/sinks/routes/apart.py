@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from ingest.config.places import is_url
-from ingest.errors import SpecError
-from ingest.ports.sink import Sink
-from ingest.sinks.place import dead_place
+from windrow.ingest.config.places import is_url
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.sinks.place import dead_place
 
 
 def refuse_not_apart(tables: Sequence[Sink], other: Sink) -> None:

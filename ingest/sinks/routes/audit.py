@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.model.boundary import TopicPartition
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.window import Window
-from ingest.ports.sink import Audit, RowsHeld, Sink, Unreadable
-from ingest.sinks.routes.parts import routed
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Audit, RowsHeld, Sink, Unreadable
+from windrow.ingest.sinks.routes.parts import routed
 
 
 class RoutedAudit:

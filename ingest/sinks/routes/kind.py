@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from ingest.config.document import Place
-from ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
-from ingest.sinks.kind import Rows, SinkKind, SinkSection
-from ingest.sinks.kinds import TableOfItsKind, sink_kind
+from windrow.ingest.config.document import Place
+from windrow.ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
+from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
+from windrow.ingest.sinks.kinds import TableOfItsKind, sink_kind
 
 if TYPE_CHECKING:
-    from ingest.ports.dead_letters import DeadLetters
-    from ingest.ports.sink import Sink
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
 
 
 class RouteSection(Section):
@@ -84,7 +84,7 @@ def _keyed(place: Place, table: Mapping[str, Any]) -> Iterator[tuple[Place, str]
 
 
 def _is_pattern(pattern: str) -> bool:
-    from ingest.sinks.routes.router import Rule  # Arrow is loaded only for who writes a pattern
+    from windrow.ingest.sinks.routes.router import Rule  # Arrow is loaded only for who writes a pattern
 
     return Rule(pattern=pattern).is_readable()
 
@@ -96,9 +96,9 @@ class _Routes:
 
     def make(self, section: RoutesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
-        from ingest.errors import SpecError
-        from ingest.sinks.routes.router import Rule
-        from ingest.sinks.routes.sink import RoutedSink
+        from windrow.ingest.errors import SpecError
+        from windrow.ingest.sinks.routes.router import Rule
+        from windrow.ingest.sinks.routes.sink import RoutedSink
 
         def made(table: SinkSection) -> Sink:
             return sink_kind(table.kind).make(table, rows, metadata, folder)

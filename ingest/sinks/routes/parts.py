@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from ingest.errors import BugError
-from ingest.model.receipt import Checksum, Checksums, Counts, Receipt, Routed, SplitCounts
-from ingest.model.staged import Staged
-from ingest.schema.checksum import text
+from windrow.ingest.errors import BugError
+from windrow.ingest.model.receipt import Checksum, Checksums, Counts, Receipt, Routed, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.schema.checksum import text
 
 Range: TypeAlias = tuple[str, int, int, int]
 

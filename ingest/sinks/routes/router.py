@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.errors import SpecError
+from windrow.ingest.errors import SpecError
 
 By = Literal["column", "header", "topic"]
 

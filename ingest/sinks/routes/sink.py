@@ -25,21 +25,21 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.errors import RefusedError, SpecError
-from ingest.model.binding import Binding
-from ingest.model.plan import Plan
-from ingest.model.receipt import Committed, Receipt, Routed
-from ingest.model.staged import Staged
-from ingest.model.window import Window
-from ingest.ports.sink import AlreadyDone, Audit, Outcome, Promises, Sink, Unknown
-from ingest.sinks.decision import refuse_overlap, refuse_torn, settled
-from ingest.sinks.routes.apart import refuse_not_apart
-from ingest.sinks.routes.audit import RoutedAudit
-from ingest.sinks.routes.parts import emptied, expected, parts_for, receipt_for, refuse_unknown, routed, staged_for
-from ingest.sinks.routes.router import By, Router, Rule
-from ingest.sinks.routes.stage import RoutedStagerFactory
-from ingest.windows.grid import neighbours
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Committed, Receipt, Routed
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Outcome, Promises, Sink, Unknown
+from windrow.ingest.sinks.decision import refuse_overlap, refuse_torn, settled
+from windrow.ingest.sinks.routes.apart import refuse_not_apart
+from windrow.ingest.sinks.routes.audit import RoutedAudit
+from windrow.ingest.sinks.routes.parts import emptied, expected, parts_for, receipt_for, refuse_unknown, routed, staged_for
+from windrow.ingest.sinks.routes.router import By, Router, Rule
+from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
+from windrow.ingest.windows.grid import neighbours
 
 
 class RoutedSink:

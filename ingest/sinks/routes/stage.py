@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ingest.errors import RefusedError, UnfitRowsError
-from ingest.model.plan import Split
-from ingest.model.staged import Staging
-from ingest.ports.sink import Stager, StagerFactory
-from ingest.schema.checksum import text
-from ingest.sinks.routes.parts import TableRows
-from ingest.sinks.routes.router import Router, spread
+from windrow.ingest.errors import RefusedError, UnfitRowsError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staging
+from windrow.ingest.ports.sink import Stager, StagerFactory
+from windrow.ingest.schema.checksum import text
+from windrow.ingest.sinks.routes.parts import TableRows
+from windrow.ingest.sinks.routes.router import Router, spread
 
 
 class RoutedStagerFactory(msgspec.Struct, frozen=True):

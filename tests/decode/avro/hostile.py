@@ -15,13 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.avro.onepass import AvroPass
-from ingest.decode.avro.schema import parse_schema
-from ingest.decode.avro.strict import StrictAvro
-from ingest.decode.shared.machine import Machine
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Column, Columns
 from tests.decode.avro.wire import text, varint
+from windrow.ingest.decode.avro.onepass import AvroPass
+from windrow.ingest.decode.avro.schema import parse_schema
+from windrow.ingest.decode.avro.strict import StrictAvro
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Column, Columns
 
 FIELDS: dict[str, tuple[Any, pa.DataType | None]] = {
     "booleans": ({"type": "array", "items": "boolean"}, pa.list_(pa.bool_())),

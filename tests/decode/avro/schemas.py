@@ -15,9 +15,9 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 from tests.decode.avro.wire import items, sized, text, varint
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
 TEXTS = ("", "a", "customer-12345", "seven77", "eight888", "größer", "日本語の文字列", "😀😀", "x" * 70, "\x00", "null", "é" * 8)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

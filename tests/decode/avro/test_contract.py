@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import pytest
 
-from ingest.decode.avro.decoder import AvroDecoder
-from ingest.decode.avro.given import GivenSchema
-from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.avro.corpus import message, place
 from tests.decode.avro.models import FLAT, TEXT
 from tests.decode.avro.wire import items, text, varint
+from windrow.ingest.decode.avro.decoder import AvroDecoder
+from windrow.ingest.decode.avro.given import GivenSchema
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -8,14 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.decode.avro.machine import avro_machine
-from ingest.decode.avro.onepass import AvroPass
-from ingest.decode.avro.schema import parse_schema
-from ingest.decode.avro.strict import StrictAvro
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Columns
 from tests.decode.avro.corpus import BAD, GOOD, ROW
 from tests.decode.avro.models import TEXT, Order
+from windrow.ingest.decode.avro.machine import avro_machine
+from windrow.ingest.decode.avro.onepass import AvroPass
+from windrow.ingest.decode.avro.schema import parse_schema
+from windrow.ingest.decode.avro.strict import StrictAvro
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Columns
 
 SCHEMA = parse_schema(TEXT, "the tests")
 COLUMNS = Columns.of(Order)

@@ -12,20 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.decode.avro.decoder import AvroDecoder
-from ingest.decode.avro.fit import budget, check
-from ingest.decode.avro.given import GivenSchema
-from ingest.decode.avro.onepass import AvroPass
-from ingest.decode.avro.schema import AvroSchema, parse_schema
-from ingest.decode.avro.strict import StrictAvro
-from ingest.decode.shared.machine import Machine
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.errors import SpecError
-from ingest.schema.columns import Column, Columns, field_of
-from ingest.schema.dtypes import TIMESTAMP
-from ingest.schema.load import ModelReference
 from tests.decode.avro.models import FLAT
 from tests.decode.avro.wire import items, text, varint
+from windrow.ingest.decode.avro.decoder import AvroDecoder
+from windrow.ingest.decode.avro.fit import budget, check
+from windrow.ingest.decode.avro.given import GivenSchema
+from windrow.ingest.decode.avro.onepass import AvroPass
+from windrow.ingest.decode.avro.schema import AvroSchema, parse_schema
+from windrow.ingest.decode.avro.strict import StrictAvro
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Column, Columns, field_of
+from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.schema.load import ModelReference
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
 VARIABLE = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ingest.decode.avro.kind import AvroSection
+from windrow.ingest.decode.avro.kind import AvroSection
 
 UNION = {"type": "record", "name": "R", "fields": [{"name": "a", "type": [None, {"type": "array", "items": None}]}]}
 

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.avro.onepass import AvroPass
-from ingest.decode.avro.schema import parse_schema
-from ingest.decode.avro.strict import StrictAvro
-from ingest.decode.shared.machine import Machine
-from ingest.decode.shared.refusal import RefusedValueError
 from tests.contracts.values import verdicts
 from tests.decode.avro.schemas import Made, Reference, Writer, made, mutated
 from tests.profiles import examples
+from windrow.ingest.decode.avro.onepass import AvroPass
+from windrow.ingest.decode.avro.schema import parse_schema
+from windrow.ingest.decode.avro.strict import StrictAvro
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.decode.shared.refusal import RefusedValueError
 
 ROOT = Path(__file__).parents[3]
 HOLDS_NOT = {"out_of_range", "missing", "invalid_utf8", "too_large"}

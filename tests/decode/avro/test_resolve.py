@@ -12,16 +12,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from ingest.decode.avro.fit import MOST_TYPES
-from ingest.decode.avro.machine import avro_machine
-from ingest.decode.avro.onepass import AvroPass
-from ingest.decode.avro.program import program_of
-from ingest.decode.avro.resolve import resolved
-from ingest.decode.avro.schema import parse_schema
-from ingest.decode.avro.strict import StrictAvro
-from ingest.errors import SpecError
-from ingest.schema.columns import Columns
 from tests.decode.avro.wire import items, text, varint
+from windrow.ingest.decode.avro.fit import MOST_TYPES
+from windrow.ingest.decode.avro.machine import avro_machine
+from windrow.ingest.decode.avro.onepass import AvroPass
+from windrow.ingest.decode.avro.program import program_of
+from windrow.ingest.decode.avro.resolve import resolved
+from windrow.ingest.decode.avro.schema import parse_schema
+from windrow.ingest.decode.avro.strict import StrictAvro
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Columns
 
 
 class Reader(pp.DataFrameModel):

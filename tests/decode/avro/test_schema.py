@@ -10,8 +10,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from ingest.decode.avro.machine import avro_machine
-from ingest.decode.avro.schema import (
+from tests.decode.avro.schemas import made
+from tests.decode.avro.wire import varint
+from windrow.ingest.decode.avro.machine import avro_machine
+from windrow.ingest.decode.avro.schema import (
     MOST_NESTED,
     ArrayType,
     EnumType,
@@ -23,10 +25,8 @@ from ingest.decode.avro.schema import (
     UnionType,
     parse_schema,
 )
-from ingest.errors import SpecError
-from ingest.schema.columns import Column, Columns
-from tests.decode.avro.schemas import made
-from tests.decode.avro.wire import varint
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Column, Columns
 
 
 def record(*types: Any, **more: Any) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ingest.config.kinds import kind_at
-from ingest.decode.formats import FORMATS, make_decoder
-from ingest.ports.decoder import Decoder
+from windrow.ingest.config.kinds import kind_at
+from windrow.ingest.decode.formats import FORMATS, make_decoder
+from windrow.ingest.ports.decoder import Decoder
 
 HERE = Path(__file__).parent
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import SpecError
-from ingest.ports.decoder import Decoder
 from tests.contracts.decoder_contract import DecoderContract
 from tests.contracts.values import dead, valued, verdicts, whole
 from tests.decode.avro.wire import items, text, varint
 from tests.decode.cdc.formats import HERE, made
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Decoder
 
 WRITER: dict[str, Any] = json.loads((HERE / "customers.avsc").read_text())
 _PARSED = fastavro.parse_schema(WRITER)

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import pytest
 
-from ingest.ports.decoder import Decoder
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.cdc import formats
 from tests.decode.cdc.corpus import CANAL, DEBEZIUM, INSIDE, MAXWELL, STATED, WRITTEN, Corpus
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, PRODUCTS
+from windrow.ingest.ports.decoder import Decoder
 
 
 def good(corpus: Corpus) -> list[bytes]:

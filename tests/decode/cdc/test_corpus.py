@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from ingest.config.kinds import kind_at
-from ingest.decode.cdc.heads import is_called_after
-from ingest.decode.formats import FORMATS, make_decoder
-from ingest.errors import SpecError
-from ingest.ports.decoder import Decoder
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.decode.cdc import formats
 from tests.decode.cdc.corpus import CANAL, DEBEZIUM, INSIDE, KEYED, MAXWELL, MISSING, STATED, WRITTEN, A, Corpus, Verdict, text
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, WITH_SCHEMA, made
+from windrow.ingest.config.kinds import kind_at
+from windrow.ingest.decode.cdc.heads import is_called_after
+from windrow.ingest.decode.formats import FORMATS, make_decoder
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ports.decoder import Decoder
 
 
 def wrapped(corpus: Corpus) -> Corpus:

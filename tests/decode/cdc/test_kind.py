@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ingest.config.kinds import kind_at
-from ingest.decode.formats import FORMATS
-from ingest.errors import SpecError
 from tests.decode.cdc.formats import made
+from windrow.ingest.config.kinds import kind_at
+from windrow.ingest.decode.formats import FORMATS
+from windrow.ingest.errors import SpecError
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.decode.shared.machine import Machine, Taken
-from ingest.ports.decoder import Decoded, Decoder
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.decode.cdc.formats import made
+from windrow.ingest.decode.shared.machine import Machine, Taken
+from windrow.ingest.ports.decoder import Decoded, Decoder
 
 NAMES = ("debezium-json", "canal-json", "maxwell-json")
 GROWING = {name: made(name, "Part") for name in NAMES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingest.model.writer_schema import WriterSchema
+from windrow.ingest.model.writer_schema import WriterSchema
 
 
 @dataclass(frozen=True)

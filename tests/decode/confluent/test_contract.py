@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import pytest
 
-from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
-from ingest.decode.confluent.payloads import AvroPayloads, JsonPayloads
-from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.avro.models import FLAT
 from tests.decode.avro.wire import text, varint
 from tests.decode.confluent.registries import FixedRegistry, avro, framed
+from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.decode.confluent.payloads import AvroPayloads, JsonPayloads
+from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 OLD = '{"type": "record", "name": "Old", "fields": [{"name": "name", "type": "string"}, {"name": "id", "type": "int"}]}'

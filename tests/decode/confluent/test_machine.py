@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.decode.composed import ComposedDecoder
-from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
-from ingest.decode.confluent.frame import Frame
-from ingest.decode.confluent.machine import _MACHINES, Machines
-from ingest.decode.confluent.payloads import AvroPayloads
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.errors import BugError, RefusedError, UnreachableError
-from ingest.model.writer_schema import WriterSchema
-from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued, verdicts
 from tests.decode.avro.wire import text, varint
 from tests.decode.confluent.registries import FixedRegistry, avro, framed
+from windrow.ingest.decode.composed import ComposedDecoder
+from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.decode.confluent.frame import Frame
+from windrow.ingest.decode.confluent.machine import _MACHINES, Machines
+from windrow.ingest.decode.confluent.payloads import AvroPayloads
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.errors import BugError, RefusedError, UnreachableError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 COUNT = _MACHINES + 8

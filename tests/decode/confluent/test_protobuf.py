@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 import pytest
 from google.protobuf import descriptor_pool
 
-from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
-from ingest.decode.confluent.frame import Frame
-from ingest.decode.confluent.payloads import ProtobufPayloads
-from ingest.decode.protobuf import descriptors
-from ingest.errors import SpecError, UnreachableError
-from ingest.model.writer_schema import WriterSchema
-from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.contracts.values import dead, valued
 from tests.decode.confluent.registries import FixedRegistry
 from tests.decode.protobuf.wire import number, text, varint
+from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.decode.confluent.frame import Frame
+from windrow.ingest.decode.confluent.payloads import ProtobufPayloads
+from windrow.ingest.decode.protobuf import descriptors
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 SCHEMA = """\

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
-from ingest.decode.confluent.payloads import AvroPayloads, ProtobufPayloads
-from ingest.decode.confluent.records import messages_in
-from ingest.errors import SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.ports.decoder import Decoded
-from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued
 from tests.decode.avro.wire import text, varint
 from tests.decode.confluent.registries import FixedRegistry, avro, framed
+from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.decode.confluent.payloads import AvroPayloads, ProtobufPayloads
+from windrow.ingest.decode.confluent.records import messages_in
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 

@@ -19,14 +19,14 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from ingest.decode.confluent.decoder import ConfluentDecoder
-from ingest.decode.confluent.payloads import AvroPayloads, JsonPayloads
-from ingest.registry.client import Registry
-from ingest.registry.embedded import RegistryServer
-from ingest.registry.subjects import Subjects
-from ingest.schema.load import ModelReference
 from tests.contracts.values import valued
 from tests.decode.avro.models import FLAT
+from windrow.ingest.decode.confluent.decoder import ConfluentDecoder
+from windrow.ingest.decode.confluent.payloads import AvroPayloads, JsonPayloads
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 ROWS = [{"id": n, "name": f"größer {n}"} for n in range(5)]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.decode.csv.decoder import CsvDecoder
-from ingest.decode.csv.lines import Dialect
-from ingest.schema.load import ModelReference
 from tests.contracts.values import valued, verdicts
 from tests.decode.csv.corpus import BAD, GOOD
+from windrow.ingest.decode.csv.decoder import CsvDecoder
+from windrow.ingest.decode.csv.lines import Dialect
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 ORDERS = CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-"))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ingest.decode.csv.decoder import CsvDecoder
-from ingest.decode.csv.kind import CSV, CsvSection
-from ingest.errors import SpecError
-from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued
+from windrow.ingest.decode.csv.decoder import CsvDecoder
+from windrow.ingest.decode.csv.kind import CSV, CsvSection
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.csv.lines import Dialect, Lines
-from ingest.decode.shared.refusal import RefusedValueError
 from tests.profiles import examples
+from windrow.ingest.decode.csv.lines import Dialect, Lines
+from windrow.ingest.decode.shared.refusal import RefusedValueError
 
 DIALECTS = [
     Dialect(), Dialect(escape="\\"), Dialect(";", "'", "\\"), Dialect("\t", None), Dialect("|", None, "\\"), Dialect("^", "]", "-"),

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.csv.lines import Dialect
-from ingest.decode.csv.machine import csv_machine
-from ingest.decode.csv.onepass import CsvPass
-from ingest.decode.csv.strict import StrictLine
-from ingest.decode.json.values import Reading
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Columns
 from tests.decode.csv.models import Every, Order
 from tests.profiles import examples
+from windrow.ingest.decode.csv.lines import Dialect
+from windrow.ingest.decode.csv.machine import csv_machine
+from windrow.ingest.decode.csv.onepass import CsvPass
+from windrow.ingest.decode.csv.strict import StrictLine
+from windrow.ingest.decode.json.values import Reading
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Columns
 
 DIALECTS = [Dialect(null_literal=""), Dialect(), Dialect("\t", None, null_literal="null"), Dialect(";", "'", "\\", "\\N")]
 READINGS = [Reading(form) for form in ("iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns")]

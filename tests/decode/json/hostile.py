@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ingest.decode.json.machine import json_machine
-from ingest.decode.json.strict import Strict
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Columns
 from tests.decode.json.models import Nested, Scalars
+from windrow.ingest.decode.json.machine import json_machine
+from windrow.ingest.decode.json.strict import Strict
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Columns
 
 
 def _id(field: str, head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:

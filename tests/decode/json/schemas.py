@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
 from tests.decode.json.documents import INSERTED, LITERALS
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
 
 NAMES = (
     "id", "name", "amount", "a", "b", "ab", "created_at", "customer_address_line", "größe", "o'd\"d /~é.[0]", "back\\slash", "😀",

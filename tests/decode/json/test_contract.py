@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.decode.json.values import Reading
-from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.decode.json.values import Reading
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.json.decoder import JsonDecoder
-from ingest.errors import SpecError
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued, whole
 from tests.decode.json.documents import documents
 from tests.decode.json.models import Nested, Scalars
 from tests.profiles import examples
+from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 SCALARS = JsonDecoder(ModelReference("models.py:Scalars", HERE))

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.decode.json.machine import json_machine
-from ingest.decode.json.onepass import _KEPT, OnePass
-from ingest.decode.shared.machine import Machine, Taken
-from ingest.ports.decoder import Decoded
-from ingest.schema.columns import Columns
 from tests.decode.json.documents import documents
 from tests.decode.json.models import Nested, Scalars
+from windrow.ingest.decode.json.machine import json_machine
+from windrow.ingest.decode.json.onepass import _KEPT, OnePass
+from windrow.ingest.decode.shared.machine import Machine, Taken
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.columns import Columns
 
 ROOT = Path(__file__).parents[3]
 HANGS = 1_200

@@ -20,21 +20,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.json.layout import PASS
-from ingest.decode.json.onepass import OnePass
-from ingest.decode.json.scan import _HASH_STEP
-from ingest.decode.json.state import room_for_keys
-from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
-from ingest.decode.json.values import EXACT, Reading
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.seen import MOST_PROBES
-from ingest.decode.timestamps import TimestampForm
-from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import TIMESTAMP
 from tests.decode.json import schemas
 from tests.decode.json.documents import FITTING, KEYS, LITERALS, documents
 from tests.decode.json.models import Nested, Scalars
 from tests.profiles import examples
+from windrow.ingest.decode.json.layout import PASS
+from windrow.ingest.decode.json.onepass import OnePass
+from windrow.ingest.decode.json.scan import _HASH_STEP
+from windrow.ingest.decode.json.state import room_for_keys
+from windrow.ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
+from windrow.ingest.decode.json.values import EXACT, Reading
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.seen import MOST_PROBES
+from windrow.ingest.decode.timestamps import TimestampForm
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 ROOT = Path(__file__).parents[3]
 COLUMNS = Columns.of(Scalars)

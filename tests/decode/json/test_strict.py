@@ -10,10 +10,10 @@ import pandera.polars as pp
 import polars as pl
 import pytest
 
-from ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.schema.columns import Columns
 from tests.decode.json.models import Nested, Scalars
+from windrow.ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Columns
 
 SCALARS = Columns.of(Scalars)
 NESTED = Columns.of(Nested)

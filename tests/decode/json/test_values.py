@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.decode.json.values import EXACT, LongInteger, Reading, converter, integer, number_in
-from ingest.decode.shared.refusal import RefusedValueError
-from ingest.decode.shared.truncation import Truncation
+from windrow.ingest.decode.json.values import EXACT, LongInteger, Reading, converter, integer, number_in
+from windrow.ingest.decode.shared.refusal import RefusedValueError
+from windrow.ingest.decode.shared.truncation import Truncation
 
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 

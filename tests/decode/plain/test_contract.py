@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pytest
 
-from ingest.decode.plain.decoder import PlainDecoder
-from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
+from windrow.ingest.decode.plain.decoder import PlainDecoder
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 

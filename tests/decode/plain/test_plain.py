@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.decode.plain.decoder import PlainDecoder
-from ingest.errors import SpecError
-from ingest.schema.load import ModelReference
 from tests.contracts.values import dead, valued
+from windrow.ingest.decode.plain.decoder import PlainDecoder
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, timestamp_pb2, wrappers_pb2
 
-from ingest.decode.protobuf.fields import TYPES
-from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import TIMESTAMP
 from tests.decode.protobuf.wire import BEGIN, EIGHT, END, FOUR, SIZED, VARINT, tag, varint
+from windrow.ingest.decode.protobuf.fields import TYPES
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 NUMBERS = {name: number for number, name in TYPES.items()}
 SCALARS = [name for name in NUMBERS if name not in {"group", "message", "enum"}]

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ingest.decode.protobuf.decoder import ProtobufDecoder
-from ingest.decode.protobuf.descriptors import TypesFile, descriptor_set
-from ingest.schema.load import ModelReference
 from tests.contracts.decoder_contract import DecoderContract
 from tests.decode.protobuf.corpus import BAD, GOOD, stock
 from tests.decode.protobuf.wire import number, tag, text, varint
+from windrow.ingest.decode.protobuf.decoder import ProtobufDecoder
+from windrow.ingest.decode.protobuf.descriptors import TypesFile, descriptor_set
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 GOOD_ONES = [payload for payload, _ in GOOD.values()]

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.decode.protobuf.descriptors import descriptor_set, message_type
-from ingest.decode.protobuf.machine import protobuf_machine
-from ingest.decode.shared.machine import Machine
-from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import TIMESTAMP
 from tests.decode.protobuf import models
 from tests.decode.protobuf.corpus import BAD, GOOD, OLDER, OLDER_ROW, ROW, at
 from tests.decode.protobuf.wire import number
+from windrow.ingest.decode.protobuf.descriptors import descriptor_set, message_type
+from windrow.ingest.decode.protobuf.machine import protobuf_machine
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
 
 HERE = Path(__file__).parent
 

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from ingest.decode.protobuf import descriptors
-from ingest.decode.protobuf.decoder import ProtobufDecoder
-from ingest.decode.protobuf.descriptors import TypesFile, compiled_text, descriptor_set, message_type
-from ingest.decode.protobuf.fields import readers
-from ingest.decode.protobuf.machine import protobuf_machine
-from ingest.decode.protobuf.tables import field_tables
-from ingest.errors import SpecError
-from ingest.schema.columns import Column, Columns
-from ingest.schema.dtypes import TIMESTAMP
-from ingest.schema.load import ModelReference
+from windrow.ingest.decode.protobuf import descriptors
+from windrow.ingest.decode.protobuf.decoder import ProtobufDecoder
+from windrow.ingest.decode.protobuf.descriptors import TypesFile, compiled_text, descriptor_set, message_type
+from windrow.ingest.decode.protobuf.fields import readers
+from windrow.ingest.decode.protobuf.machine import protobuf_machine
+from windrow.ingest.decode.protobuf.tables import field_tables
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
+from windrow.ingest.schema.load import ModelReference
 
 HERE = Path(__file__).parent
 PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.protobuf.machine import StrictProtobuf
-from ingest.decode.protobuf.onepass import ProtobufPass
-from ingest.decode.shared.refusal import RefusedValueError
 from tests.decode.protobuf.schemas import Made, made, message, mutated
 from tests.profiles import examples
+from windrow.ingest.decode.protobuf.machine import StrictProtobuf
+from windrow.ingest.decode.protobuf.onepass import ProtobufPass
+from windrow.ingest.decode.shared.refusal import RefusedValueError
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,13 +14,13 @@ from google.protobuf import message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.protobuf.descriptors import descriptor_set, message_type
-from ingest.decode.protobuf.machine import protobuf_machine
-from ingest.decode.shared.machine import Machine
-from ingest.schema.columns import Columns
 from tests.contracts.values import verdicts
 from tests.decode.protobuf.models import Order
 from tests.profiles import examples
+from windrow.ingest.decode.protobuf.descriptors import descriptor_set, message_type
+from windrow.ingest.decode.protobuf.machine import protobuf_machine
+from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.schema.columns import Columns
 
 HERE = Path(__file__).parent
 COLUMNS = Columns.of(Order)

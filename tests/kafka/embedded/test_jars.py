@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.embedded import jars
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.embedded import jars
 
 
 def program(folder: Path, name: str, script: str) -> None:

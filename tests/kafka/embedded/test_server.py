@@ -12,11 +12,11 @@ import msgspec
 import psutil
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.kafka.broker import KafkaBroker
-from ingest.kafka.embedded.server import EmbeddedBroker, _ended_within, find_jars
-from ingest.model.boundary import TopicPartition
 from tests.kafka.produce import Put, create_topic, produce
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.embedded.server import EmbeddedBroker, _ended_within, find_jars
+from windrow.ingest.model.boundary import TopicPartition
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ input()
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_broker_that_its_owner_has_not_reaped_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
     """Who ends another process's broker doesn't wait for that process to notice; the owner can tell a stop from a crash."""
-    monkeypatch.setattr("ingest.kafka.embedded.server._STOP_SECONDS", 3600.0)
+    monkeypatch.setattr("windrow.ingest.kafka.embedded.server._STOP_SECONDS", 3600.0)
     properties = str(tmp_path / "server.properties")
     with subprocess.Popen([sys.executable, "-c", OWNER, properties], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ingest.operate.infer.offer import Offer, class_lines, schema_text, usable_only
-from ingest.schema.columns import Columns
-from ingest.schema.load import ModelReference, load_model
+from windrow.ingest.operate.infer.offer import Offer, class_lines, schema_text, usable_only
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
 
 
 def columns_of(offers: Sequence[Offer], folder: Path) -> Columns:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.avro import avro_offers
-from ingest.operate.infer.misfits import misfits
-from ingest.operate.infer.offer import over_versions
 from tests.decode.avro.schemas import made
 from tests.operate.infer.models import columns_of, described, left_out
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.avro import avro_offers
+from windrow.ingest.operate.infer.misfits import misfits
+from windrow.ingest.operate.infer.offer import over_versions
 
 
 def written(schema: Any, *references: Any) -> WriterSchema:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.json_schema import json_offers
 from tests.operate.infer.models import described, left_out
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.json_schema import json_offers
 
 
 def written(schema: Any, **references: Any) -> WriterSchema:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.decode.protobuf.fields import readers
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.misfits import misfits
-from ingest.operate.infer.protobuf import message_of, protobuf_offers, protobuf_schema_offers
 from tests.decode.protobuf.schemas import made
 from tests.operate.infer.models import columns_of, described, left_out
+from windrow.ingest.decode.protobuf.fields import readers
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.misfits import misfits
+from windrow.ingest.operate.infer.protobuf import message_of, protobuf_offers, protobuf_schema_offers
 
 SCHEMA = WriterSchema(
     "7",

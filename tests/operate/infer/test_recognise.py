@@ -9,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.errors import SpecError
-from ingest.model.writer_schema import WriterSchema
-from ingest.operate.infer.offer import unfit_for_table, unusable_beside
-from ingest.operate.infer.proposal import KEEP_KEY, Proposal, with_columns
-from ingest.operate.infer.recognise import propose
-from ingest.operate.infer.told import SampledFormat, Told
-from ingest.operate.unfit import compared
-from ingest.schema.columns import Column, Columns
-from ingest.schema.messages import MESSAGES
-from ingest.schema.metadata import DEFAULT
 from tests.decode.cdc.corpus import text
 from tests.decode.confluent.registries import FixedRegistry, framed
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.operate.infer.offer import unfit_for_table, unusable_beside
+from windrow.ingest.operate.infer.proposal import KEEP_KEY, Proposal, with_columns
+from windrow.ingest.operate.infer.recognise import propose
+from windrow.ingest.operate.infer.told import SampledFormat, Told
+from windrow.ingest.operate.unfit import compared
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.metadata import DEFAULT
 
 Pair = tuple[bytes | None, bytes | None]
 AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}'

@@ -18,17 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 
-from ingest.model.receipt import Checksums, Receipt, SplitCounts
-from ingest.model.staged import Staged
-from ingest.operate.deep import compare_contents
-from ingest.operate.findings import Finding
-from ingest.operate.merged import compare_merged
-from ingest.ports.sink import Done
-from ingest.schema.changes import only_rows
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.delta.columns import Evolve
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.things import messages, plan, receipt
+from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.deep import compare_contents
+from windrow.ingest.operate.findings import Finding
+from windrow.ingest.operate.merged import compare_merged
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.changes import only_rows
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.delta.columns import Evolve
 
 KEY = PrimaryKey(("id",), buckets=9)
 KEYS = 15

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from ingest.sinks.delta.names import STAGED
-from ingest.sinks.place import Place
+from windrow.ingest.sinks.delta.names import STAGED
+from windrow.ingest.sinks.place import Place
 
 
 def delta_pieces(uri: str) -> list[pa.Table]:

@@ -7,12 +7,12 @@ from typing import Any
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import CommitProperties
 
-from ingest.model.receipt import Receipt
-from ingest.sinks.decision import Seen
-from ingest.sinks.delta.newest import State
-from ingest.sinks.delta.table import Writing
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.numbered_traces import RecordedPuts
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.sinks.decision import Seen
+from windrow.ingest.sinks.delta.newest import State
+from windrow.ingest.sinks.delta.table import Writing
 
 
 class RecordingDelta(RecordedPuts):

@@ -18,12 +18,12 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.staged import Staged
-from ingest.schema.checksum import checksum, text
 from tests.profiles import examples
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import TOPIC, messages, plan, receipt
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.schema.checksum import checksum, text
 
 INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 DAYS = (-719_162, 2_932_896)

@@ -15,15 +15,15 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
-from ingest.ports.sink import AlreadyDone, Done, Unknown
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.names import window_app
-from ingest.sinks.delta.newest import State
-from ingest.sinks.place import Place
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces, staged_paths
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.names import window_app
+from windrow.ingest.sinks.delta.newest import State
+from windrow.ingest.sinks.place import Place
 
 
 @pytest.fixture

@@ -9,9 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta import newest
-from ingest.sinks.delta import table as tables
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
@@ -20,6 +17,9 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta import newest
+from windrow.ingest.sinks.delta import table as tables
 
 
 class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from ingest.errors import SchemaChangedError, UnreachableError
-from ingest.ports.sink import Done
-from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.errors import SchemaChangedError, UnreachableError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 
 def write(uri: str, properties: Mapping[str, str], amount: Mapping[str, object], features: tuple[str, ...] = ()) -> None:

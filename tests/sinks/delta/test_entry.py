@@ -13,17 +13,17 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType, StructType
 
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks import place
-from ingest.sinks.delta import entry
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.entry import is_plain
-from ingest.sinks.delta.log import checkpoint_name, entry_name
-from ingest.sinks.place import Place
-from ingest.testing.checker import check
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, window
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks import place
+from windrow.ingest.sinks.delta import entry
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.entry import is_plain
+from windrow.ingest.sinks.delta.log import checkpoint_name, entry_name
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.testing.checker import check
 
 RACES = 100
 

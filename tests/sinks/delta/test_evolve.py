@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.crashpoints import CrashError
-from ingest.errors import RefusedError, SchemaChangedError
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks import parquet_files, staged_file
-from ingest.sinks.delta import newest
-from ingest.sinks.delta.columns import Evolve
-from ingest.sinks.delta.stage import staged_files
-from ingest.sinks.delta.wide import WideFiles
 from tests.sinks.delta.evolving import AnySink, Evolving, entries_with, schema_of
 from tests.sinks.things import plan, receipt, window
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import RefusedError, SchemaChangedError
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks import parquet_files, staged_file
+from windrow.ingest.sinks.delta import newest
+from windrow.ingest.sinks.delta.columns import Evolve
+from windrow.ingest.sinks.delta.stage import staged_files
+from windrow.ingest.sinks.delta.wide import WideFiles
 
 NARROW = schema_of(n=pa.int32(), x=pa.float32())
 MORE = schema_of(n=pa.int32(), x=pa.float32(), note=pa.string())

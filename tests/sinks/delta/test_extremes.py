@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from ingest.errors import BugError
-from ingest.model.plan import Split
-from ingest.model.receipt import SplitCounts
-from ingest.model.staged import Staged
-from ingest.ports.dead_letters import REASONS
-from ingest.schema.messages import MESSAGES
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import TOPIC, plan, receipt
+from windrow.ingest.errors import BugError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.schema.messages import MESSAGES
 
 WHEN = pa.timestamp("us", tz="UTC")
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from ingest.errors import DamagedError, SchemaChangedError, SpecError
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.delta import merge as merging
-from ingest.sinks.delta.names import GRAVES
-from ingest.sinks.delta.sink import DeltaSink
 from tests.sinks.beside import BINDING, DeltaKeyedBoth
 from tests.sinks.delta.keyed_world import DeltaKeyed
 from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.things import window
+from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.delta import merge as merging
+from windrow.ingest.sinks.delta.names import GRAVES
+from windrow.ingest.sinks.delta.sink import DeltaSink
 
 
 class TestDeltaKeyedTable(KeyedTableContract):

@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.schema.metadata import DEFAULT
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.delta import newest
-from ingest.sinks.delta import table as tables
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_keyed_contract import SinkKeyedContract
 from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.delta import newest
+from windrow.ingest.sinks.delta import table as tables
 
 
 class TestDeltaKeyedSink(SinkKeyedContract, SinkGridsContract, DeadLettersContract):

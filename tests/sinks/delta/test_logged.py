@@ -12,15 +12,15 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
 
-from ingest.ports.sink import Done
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.log import read_log
-from ingest.sinks.delta.logged import LoggedTable
-from ingest.sinks.delta.names import window_app
-from ingest.sinks.delta.newest import Newest
-from ingest.sinks.place import Place
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.log import read_log
+from windrow.ingest.sinks.delta.logged import LoggedTable
+from windrow.ingest.sinks.delta.names import window_app
+from windrow.ingest.sinks.delta.newest import Newest
+from windrow.ingest.sinks.place import Place
 
 WINDOWS = 4
 

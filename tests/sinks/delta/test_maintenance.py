@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ingest.errors import RefusedError
-from ingest.model.receipt import Committed
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.delta import newest
-from ingest.sinks.delta.log import read_log
-from ingest.sinks.delta.names import RECEIPTS
-from ingest.sinks.place import Place
-from ingest.testing.checker import check
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces, staged_paths
 from tests.sinks.things import ROWS, produced, staged_receipt, window
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks.delta import newest
+from windrow.ingest.sinks.delta.log import read_log
+from windrow.ingest.sinks.delta.names import RECEIPTS
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.testing.checker import check
 
 OLD = 1_000_000_000
 """An instant long ago, in seconds."""
@@ -212,6 +212,6 @@ def test_rows_without_a_receipt_are_told(sink: DeltaBoth) -> None:
 
 
 def _named(sink: DeltaBoth) -> list[str]:
-    from ingest.sinks.delta.table import active
+    from windrow.ingest.sinks.delta.table import active
 
     return active(DeltaTable(sink.uri))

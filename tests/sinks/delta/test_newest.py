@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from ingest.errors import UnreachableError
-from ingest.ports.sink import Done
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.entry import Tip, is_plain, write_entry
-from ingest.sinks.delta.log import entry_name, read_log
-from ingest.sinks.delta.newest import Newest
-from ingest.sinks.place import Place
-from ingest.testing.checker import check
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, window
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.entry import Tip, is_plain, write_entry
+from windrow.ingest.sinks.delta.log import entry_name, read_log
+from windrow.ingest.sinks.delta.newest import Newest
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.testing.checker import check
 
 
 @pytest.fixture

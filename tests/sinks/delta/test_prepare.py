@@ -16,20 +16,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
 
-from ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from ingest.operate.deep import compare_contents
-from ingest.ports.dead_letters import REASONS
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.columns import DEAD_FILE
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.delta.prepare import Wanted, ensure
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.sinks.delta.table import Binding
-from ingest.sinks.rights import refuse_unwritable
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, WHY, staged_receipt, together, window
+from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.operate.deep import compare_contents
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_FILE
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.prepare import Wanted, ensure
+from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.delta.table import Binding
+from windrow.ingest.sinks.rights import refuse_unwritable
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
 
@@ -212,7 +212,7 @@ def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for fine in (str(path), f"file://{path}"):
         refuse_unwritable(fine)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr("ingest.sinks.rights.TemporaryFile", denied)
+    monkeypatch.setattr("windrow.ingest.sinks.rights.TemporaryFile", denied)
     refuse_unwritable("gs://lake/things")
     me = getpwuid(os.geteuid()).pw_name
     with pytest.raises(SpecError, match=f"user {me} may not write in {tmp_path}, which belongs to user {me}.*set sink.path"):
@@ -229,7 +229,7 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tables, "WAITS", (0.0,))
-    monkeypatch.setattr("ingest.sinks.rights.TemporaryFile", full)
+    monkeypatch.setattr("windrow.ingest.sinks.rights.TemporaryFile", full)
     monkeypatch.setattr(DeltaTable, "create", full)
     with pytest.raises(UnreachableError, match="No space left"):
         prepare(DeltaBoth(str(tmp_path / "orders"), ROWS))
@@ -256,9 +256,9 @@ def test_dead_letters_from_before_they_named_schemas(uri: str, monkeypatch: pyte
     """Their table is read as it is, with nulls; the next run adds the column, and checksums hold on both sides."""
     sink = DeltaBoth(uri, ROWS)
     older = pa.schema([f for f in DEAD_FILE if f.name != "schema_id"])
-    monkeypatch.setattr("ingest.sinks.delta.dead.DEAD_FILE", older)
-    monkeypatch.setattr("ingest.sinks.staging.DEAD_FILE", older)
-    monkeypatch.setattr("ingest.sinks.staging.REASONS", pa.schema(list(REASONS)[:-1]))
+    monkeypatch.setattr("windrow.ingest.sinks.delta.dead.DEAD_FILE", older)
+    monkeypatch.setattr("windrow.ingest.sinks.staging.DEAD_FILE", older)
+    monkeypatch.setattr("windrow.ingest.sinks.staging.REASONS", pa.schema(list(REASONS)[:-1]))
     monkeypatch.setattr("tests.sinks.things.REASONS", pa.schema(list(REASONS)[:-1]))
     monkeypatch.setattr("tests.sinks.things.WHY", WHY[:-1])
     prepare(sink)

@@ -11,16 +11,16 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import DamagedError, OverlapError
-from ingest.model.plan import Covered
-from ingest.model.receipt import Receipt
-from ingest.ports.sink import Done
-from ingest.sinks.delta import receipts as files
-from ingest.sinks.delta.names import RANGES, RANGES_APP, fingerprint, ranges_name
-from ingest.sinks.delta.receipts import ReceiptFiles
-from ingest.sinks.ranges import Ranges, read, written
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import PER_WINDOW, ROWS, plan, receipt, stage, staged_receipt, together, window
+from windrow.ingest.errors import DamagedError, OverlapError
+from windrow.ingest.model.plan import Covered
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.delta import receipts as files
+from windrow.ingest.sinks.delta.names import RANGES, RANGES_APP, fingerprint, ranges_name
+from windrow.ingest.sinks.delta.receipts import ReceiptFiles
+from windrow.ingest.sinks.ranges import Ranges, read, written
 
 EACH = 3
 SPANS = st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda two: Covered("id", 0, two[0], sum(two)))

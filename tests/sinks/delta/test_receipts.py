@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest.errors import DamagedError
-from ingest.model.codec import to_json
-from ingest.model.plan import Covered, Plan, covered
-from ingest.model.receipt import RECEIPT_VERSION, Committed
-from ingest.sinks.delta.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
-from ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot, VersionOf
-from ingest.sinks.place import Place
 from tests.sinks.things import PARTITIONS, TOPIC, plan, receipt, window
+from windrow.ingest.errors import DamagedError
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.plan import Covered, Plan, covered
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed
+from windrow.ingest.sinks.delta.names import RECEIPTS, ReceiptName, receipt_app, receipt_name, version_app, window_app
+from windrow.ingest.sinks.delta.receipts import ReceiptFiles, TableSnapshot, VersionOf
+from windrow.ingest.sinks.place import Place
 
 
 class FakeSink:
@@ -73,7 +73,7 @@ def test_a_receipt_is_read_once(files: tuple[ReceiptFiles, dict[str, int]], monk
         plans.append(asked)
         return covered(asked)
 
-    monkeypatch.setattr("ingest.sinks.delta.receipts.covered", working_out)
+    monkeypatch.setattr("windrow.ingest.sinks.delta.receipts.covered", working_out)
     monkeypatch.setattr(receipts._place, "get", None)
     receipts.overlapping(at(receipts, versions.get), mine)
     assert plans == [mine.plan]

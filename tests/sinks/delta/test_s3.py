@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta import table as tables
-from ingest.testing.checker import Report, check
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, together
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.testing.checker import Report, check
 
 LOG = "/orders/_delta_log/"
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.crashpoints import CrashError
-from ingest.errors import BugError
-from ingest.model.staged import Staged, Staging
-from ingest.sinks import staged_file
-from ingest.sinks.staged_file import FileStager
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, messages, plan, stage_split
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import BugError
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.sinks import staged_file
+from windrow.ingest.sinks.staged_file import FileStager
 
 ODD_ATTEMPTS = ["a/b", "../up", "a b", "ä%20", "x" * 300, ""]
 

@@ -25,11 +25,11 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingest.schema.messages import HEADERS
-from ingest.sinks.delta.columns import table_schema
-from ingest.sinks.delta.stats import statistics
-from ingest.sinks.delta.table import append, once
 from tests.profiles import examples
+from windrow.ingest.schema.messages import HEADERS
+from windrow.ingest.sinks.delta.columns import table_schema
+from windrow.ingest.sinks.delta.stats import statistics
+from windrow.ingest.sinks.delta.table import append, once
 
 YEARS = (datetime(1970, 1, 2), datetime(2200, 1, 1))  # noqa: DTZ001 - hypothesis adds the zone
 PLAIN: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.delta import janitor
-from ingest.sinks.delta import table as tables
-from ingest.sinks.place import Place
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks.delta import janitor
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.place import Place
 
 GRACE = timedelta(hours=2)
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.delta import newest
 from tests.protocols.numbered import NumberedLog
 from tests.protocols.traces import Recorder
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
@@ -18,6 +16,8 @@ from tests.sinks.delta.test_twins import delta_rs_retries
 from tests.sinks.numbered_traces import NumberedTraces, Open, recorder
 from tests.sinks.things import ROWS
 from tests.sinks.traced import commits
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.delta import newest
 
 __all__ = ["recorder"]
 

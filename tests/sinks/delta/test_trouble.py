@@ -20,15 +20,15 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import DamagedError, RefusedError, UnreachableError
-from ingest.ports.sink import Done
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.trouble import reason
-from ingest.testing.checker import check
 from tests.full_disk import files_end_at
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, window
+from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.trouble import reason
+from windrow.ingest.testing.checker import check
 
 # ------------------------------------------------------------------------------------------------------------------------ full disks
 

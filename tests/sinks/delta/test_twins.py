@@ -12,18 +12,18 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from ingest.errors import RefusedError
-from ingest.model.receipt import Receipt
-from ingest.ports.sink import Done
-from ingest.sinks.delta import newest
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.log import entry_name
-from ingest.sinks.place import Place
-from ingest.testing.checker import Report, check
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.delta.twins import AppendByPath, GenerationInTheId, NoApplicationId
 from tests.sinks.things import ROWS, plan, produced, receipt, staged_receipt
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.delta import newest
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.log import entry_name
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.testing.checker import Report, check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import CommitProperties, Transaction
 
-from ingest.model.codec import to_json
-from ingest.model.receipt import Committed, Receipt
-from ingest.model.staged import Staged
-from ingest.ports.sink import AlreadyDone, Done, Outcome
-from ingest.sinks.delta import table as tables
-from ingest.sinks.delta.names import app_id, fingerprint, receipt_app, window_app
-from ingest.sinks.delta.receipts import TableSnapshot
-from ingest.sinks.delta.stage import StagedFile
 from tests.sinks.beside import DeltaBoth
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.names import app_id, fingerprint, receipt_app, window_app
+from windrow.ingest.sinks.delta.receipts import TableSnapshot
+from windrow.ingest.sinks.delta.stage import StagedFile
 
 
 class _Twin(DeltaBoth):

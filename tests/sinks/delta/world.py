@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 LOG_ORDER = [("_partition", "ascending"), ("_offset", "ascending")]
 

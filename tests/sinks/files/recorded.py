@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.model.receipt import Receipt
-from ingest.model.staged import Staged
-from ingest.ports.sink import Outcome
-from ingest.sinks.files.state import FilesState
 from tests.protocols.traces import Recorder
 from tests.sinks.files.twins import RealSink
 from tests.sinks.numbered_traces import RecordedPuts
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Outcome
+from windrow.ingest.sinks.files.state import FilesState
 
 
 class RecordingFiles(RecordedPuts):

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.schema.metadata import DEFAULT
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
@@ -18,6 +17,7 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.files.world import FORMATS, FilesBoth, pieces
+from windrow.ingest.schema.metadata import DEFAULT
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 

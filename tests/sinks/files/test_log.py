@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
-from ingest.model.binding import Binding
-from ingest.ports.sink import Done, Unknown, Unreadable
-from ingest.sinks import exclusive
-from ingest.sinks.files import log as logs
-from ingest.sinks.files.columns import columns_after
-from ingest.sinks.files.entry import path_of
-from ingest.sinks.files.log import CHECKPOINTS, FilesLog
-from ingest.sinks.files.stage import row_files
-from ingest.sinks.place import Place
 from tests.sinks.beside import BINDING, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.ports.sink import Done, Unknown, Unreadable
+from windrow.ingest.sinks import exclusive
+from windrow.ingest.sinks.files import log as logs
+from windrow.ingest.sinks.files.columns import columns_after
+from windrow.ingest.sinks.files.entry import path_of
+from windrow.ingest.sinks.files.log import CHECKPOINTS, FilesLog
+from windrow.ingest.sinks.files.stage import row_files
+from windrow.ingest.sinks.place import Place
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_put_back(sink: Any) -> None:
 
 def test_folders_of_the_log_follow_each_other(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand entries to a folder, here four: who lists them goes from one to the next."""
-    from ingest.sinks.files import entry
+    from windrow.ingest.sinks.files import entry
 
     monkeypatch.setattr(entry, "_PER_FOLDER", 4)
     for n in range(10):

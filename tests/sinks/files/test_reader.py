@@ -11,12 +11,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from ingest.errors import SpecError
-from ingest.sinks.files.reader import list_files, main
-from ingest.spec.load import load_spec
 from tests.docs.test_pages import ROOT, text
 from tests.sinks.files.world import FilesBoth
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.files.reader import list_files, main
+from windrow.ingest.spec.load import load_spec
 
 pytestmark = pytest.mark.slow  # another process
 
@@ -50,7 +50,7 @@ def test_the_list_is_what_is_committed(sink: Any) -> None:
     """No generation that was replaced is in it, no attempt that came to nothing, and a mended window's files of both generations."""
     assert offsets(list_files(sink.uri)) == COMMITTED
     ran = subprocess.run(
-        [sys.executable, "-m", "ingest.sinks.files.reader", sink.uri], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "windrow.ingest.sinks.files.reader", sink.uri], capture_output=True, text=True, timeout=60, check=True
     )
     assert ran.stdout.splitlines() == list_files(sink.uri)
 

@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.errors import SpecError, UnreachableError
-from ingest.ports.sink import AlreadyDone, Done, Unknown
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks import exclusive
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
 from tests.sinks.beside import BINDING, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.files.world import pieces as pieces_of
 from tests.sinks.things import ROWS, staged_receipt, together
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks import exclusive
 
 pytestmark = pytest.mark.slow  # a server is started
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.model.plan import covered
-from ingest.sinks.files.state import RangesHeld, WindowFiles
-from ingest.testing.sink import MemorySink
 from tests.sinks.things import ROWS, plan
+from windrow.ingest.model.plan import covered
+from windrow.ingest.sinks.files.state import RangesHeld, WindowFiles
+from windrow.ingest.testing.sink import MemorySink
 
 SINK = MemorySink("t", ROWS)
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.ports.sink import Done
-from ingest.sinks.files import janitor
-from ingest.sinks.files.log import FilesLog
-from ingest.sinks.files.reader import list_files
-from ingest.sinks.place import Place
 from tests.sinks.files.test_log import commit, fresh
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.things import FIRST, ROWS, staged_mending, staged_receipt, window
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.files import janitor
+from windrow.ingest.sinks.files.log import FilesLog
+from windrow.ingest.sinks.files.reader import list_files
+from windrow.ingest.sinks.place import Place
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 

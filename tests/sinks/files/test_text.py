@@ -13,15 +13,15 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from ingest.errors import SpecError
-from ingest.schema.checksum import row_hashes
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.files.columns import check_rows
-from ingest.sinks.files.stage import FileFormat, rows_of
-from ingest.sinks.files.text import ValueTexts
-from ingest.sinks.place import Place
 from tests.sinks.files.world import FORMATS, FilesBoth
 from tests.sinks.things import ROWS, staged_receipt
+from windrow.ingest.errors import SpecError
+from windrow.ingest.schema.checksum import row_hashes
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.files.columns import check_rows
+from windrow.ingest.sinks.files.stage import FileFormat, rows_of
+from windrow.ingest.sinks.files.text import ValueTexts
+from windrow.ingest.sinks.place import Place
 
 STAMPS = [0, 1, -62135596800000000, 253402300799999999, None, 1_500_000]
 ODD = "we\"i'rd {x}, $1 select; 日本\\"
@@ -126,6 +126,6 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
 
 def sink_schema(sink: FilesBoth) -> pa.Schema:
     """What its files hold."""
-    from ingest.sinks.files.columns import whole_schema
+    from windrow.ingest.sinks.files.columns import whole_schema
 
     return whole_schema(sink.schema, sink.metadata)

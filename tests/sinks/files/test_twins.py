@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.testing.checker import Report, check
 from tests.sinks.files.twins import NextFreeNumber, Overwrites, RealSink, RetriesBlindly, TakenMeansDone
 from tests.sinks.files.world import FilesBoth, pieces
 from tests.sinks.things import ROWS, produced, staged_receipt
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.testing.checker import Report, check
 
 pytestmark = pytest.mark.slow  # their dead letters are Delta tables
 

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ingest.model.codec import from_json, to_json
-from ingest.model.receipt import Receipt
-from ingest.sinks.files.entry import BringWindow, encoded, path_of
-from ingest.sinks.files.sink import FilesSink
-from ingest.sinks.files.state import FilesState
 from tests.sinks.files.world import FilesBoth
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.sinks.files.entry import BringWindow, encoded, path_of
+from windrow.ingest.sinks.files.sink import FilesSink
+from windrow.ingest.sinks.files.state import FilesState
 
 
 class RealSink(FilesBoth):

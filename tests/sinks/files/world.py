@@ -8,17 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.files.columns import whole_schema
-from ingest.sinks.files.log import FilesLog
-from ingest.sinks.files.sink import FilesSink
-from ingest.sinks.files.stage import FileFormat, rows_of
-from ingest.sinks.place import Place
-from ingest.testing.checker import Report, check
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS, produced
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.files.columns import whole_schema
+from windrow.ingest.sinks.files.log import FilesLog
+from windrow.ingest.sinks.files.sink import FilesSink
+from windrow.ingest.sinks.files.stage import FileFormat, rows_of
+from windrow.ingest.sinks.place import Place
+from windrow.ingest.testing.checker import Report, check
 
 PARQUET = FileFormat("parquet", "zstd")
 FORMATS = {"parquet": PARQUET, "jsonl": FileFormat("jsonl", "gzip"), "csv": FileFormat("csv", "none")}

@@ -7,12 +7,12 @@ from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
 
-from ingest.model.receipt import Receipt
-from ingest.model.staged import Staged
-from ingest.ports.sink import Outcome
-from ingest.sinks.iceberg.table import LakeState
 from tests.sinks.iceberg.twins import RealSink
 from tests.sinks.numbered_traces import RecordedPuts
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Outcome
+from windrow.ingest.sinks.iceberg.table import LakeState
 
 
 class RecordingIceberg(RecordedPuts):

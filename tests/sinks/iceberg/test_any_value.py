@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.expressions import GreaterThanOrEqual, LessThanOrEqual
 
-from ingest.errors import SpecError
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.staged import Staged
-from ingest.operate.deep import summed
-from ingest.ports.sink import Done
-from ingest.sinks.iceberg.at import TableAt
 from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS
 from tests.sinks.iceberg.world import IcebergBoth
 from tests.sinks.things import TOPIC, messages, plan, receipt, window
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.iceberg.at import TableAt
 
 pytestmark = pytest.mark.slow
 

@@ -109,7 +109,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "sinks" / "iceberg.md").read_text(e
 
 def test_the_page_shows_specs_that_load(tmp_path: Path) -> None:
     """Who copies either section has a table's place, and no secret in it."""
-    from ingest.spec.load import parse_spec
+    from windrow.ingest.spec.load import parse_spec
 
     (tmp_path / "payments.py").write_text("")
     whole, catalog = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
@@ -133,7 +133,7 @@ def test_the_page_shows_code_that_runs(lake: Stage, monkeypatch: pytest.MonkeyPa
 
 def test_a_missing_package_names_its_extra(lake: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """PyIceberg is an extra: who doesn't have it is told its name."""
-    for name in [n for n in sys.modules if n.startswith(("pyiceberg", "ingest.sinks.iceberg."))]:
+    for name in [n for n in sys.modules if n.startswith(("pyiceberg", "windrow.ingest.sinks.iceberg."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
     assert "Install windrow[iceberg]." in str(lake.json("show", lake.spec, code=2)["error"])
@@ -141,7 +141,7 @@ def test_a_missing_package_names_its_extra(lake: Stage, monkeypatch: pytest.Monk
 
 def test_two_spellings_of_a_secret_are_one_table() -> None:
     """A password that changes makes no other table of it, and stands in no identity."""
-    from ingest.sinks.iceberg.at import TableAt
+    from windrow.ingest.sinks.iceberg.at import TableAt
 
     one, other = (
         TableAt.in_catalog("a.b", {"type": "sql", "uri": f"postgresql://me:{word}@db/catalog", "name": "lake"}) for word in ("x1", "y2")

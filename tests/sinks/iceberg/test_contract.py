@@ -9,9 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.table import Prepared
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
@@ -19,6 +16,9 @@ from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, pieces
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.table import Prepared
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructType
 
-from ingest.errors import RefusedError, SchemaChangedError
-from ingest.model.receipt import Checksums
-from ingest.operate.deep import summed
-from ingest.ports.sink import Done
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.columns import Evolve
 from tests.sinks.iceberg.world import TABLE, IcebergBoth
 from tests.sinks.things import messages, plan, receipt, window
+from windrow.ingest.errors import RefusedError, SchemaChangedError
+from windrow.ingest.model.receipt import Checksums
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.columns import Evolve
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +34,8 @@ def sink_of(tmp_path: Path, schema: pa.Schema, evolve: Evolve = "add_columns") -
 
 def staged(sink: IcebergBoth, number: int) -> Any:
     """Window n with rows of the sink's schema, nearly all null."""
-    from ingest.model.receipt import SplitCounts
-    from ingest.model.staged import Staged
+    from windrow.ingest.model.receipt import SplitCounts
+    from windrow.ingest.model.staged import Staged
 
     planned, every = plan(sink, number), []
     for split in planned.splits:

@@ -17,17 +17,17 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import IdentityTransform
 
-from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
-from ingest.model.receipt import Checksums
-from ingest.operate.deep import summed
-from ingest.ports.sink import AlreadyDone, Done, Unreadable
-from ingest.schema.metadata import TYPES
-from ingest.sinks.iceberg import janitor
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.contents import rows_of
-from ingest.sinks.iceberg.place import LakePlace
 from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at, staged_paths
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.receipt import Checksums
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
+from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.sinks.iceberg import janitor
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.place import LakePlace
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ingest.errors import OutcomeUnknownError, SpecError, UnreachableError
-from ingest.ports.sink import AlreadyDone, Done, Unknown
-from ingest.sinks.iceberg import dead, files
-from ingest.sinks.iceberg import sink as sinks
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.table import LakeTable, Prepared
 from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.errors import OutcomeUnknownError, SpecError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.sinks.iceberg import dead, files
+from windrow.ingest.sinks.iceberg import sink as sinks
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.table import LakeTable, Prepared
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,8 @@ def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
 
 def test_an_executor_loads_no_pyiceberg() -> None:
     """What a task needs of a local table is pyarrow, and loads as fast."""
-    script = "import sys, ingest.sinks.iceberg.stage, ingest.sinks.iceberg.kind; print({'pyiceberg', 'deltalake'} & set(sys.modules))"
+    script = "import sys, windrow.ingest.sinks.iceberg.stage, windrow.ingest.sinks.iceberg.kind\n"
+    script += "print({'pyiceberg', 'deltalake'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "set()"
 

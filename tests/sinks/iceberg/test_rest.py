@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import UnreachableError
-from ingest.model.codec import to_json
-from ingest.ports.sink import AlreadyDone, Done, Unknown
-from ingest.sinks.iceberg import catalogs
-from ingest.sinks.iceberg import sink as sinks
-from ingest.sinks.iceberg.at import TableAt
 from tests.sinks.iceberg.rest import TOKEN, Server, listening, serving
 from tests.sinks.iceberg.world import IcebergBoth, pieces
 from tests.sinks.things import ROWS, staged_receipt, together, window
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.sinks.iceberg import catalogs
+from windrow.ingest.sinks.iceberg import sink as sinks
+from windrow.ingest.sinks.iceberg.at import TableAt
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]  # PyIceberg's session is nobody's to close
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from ingest.config.secrets import InEnvironment, InFile
-from ingest.errors import RefusedError, SpecError
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.secrets import Property
-from ingest.sinks.iceberg.stage import IcebergStagerFactory
 from tests.s3.server import S3Server
 from tests.sinks.iceberg.rest import TOKEN, Server, serving
 from tests.sinks.iceberg.test_places import runs
 from tests.sinks.iceberg.world import IcebergBoth
 from tests.sinks.things import ROWS, plan, stage_split
+from windrow.ingest.config.secrets import InEnvironment, InFile
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.secrets import Property
+from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]  # PyIceberg's session is nobody's to close
 
@@ -82,7 +82,7 @@ def test_a_secret_that_changes(told: dict[str, Property], tmp_path: Path) -> Non
     assert rows.storage.properties()["s3.session-token"] == "another"
     sink = IcebergBoth(TableAt.in_catalog("shop.orders", told), ROWS)
     assert sent(sink)[1][0].storage == rows.storage
-    from ingest.sinks.iceberg.catalogs import opened
+    from windrow.ingest.sinks.iceberg.catalogs import opened
 
     assert opened(sink.at).properties["s3.session-token"] == "another"
 

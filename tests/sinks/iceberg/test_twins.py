@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from ingest.ports.sink import Done
-from ingest.testing.checker import Report, check
 from tests.sinks.iceberg.twins import NoAssertion, OwnRetry, RealSink, Repeated
 from tests.sinks.iceberg.world import pieces
 from tests.sinks.things import ROWS, plan, produced, receipt, staged_receipt
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.testing.checker import Report, check
 
 pytestmark = pytest.mark.slow
 

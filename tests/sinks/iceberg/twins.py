@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.table import Prepared
 from tests.sinks.iceberg.world import TABLE, IcebergBoth
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.table import Prepared
 
 
 class RealSink(IcebergBoth):
@@ -71,7 +71,7 @@ class Repeated(RealSink):
         state = self._lake.look_now()
         files = [f for s in staged for f in s.rows]
         if self.lost and files:
-            from ingest.sinks.iceberg.stage import staged_files
+            from windrow.ingest.sinks.iceberg.stage import staged_files
 
             self._lake.prepared(state, self._writing_again(state, receipt, staged_files(files))).send()
         return outcome
@@ -79,6 +79,6 @@ class Repeated(RealSink):
     def _writing_again(self, state: Any, receipt: Any, files: Any) -> Any:
         from dataclasses import replace
 
-        from ingest.sinks.iceberg.table import LakeWriting
+        from windrow.ingest.sinks.iceberg.table import LakeWriting
 
         return replace(LakeWriting(), part=receipt.window.key, added=files)

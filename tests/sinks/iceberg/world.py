@@ -9,15 +9,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.crashpoints import crash_point
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.iceberg.at import TableAt
-from ingest.sinks.iceberg.columns import Evolve
-from ingest.sinks.iceberg.contents import rows_of
-from ingest.sinks.iceberg.dead import IcebergDeadLetters
-from ingest.sinks.iceberg.sink import IcebergSink
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.columns import Evolve
+from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.dead import IcebergDeadLetters
+from windrow.ingest.sinks.iceberg.sink import IcebergSink
 
 TABLE = "shop.orders"
 LOCKS_BETWEEN = True

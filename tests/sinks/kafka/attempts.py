@@ -6,11 +6,11 @@ import os
 from multiprocessing.process import BaseProcess
 from typing import NoReturn
 
-from ingest.ports.sink import AlreadyDone, Done
 from tests.sinks.kafka.twins import TWINS
 from tests.sinks.kafka.world import sink_at
 from tests.sinks.things import staged_receipt
 from tests.warm import SERVER
+from windrow.ingest.ports.sink import AlreadyDone, Done
 
 DONE, ALREADY, OTHER = 0, 1, 2
 

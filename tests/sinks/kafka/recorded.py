@@ -20,22 +20,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.errors import UnreachableError
-from ingest.kafka.transaction import Sending, TransactionError
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.model.staged import Staged
-from ingest.ports.sink import Outcome
-from ingest.sinks.kafka import parts, unfinished
-from ingest.sinks.kafka import sink as sinks
-from ingest.sinks.kafka.control import Record
-from ingest.sinks.kafka.parts import Part, chains
-from ingest.sinks.kafka.publish import PublishTarget, put_records
-from ingest.sinks.kafka.work import WindowWork
 from tests.protocols.fenced import TABLE
 from tests.protocols.traces import UNDECIDED, Recorder, splits_text
 from tests.sinks.kafka.world import KafkaBoth
 from tests.sinks.traced import Recorded
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.kafka.transaction import Sending, TransactionError
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Outcome
+from windrow.ingest.sinks.kafka import parts, unfinished
+from windrow.ingest.sinks.kafka import sink as sinks
+from windrow.ingest.sinks.kafka.control import Record
+from windrow.ingest.sinks.kafka.parts import Part, chains
+from windrow.ingest.sinks.kafka.publish import PublishTarget, put_records
+from windrow.ingest.sinks.kafka.work import WindowWork
 
 
 class Listening(msgspec.Struct, frozen=True):

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.avro.machine import avro_machine
-from ingest.decode.avro.schema import parse_schema
-from ingest.schema.columns import Columns
-from ingest.sinks.kafka.avro import records, schema_text
-from ingest.sinks.kafka.wire import NoCounterpartError
 from tests.decode.avro.wire import text as octets
 from tests.decode.avro.wire import varint
 from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS, DAYS, MICROS, integers, raw
+from windrow.ingest.decode.avro.machine import avro_machine
+from windrow.ingest.decode.avro.schema import parse_schema
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.sinks.kafka.avro import records, schema_text
+from windrow.ingest.sinks.kafka.wire import NoCounterpartError
 
 
 class Every(pp.DataFrameModel):

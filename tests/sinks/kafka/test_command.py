@@ -8,12 +8,12 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 
-from ingest.errors import UnreachableError
-from ingest.operate import unfinished
-from ingest.sinks.kafka.sink import KafkaSink
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.world import committed
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.operate import unfinished
+from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 __all__ = ["stage"]
 

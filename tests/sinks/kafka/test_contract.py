@@ -10,12 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.kafka.delivery import Delivery
-from ingest.kafka.transaction import Sending, Transaction, TransactionError
-from ingest.kafka.wire_transaction import WireTransaction
-from ingest.ports.sink import Promises
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.kafka.options import Reach
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
@@ -25,6 +19,12 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka import world
 from tests.sinks.kafka.world import KafkaBoth, options_of
+from windrow.ingest.kafka.delivery import Delivery
+from windrow.ingest.kafka.transaction import Sending, Transaction, TransactionError
+from windrow.ingest.kafka.wire_transaction import WireTransaction
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.kafka.options import Reach
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

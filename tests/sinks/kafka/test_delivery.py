@@ -12,17 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest.errors import DamagedError, RefusedError
-from ingest.kafka import delivery, transaction
-from ingest.kafka.delivery import Acks, Delivery
-from ingest.model.codec import to_json
-from ingest.operate.verify import compare_rows
-from ingest.ports.sink import AlreadyDone, Delivered, Done, Promises
-from ingest.sinks.kafka import control, publish, send
-from ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records
-from ingest.sinks.kafka.fast import CompiledPump, reportable
-from ingest.sinks.kafka.publish import PublishTarget, put_records
-from ingest.testing.checker import Report, check
 from tests.kafka.produce import create_topic, high_watermark
 from tests.sinks.beside import BINDING
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
@@ -30,6 +19,17 @@ from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
 from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
 from tests.sinks.things import plan, produced, staged_receipt, window
+from windrow.ingest.errors import DamagedError, RefusedError
+from windrow.ingest.kafka import delivery, transaction
+from windrow.ingest.kafka.delivery import Acks, Delivery
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.operate.verify import compare_rows
+from windrow.ingest.ports.sink import AlreadyDone, Delivered, Done, Promises
+from windrow.ingest.sinks.kafka import control, publish, send
+from windrow.ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records
+from windrow.ingest.sinks.kafka.fast import CompiledPump, reportable
+from windrow.ingest.sinks.kafka.publish import PublishTarget, put_records
+from windrow.ingest.testing.checker import Report, check
 
 SINK = Promises(atomic="split", replaces=False)
 broker = pytest.mark.broker

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ingest.errors import SpecError
-from ingest.sinks.kafka import topics
-from ingest.sinks.kafka.options import Reach
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.world import KafkaBoth, options_of
 from tests.sinks.things import ROWS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.sinks.kafka import topics
+from windrow.ingest.sinks.kafka.options import Reach
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

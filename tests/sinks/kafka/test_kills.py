@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ingest.testing.checker import Report, check
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.twins import TWINS
 from tests.sinks.kafka.world import new_place, pieces, sink_at
 from tests.sinks.things import produced, staged_receipt
 from tests.warm import stops
+from windrow.ingest.testing.checker import Report, check
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -78,7 +78,7 @@ def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> N
 
 def test_a_split_that_is_published_with_other_rows_refuses_the_window(place: str) -> None:
     """A run dies halfway, the schema changes, and the window is run again: refused, naming the attempt; with the old rows it ends."""
-    from ingest.errors import RefusedError
+    from windrow.ingest.errors import RefusedError
 
     assert ended(started(place, 0, "first", "split.after:kill")) == -signal.SIGKILL
     sink = sink_at(place)

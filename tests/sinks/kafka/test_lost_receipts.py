@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import DamagedError
-from ingest.ledger.sql import open_ledger
-from ingest.operate.restore import restore
-from ingest.operate.verify import verify
-from ingest.ports.sink import Done
-from ingest.sinks.kafka.control import ControlTopic, binding_record
-from ingest.sinks.kafka.topics import LogSeen
-from ingest.testing.broker import MemoryBroker
 from tests.kafka.produce import Put, configure, create_topic, delete_records, delete_topic, high_watermark, produce
 from tests.sinks.beside import BINDING
 from tests.sinks.kafka.world import KafkaBoth, at, new_place
 from tests.sinks.things import staged_receipt, window
+from windrow.ingest.errors import DamagedError
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.operate.restore import restore
+from windrow.ingest.operate.verify import verify
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.kafka.control import ControlTopic, binding_record
+from windrow.ingest.sinks.kafka.topics import LogSeen
+from windrow.ingest.testing.broker import MemoryBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

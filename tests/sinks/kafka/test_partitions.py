@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.errors import RefusedError, SpecError
-from ingest.model.plan import Split
-from ingest.ports.sink import Done
-from ingest.schema.load import FunctionReference
-from ingest.sinks.kafka.form import ENCODED, MessagePart
-from ingest.sinks.kafka.function import PartitionFunction
-from ingest.sinks.kafka.options import Options, Reach
-from ingest.sinks.kafka.places import PARTITION
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.test_publish import ROWS, staged, way
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, pieces
 from tests.sinks.things import ROWS as THINGS
 from tests.sinks.things import staged_receipt
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.load import FunctionReference
+from windrow.ingest.sinks.kafka.form import ENCODED, MessagePart
+from windrow.ingest.sinks.kafka.function import PartitionFunction
+from windrow.ingest.sinks.kafka.options import Options, Reach
+from windrow.ingest.sinks.kafka.places import PARTITION
 
 __all__ = ["way"]
 

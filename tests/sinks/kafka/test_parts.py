@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ingest.model.plan import Split
-from ingest.sinks.kafka.parts import SMALL, chains
+from windrow.ingest.model.plan import Split
+from windrow.ingest.sinks.kafka.parts import SMALL, chains
 
 
 def plan(*splits: tuple[int, int, int]) -> Any:

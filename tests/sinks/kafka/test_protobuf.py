@@ -16,23 +16,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.protobuf.machine import protobuf_machine
-from ingest.errors import RefusedError
-from ingest.model.plan import Split
-from ingest.registry.subjects import Subjects
-from ingest.schema.changes import DELETED
-from ingest.schema.columns import Columns
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.kafka.form import MessageForm
-from ingest.sinks.kafka.protobuf import misfit, records, schema_text
-from ingest.sinks.kafka.registered import RegisteredPart
-from ingest.sinks.kafka.stage import KafkaStagerFactory
-from ingest.sinks.kafka.wire import NoCounterpartError
-from ingest.sinks.staging import RowLayout
 from tests.profiles import examples
 from tests.sinks.delta.test_any_value import MICROS, integers, raw
 from tests.sinks.kafka.deserializers import protobuf_class
 from tests.sinks.things import messages
+from windrow.ingest.decode.protobuf.machine import protobuf_machine
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.kafka.form import MessageForm
+from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
+from windrow.ingest.sinks.kafka.registered import RegisteredPart
+from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.kafka.wire import NoCounterpartError
+from windrow.ingest.sinks.staging import RowLayout
 
 LINE = pl.Struct({"sku": pl.String, "at": pl.Datetime("us", "UTC"), "sizes": pl.List(pl.Float32)})
 

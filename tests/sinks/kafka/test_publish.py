@@ -14,22 +14,22 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest.errors import RefusedError, UnreachableError
-from ingest.model.receipt import Checksums, Receipt, SplitCounts
-from ingest.model.staged import Staged
-from ingest.ports.sink import Done
-from ingest.sinks.kafka import control, parts, send, topics
-from ingest.sinks.kafka import sink as sinks
-from ingest.sinks.kafka.control import ControlTopic
-from ingest.sinks.kafka.fast import usable
-from ingest.sinks.kafka.form import MessagePart
-from ingest.sinks.kafka.options import Options, Reach
-from ingest.sinks.kafka.parts import chains
-from ingest.sinks.kafka.stage import StagedFiles, StagedMessages
-from ingest.sinks.kafka.topics import SinkTopics
 from tests.kafka.produce import OpenTransaction, Put, create_topic
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place, sink_at
 from tests.sinks.things import messages, plan, receipt, staged_receipt, window
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.kafka import control, parts, send, topics
+from windrow.ingest.sinks.kafka import sink as sinks
+from windrow.ingest.sinks.kafka.control import ControlTopic
+from windrow.ingest.sinks.kafka.fast import usable
+from windrow.ingest.sinks.kafka.form import MessagePart
+from windrow.ingest.sinks.kafka.options import Options, Reach
+from windrow.ingest.sinks.kafka.parts import chains
+from windrow.ingest.sinks.kafka.stage import StagedFiles, StagedMessages
+from windrow.ingest.sinks.kafka.topics import SinkTopics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from ingest.errors import BugError, SpecError, UnreachableError
-from ingest.registry.client import Registry
-from ingest.registry.embedded import Fault, RegistryServer
-from ingest.registry.subjects import Strategy, Subjects
-from ingest.sinks.kafka.registered import RegisteredFormat, RegisteredPart
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
+from windrow.ingest.errors import BugError, SpecError, UnreachableError
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.registry.embedded import Fault, RegistryServer
+from windrow.ingest.registry.subjects import Strategy, Subjects
+from windrow.ingest.sinks.kafka.registered import RegisteredFormat, RegisteredPart
 
 __all__ = ["stage"]
 
@@ -52,7 +52,7 @@ def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> No
 
 
 def _client_of(registry: Registry) -> Any:
-    from ingest.registry.client import _Questions
+    from windrow.ingest.registry.client import _Questions
 
     return _Questions(registry)._client
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingest.errors import RefusedError
-from ingest.model.plan import Split
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.kafka.form import NOW, MessageForm, MessagePart
-from ingest.sinks.kafka.stage import KafkaStagerFactory
-from ingest.sinks.staging import RowLayout
 from tests.sinks.things import messages
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.kafka.form import NOW, MessageForm, MessagePart
+from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
+from windrow.ingest.sinks.staging import RowLayout
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROWS = pa.schema([("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])

@@ -13,12 +13,6 @@ import pytest
 from confluent_kafka import KafkaError
 from kafka.protocol.producer import EndTxnRequest
 
-from ingest.crashpoints import CrashPoint
-from ingest.kafka.transaction import TransactionError
-from ingest.kafka.wire import WireError
-from ingest.kafka.wire_transaction import BatchPlace, WireTransaction
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.kafka import sink as sinks
 from tests.protocols import traces
 from tests.protocols.explore import Scenario
 from tests.protocols.fenced import FencedIds
@@ -29,6 +23,12 @@ from tests.sinks.kafka.twins import LookBeforeFence, NoRecord, RandomId
 from tests.sinks.kafka.world import at, new_place, sink_at
 from tests.sinks.traced import begun, commits, ended, in_turn, killed, recorder, steps
 from tests.warm import stops
+from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.kafka.transaction import TransactionError
+from windrow.ingest.kafka.wire import WireError
+from windrow.ingest.kafka.wire_transaction import BatchPlace, WireTransaction
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks.kafka import sink as sinks
 
 __all__ = ["recorder"]
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import SpecError
-from ingest.operate.unfinished import end_transactions
-from ingest.ports.transactions import Transactional
 from tests.kafka.produce import OpenTransaction, Put, until_decided
 from tests.sinks.kafka.attempts import DONE, ended, started
 from tests.sinks.kafka.test_kills import place, report
 from tests.sinks.kafka.world import new_place, sink_at
 from tests.sinks.things import plan, window
 from tests.warm import stops
+from windrow.ingest.errors import SpecError
+from windrow.ingest.operate.unfinished import end_transactions
+from windrow.ingest.ports.transactions import Transactional
 
 __all__ = ["place"]
 

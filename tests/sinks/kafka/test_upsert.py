@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from deltalake import DeltaTable
 
-from ingest.model.boundary import TopicPartition
-from ingest.registry.embedded import RegistryServer
-from ingest.schema.changes import DELETED
-from ingest.sinks.kafka.audit import KafkaAudit
-from ingest.sinks.kafka.form import MessageForm, MessagePart
-from ingest.sinks.kafka.stage import ArrowForm
 from tests.cli.conftest import START, Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.deserializers import KEY, VALUE, deserializer
 from tests.sinks.kafka.world import committed
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.sinks.kafka.audit import KafkaAudit
+from windrow.ingest.sinks.kafka.form import MessageForm, MessagePart
+from windrow.ingest.sinks.kafka.stage import ArrowForm
 
 __all__ = ["stage"]
 

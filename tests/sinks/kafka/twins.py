@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ingest.crashpoints import crash_point
-from ingest.kafka.transaction import Transaction
-from ingest.model.window import Window
-from ingest.sinks.kafka.control import PublishedSplit, split_record
-from ingest.sinks.kafka.ids import TransactionalIds
-from ingest.sinks.kafka.parts import Part
-from ingest.sinks.kafka.publish import PublishTarget, put_records, turn
-from ingest.sinks.kafka.work import WindowWork
 from tests.sinks.kafka.world import KafkaBoth, at
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.kafka.transaction import Transaction
+from windrow.ingest.model.window import Window
+from windrow.ingest.sinks.kafka.control import PublishedSplit, split_record
+from windrow.ingest.sinks.kafka.ids import TransactionalIds
+from windrow.ingest.sinks.kafka.parts import Part
+from windrow.ingest.sinks.kafka.publish import PublishTarget, put_records, turn
+from windrow.ingest.sinks.kafka.work import WindowWork
 
 
 class LookBeforeFence(KafkaBoth):

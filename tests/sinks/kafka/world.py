@@ -10,16 +10,16 @@ from typing import Any
 import confluent_kafka as ck
 import pyarrow as pa
 
-from ingest.crashpoints import SPLIT_POINTS, CrashPoint
-from ingest.schema.metadata import DEFAULT, TYPES
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.kafka.control import arrived
-from ingest.sinks.kafka.options import Options, Reach
-from ingest.sinks.kafka.sink import KafkaSink
-from ingest.sinks.kafka.texts import LOADS, back, back_from_header
 from tests.kafka.produce import create_topic, until_decided
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
+from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
+from windrow.ingest.schema.metadata import DEFAULT, TYPES
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.kafka.control import arrived
+from windrow.ingest.sinks.kafka.options import Options, Reach
+from windrow.ingest.sinks.kafka.sink import KafkaSink
+from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
 
 SECONDS = 30.0
 POINTS: tuple[CrashPoint, ...] = SPLIT_POINTS

@@ -8,19 +8,19 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.schema.metadata import DEFAULT
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.postgres.catalog import table_at
-from ingest.sinks.postgres.columns import HASH, Evolve
-from ingest.sinks.postgres.dead import PostgresDeadLetters
-from ingest.sinks.postgres.keyed import PostgresKeyedSink
-from ingest.sinks.postgres.read import rows
-from ingest.sinks.postgres.server import TablePlace, reading
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.keyed_logs import ROWS as KEYED_ROWS
 from tests.sinks.keyed_logs import Keyed
 from tests.sinks.postgres.world import place_of, staging_of
 from tests.sinks.things import ROWS
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.postgres.catalog import table_at
+from windrow.ingest.sinks.postgres.columns import HASH, Evolve
+from windrow.ingest.sinks.postgres.dead import PostgresDeadLetters
+from windrow.ingest.sinks.postgres.keyed import PostgresKeyedSink
+from windrow.ingest.sinks.postgres.read import rows
+from windrow.ingest.sinks.postgres.server import TablePlace, reading
 
 
 class PostgresKeyedBoth(WithDeadLetters, PostgresKeyedSink):

@@ -20,17 +20,17 @@ import pytest
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from ingest.config.watched import WatchedConnection
-from ingest.errors import WindrowError
-from ingest.model.codec import from_json
-from ingest.model.plan import Plan
-from ingest.model.receipt import Receipt
-from ingest.model.staged import Staged
-from ingest.ports.sink import Outcome
-from ingest.sinks.postgres import server
 from tests.protocols.traces import Recorder
 from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
 from tests.sinks.postgres.world import PostgresBoth
+from windrow.ingest.config.watched import WatchedConnection
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Outcome
+from windrow.ingest.sinks.postgres import server
 
 
 class Run:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from ingest.ports.sink import AlreadyDone, Done
 from tests.sinks.postgres.world import sink_at
 from tests.sinks.things import staged_receipt
+from windrow.ingest.ports.sink import AlreadyDone, Done
 
 
 def attempt(place: str, number: int, name: str, ready: int | None = None) -> type:

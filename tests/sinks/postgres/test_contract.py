@@ -11,10 +11,6 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ingest.schema.changes import DELETED
-from ingest.schema.metadata import DEFAULT
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.postgres import server
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
@@ -25,6 +21,10 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
 from tests.sinks.postgres.keyed_world import pieces as keyed_pieces
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.postgres import server
 
 pytestmark = pytest.mark.slow  # starts a server
 

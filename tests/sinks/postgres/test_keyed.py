@@ -11,17 +11,17 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.postgres import audit
-from ingest.sinks.postgres import merge as merging
-from ingest.sinks.postgres.server import reading
 from tests.sinks.beside import BINDING
 from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
 from tests.sinks.postgres.keyed_world import PostgresKeyed, PostgresKeyedBoth
 from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import window
+from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.postgres import audit
+from windrow.ingest.sinks.postgres import merge as merging
+from windrow.ingest.sinks.postgres.server import reading
 
 pytestmark = pytest.mark.slow  # starts a server
 

@@ -14,11 +14,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.sinks.postgres import server
-from ingest.testing.checker import Report, check
 from tests.sinks.postgres.world import pieces, sink_at
 from tests.sinks.things import produced, staged_receipt, window
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.sinks.postgres import server
+from windrow.ingest.testing.checker import Report, check
 
 pytestmark = pytest.mark.slow  # some seconds of starting processes
 
@@ -28,7 +28,7 @@ KILLS = 8
 ONE_RUN = """
 import sys
 sys.path.insert(0, sys.argv[2])
-from ingest.sinks.postgres import server
+from windrow.ingest.sinks.postgres import server
 from tests.sinks.postgres.sweeper import attempt
 server.IDLE = "300ms"
 print(attempt(sys.argv[1], 0, "first").__name__)

@@ -11,12 +11,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ingest.errors import SchemaChangedError, SpecError
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.schema.primary_key import PrimaryKey
 from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
 from tests.sinks.postgres.world import place_of, sink_at
 from tests.sinks.things import ROWS, staged_receipt, window
+from windrow.ingest.errors import SchemaChangedError, SpecError
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.schema.primary_key import PrimaryKey
 
 pytestmark = pytest.mark.slow  # starts a server
 

@@ -15,15 +15,15 @@ import psutil
 import psycopg
 import pytest
 
-from ingest.config import watched
-from ingest.errors import UnreachableError
-from ingest.ledger import open_ledger
-from ingest.ports.sink import Done, Unknown
-from ingest.sinks.postgres import catalog, server
-from ingest.sinks.postgres import sink as postgres_sink
-from ingest.sinks.postgres.server import connected
 from tests.sinks.postgres.world import place_of, sink_at, staging_of
 from tests.sinks.things import staged_receipt, window
+from windrow.ingest.config import watched
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.ledger import open_ledger
+from windrow.ingest.ports.sink import Done, Unknown
+from windrow.ingest.sinks.postgres import catalog, server
+from windrow.ingest.sinks.postgres import sink as postgres_sink
+from windrow.ingest.sinks.postgres.server import connected
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]  # starts a server
 

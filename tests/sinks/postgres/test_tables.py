@@ -18,16 +18,16 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
-from ingest.ports.sink import AlreadyDone, Done, Unreadable
-from ingest.sinks.postgres import catalog, lock, server
-from ingest.sinks.postgres.encode import HEAD
-from ingest.sinks.postgres.server import begin, connected, reading
-from ingest.sinks.postgres.stage import CopyFile
-from ingest.testing.checker import check
 from tests.sinks.beside import BINDING
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
 from tests.sinks.things import ROWS, plan, produced, receipt, stage, staged_receipt, window
+from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
+from windrow.ingest.sinks.postgres import catalog, lock, server
+from windrow.ingest.sinks.postgres.encode import HEAD
+from windrow.ingest.sinks.postgres.server import begin, connected, reading
+from windrow.ingest.sinks.postgres.stage import CopyFile
+from windrow.ingest.testing.checker import check
 
 pytestmark = pytest.mark.slow  # starts a server
 

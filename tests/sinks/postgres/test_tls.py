@@ -8,13 +8,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ingest.errors import SpecError
-from ingest.ledger.database import Database, open_database
-from ingest.sinks.postgres.server import connected, transact
-from ingest.sinks.postgres.url import server_url
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.listener import TLS
 from tests.sinks.postgres.tls import tls_port
+from windrow.ingest.errors import SpecError
+from windrow.ingest.ledger.database import Database, open_database
+from windrow.ingest.sinks.postgres.server import connected, transact
+from windrow.ingest.sinks.postgres.url import server_url
 
 __all__ = ["stage"]
 

@@ -14,11 +14,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from ingest.crashpoints import CrashPoint
-from ingest.errors import RefusedError, WindrowError
-from ingest.ports.sink import AlreadyDone, Done
-from ingest.schema.primary_key import PrimaryKey
-from ingest.sinks.postgres import catalog, lock, server
 from tests.protocols.traces import Event, Recorder, refused
 from tests.protocols.transaction import Transaction
 from tests.sinks import traced
@@ -28,6 +23,11 @@ from tests.sinks.postgres.world import place_of, sink_at
 from tests.sinks.things import ROWS, staged_receipt, together
 from tests.sinks.traced import commits, recorder
 from tests.warm import SERVER, stops
+from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.errors import RefusedError, WindrowError
+from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.postgres import catalog, lock, server
 
 __all__ = ["recorder"]
 

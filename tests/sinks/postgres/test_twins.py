@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from ingest.errors import WindrowError
-from ingest.model.receipt import Receipt
-from ingest.sinks.postgres.server import TablePlace
-from ingest.testing.checker import Report, check
 from tests.sinks.postgres.twins import BlindRetry, LookThenWrite, NoLock, RealSink, ReceiptBehindTheRows
 from tests.sinks.postgres.world import pieces, place_of
 from tests.sinks.things import PER_WINDOW, plan, produced, receipt, stage, staged_receipt
+from windrow.ingest.errors import WindrowError
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.sinks.postgres.server import TablePlace
+from windrow.ingest.testing.checker import Report, check
 
 pytestmark = pytest.mark.slow  # starts a server
 

@@ -11,16 +11,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from ingest.errors import SpecError, UnfitRowsError
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, SplitCounts
-from ingest.model.staged import Staged
-from ingest.operate.deep import summed
-from ingest.ports.sink import Done
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.postgres.names import TableName, quoted, table_name
 from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import messages, plan, receipt
+from windrow.ingest.errors import SpecError, UnfitRowsError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.deep import summed
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.postgres.names import TableName, quoted, table_name
 
 pytestmark = pytest.mark.slow  # starts a server
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ingest.model.receipt import Receipt
-from ingest.model.staged import Staged
-from ingest.ports.sink import AlreadyDone, Done, Outcome
-from ingest.sinks.decision import decide
-from ingest.sinks.postgres import catalog
-from ingest.sinks.postgres.server import Connection, TablePlace, begin, commit, connected
-from ingest.sinks.postgres.stage import CopyFile, copy_in, staged_files
 from tests.sinks.postgres.world import PostgresBoth
 from tests.sinks.things import ROWS
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
+from windrow.ingest.sinks.decision import decide
+from windrow.ingest.sinks.postgres import catalog
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, begin, commit, connected
+from windrow.ingest.sinks.postgres.stage import CopyFile, copy_in, staged_files
 
 
 class RealSink(PostgresBoth):

@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.postgres.catalog import table_at
-from ingest.sinks.postgres.columns import Evolve
-from ingest.sinks.postgres.dead import PostgresDeadLetters
-from ingest.sinks.postgres.names import table_name
-from ingest.sinks.postgres.read import rows
-from ingest.sinks.postgres.server import TablePlace, reading
-from ingest.sinks.postgres.sink import PostgresSink
-from ingest.sinks.postgres.url import server_url
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.postgres.catalog import table_at
+from windrow.ingest.sinks.postgres.columns import Evolve
+from windrow.ingest.sinks.postgres.dead import PostgresDeadLetters
+from windrow.ingest.sinks.postgres.names import table_name
+from windrow.ingest.sinks.postgres.read import rows
+from windrow.ingest.sinks.postgres.server import TablePlace, reading
+from windrow.ingest.sinks.postgres.sink import PostgresSink
+from windrow.ingest.sinks.postgres.url import server_url
 
 
 class PostgresBoth(WithDeadLetters, PostgresSink):

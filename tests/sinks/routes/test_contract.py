@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.ports.sink import Promises
-from ingest.schema.metadata import DEFAULT
 from tests.contracts.dead_letters_contract import DeadLettersContract
 from tests.contracts.sink_audit_contract import SinkAuditContract
 from tests.contracts.sink_checksums_contract import SinkChecksumsContract
@@ -19,6 +17,8 @@ from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.routes.things import RoutedBoth, in_memory, of_two_kinds, pieces
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.schema.metadata import DEFAULT
 
 
 class RoutedContract(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
@@ -59,7 +59,7 @@ class TestOfTwoKinds(RoutedContract):
 
     @contextmanager
     def no_answer(self, sink: RoutedBoth) -> Iterator[None]:
-        from ingest.sinks.delta import table as tables
+        from windrow.ingest.sinks.delta import table as tables
 
         append = tables.append
         with pytest.MonkeyPatch.context() as patch:

@@ -15,19 +15,19 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from ingest.crashpoints import CrashError
-from ingest.errors import BugError, OverlapError, RefusedError, SpecError
-from ingest.model.plan import Split
-from ingest.model.receipt import Checksums, Receipt, SplitCounts
-from ingest.model.staged import Staged
-from ingest.operate.verify import compare_rows
-from ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
-from ingest.schema.messages import for_rows
-from ingest.schema.metadata import DEFAULT
-from ingest.sinks.routes.sink import RoutedSink
-from ingest.testing.checker import check
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth, in_memory, of_two_kinds, pieces
 from tests.sinks.things import PER_WINDOW, ROWS, identity, messages, plan, produced, receipt, stage, staged_mending, staged_receipt, window
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import BugError, OverlapError, RefusedError, SpecError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.operate.verify import compare_rows
+from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
+from windrow.ingest.schema.messages import for_rows
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.routes.sink import RoutedSink
+from windrow.ingest.testing.checker import check
 
 HERE = Path(__file__).parent
 
@@ -220,8 +220,8 @@ class ReceiptFirst(RoutedBoth):
     """A broken twin: the table with the receipts comes first, as if the others were only copies."""
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        from ingest.crashpoints import crash_point
-        from ingest.sinks.routes.parts import parts_for, receipt_for, staged_for
+        from windrow.ingest.crashpoints import crash_point
+        from windrow.ingest.sinks.routes.parts import parts_for, receipt_for, staged_for
 
         outcome = self.other.commit(receipt, staged_for(parts_for(self.other.identity, staged), staged))
         if isinstance(outcome, Done):
@@ -247,7 +247,7 @@ ONE_RUN = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from ingest.schema.metadata import DEFAULT
+from windrow.ingest.schema.metadata import DEFAULT
 from tests.sinks.routes.test_routed import attempt
 from tests.sinks.routes.things import of_two_kinds
 from tests.sinks.things import ROWS

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import SpecError
-from ingest.model.plan import Split
-from ingest.schema.messages import HEADERS
-from ingest.sinks.routes.router import Router, Rule, spread
 from tests.sinks.things import messages
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.messages import HEADERS
+from windrow.ingest.sinks.routes.router import Router, Rule, spread
 
 RULES = (Rule(values=("de", "at")), Rule(pattern="u[ks]|d."), Rule(values=("", "true", "7")))
 VALUES = st.none() | st.sampled_from(["de", "at", "dk", "uk", "us", "use", "", "true", "7", "ü", "de\n"])

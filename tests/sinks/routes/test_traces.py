@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from ingest.crashpoints import CrashPoint
-from ingest.ports.sink import AlreadyDone, Done, Unknown
 from tests.protocols import traces
 from tests.protocols.routed import LAST, TABLES, Routed
 from tests.protocols.traces import Event, Recorder
@@ -19,6 +17,8 @@ from tests.sinks.routes.things import RoutedBoth
 from tests.sinks.routes.world import WindowFirst, at, sink_at
 from tests.sinks.things import together
 from tests.sinks.traced import Make, Recorded, commits, in_turn, killed, maker, recorder, steps
+from windrow.ingest.crashpoints import CrashPoint
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 
 __all__ = ["recorder"]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.ports.dead_letters import DeadLetters
-from ingest.sinks.delta.dead import DeltaDeadLetters
-from ingest.sinks.delta.sink import DeltaSink
-from ingest.sinks.routes.router import By, Rule
-from ingest.sinks.routes.sink import RoutedSink
-from ingest.testing.sink import MemoryDeadLetters, MemorySink
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite_sink import SqliteSink
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.routes.router import By, Rule
+from windrow.ingest.sinks.routes.sink import RoutedSink
+from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 FIRST = Rule(values=tuple(f"{p}-{o}" for p in (0, 1) for o in range(0, 1000, 4)))
 SECOND = Rule(pattern=".*[13579]")

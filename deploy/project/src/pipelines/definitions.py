@@ -7,9 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.factory import standing_on
-from assets.names import SPARK_KEY
-from resources.spark import Spark
+from windrow.dagster import SPARK_KEY, Spark, standing_on
 
 
 @dg.definitions

@@ -1,0 +1,115 @@
+"""Kafka topics become tables, one bounded window at a time, exactly once; a library that needs no Dagster.
+
+The names in `__all__` are what Python code may rely on: `docs/python.md` shows them at work. Everything else below `windrow` may change
+from one version to the next without a word, but for `windrow.dagster` and `windrow.ingest.testing`.
+
+A name is loaded when it is first used, so `import windrow` costs nothing, and who only reads a spec loads neither Kafka's client nor Spark.
+None is called like a module of `windrow`: importing that module would put it over the name.
+"""
+
+TYPE_CHECKING = False
+"""True for type checkers alone; `typing` has the same constant, and takes longer to load than this module."""
+
+if TYPE_CHECKING:
+    from windrow.ingest.assemble import assemble as open_pipeline
+    from windrow.ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
+    from windrow.ingest.frames.formats import WindrowKafka, WindrowSource
+    from windrow.ingest.model.plan import Plan
+    from windrow.ingest.model.receipt import Committed, Receipt
+    from windrow.ingest.model.window import Window
+    from windrow.ingest.operate.dead_letters import Chosen
+    from windrow.ingest.operate.edit import RefusedMessage
+    from windrow.ingest.operate.mend import Mended, MendRequest
+    from windrow.ingest.operate.mend import mend as mend_window
+    from windrow.ingest.operate.receipts import read_receipts
+    from windrow.ingest.run.context import Pipeline, Request, Result
+    from windrow.ingest.run.micro_batches import run_batches
+    from windrow.ingest.run.pipeline import preview as preview_window
+    from windrow.ingest.run.pipeline import run as run_window
+    from windrow.ingest.spec.load import load_spec
+    from windrow.ingest.spec.pipeline import PipelineSpec
+    from windrow.ingest.spec.windows import windows_named
+
+_HOMES = {
+    "BugError": "windrow.ingest.errors:BugError",
+    "Chosen": "windrow.ingest.operate.dead_letters:Chosen",
+    "Committed": "windrow.ingest.model.receipt:Committed",
+    "MendRequest": "windrow.ingest.operate.mend:MendRequest",
+    "Mended": "windrow.ingest.operate.mend:Mended",
+    "NotClosedError": "windrow.ingest.errors:NotClosedError",
+    "Pipeline": "windrow.ingest.run.context:Pipeline",
+    "PipelineSpec": "windrow.ingest.spec.pipeline:PipelineSpec",
+    "Plan": "windrow.ingest.model.plan:Plan",
+    "Receipt": "windrow.ingest.model.receipt:Receipt",
+    "RefusedError": "windrow.ingest.errors:RefusedError",
+    "RefusedMessage": "windrow.ingest.operate.edit:RefusedMessage",
+    "Request": "windrow.ingest.run.context:Request",
+    "Result": "windrow.ingest.run.context:Result",
+    "SpecError": "windrow.ingest.errors:SpecError",
+    "UnreachableError": "windrow.ingest.errors:UnreachableError",
+    "Window": "windrow.ingest.model.window:Window",
+    "WindrowError": "windrow.ingest.errors:WindrowError",
+    "WindrowKafka": "windrow.ingest.frames.formats:WindrowKafka",
+    "WindrowSource": "windrow.ingest.frames.formats:WindrowSource",
+    "load_spec": "windrow.ingest.spec.load:load_spec",
+    "mend_window": "windrow.ingest.operate.mend:mend",
+    "open_pipeline": "windrow.ingest.assemble:assemble",
+    "preview_window": "windrow.ingest.run.pipeline:preview",
+    "read_receipts": "windrow.ingest.operate.receipts:read_receipts",
+    "run_batches": "windrow.ingest.run.micro_batches:run_batches",
+    "run_window": "windrow.ingest.run.pipeline:run",
+    "windows_named": "windrow.ingest.spec.windows:windows_named",
+}
+"""Where each public name is made: the module, and its name there. `tests/shape/test_face.py` holds it to the imports above."""
+
+__all__ = [
+    "BugError",
+    "Chosen",
+    "Committed",
+    "MendRequest",
+    "Mended",
+    "NotClosedError",
+    "Pipeline",
+    "PipelineSpec",
+    "Plan",
+    "Receipt",
+    "RefusedError",
+    "RefusedMessage",
+    "Request",
+    "Result",
+    "SpecError",
+    "UnreachableError",
+    "Window",
+    "WindrowError",
+    "WindrowKafka",
+    "WindrowSource",
+    "load_spec",
+    "mend_window",
+    "open_pipeline",
+    "preview_window",
+    "read_receipts",
+    "run_batches",
+    "run_window",
+    "windows_named",
+]
+
+if not TYPE_CHECKING:  # a type checker that knew of it would take any name
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from its module (PEP 562).
+
+        Raises:
+            AttributeError: there is no such public name.
+        """
+        if name not in _HOMES:
+            msg = f"module 'windrow' has no attribute {name!r}"
+            raise AttributeError(msg)
+        from importlib import import_module  # noqa: PLC0415  # `import windrow` loads nothing
+
+        module, _, attribute = _HOMES[name].partition(":")
+        return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted(__all__)
