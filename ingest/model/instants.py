@@ -37,9 +37,11 @@ def parse_instant(text: str) -> datetime:
 
 
 def is_zone(name: object) -> bool:
-    """Whether it is the name of a time zone."""
+    """Whether it is the name of a time zone that is the same on every machine."""
+    if not isinstance(name, str) or name in {"localtime", "posixrules"} or name.startswith(("posix/", "right/")):
+        return False
     try:
-        return isinstance(name, str) and ZoneInfo(name) is not None
+        return ZoneInfo(name) is not None
     except (KeyError, ValueError, OSError):  # one that no zone has; a path; a folder of zones
         return False
 

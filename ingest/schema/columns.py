@@ -14,6 +14,7 @@ only, is refused.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -131,7 +132,7 @@ def _left_out(model: type[Any]) -> Iterator[str]:
             continue
         mangled = f"_{base.__name__.lstrip('_')}__"
         fields = {name for name, value in vars(base).items() if isinstance(value, FieldInfo)}
-        fields |= {name for name, kind in vars(base).get("__annotations__", {}).items() if "ClassVar" not in str(kind)}
+        fields |= {name for name, kind in inspect.get_annotations(base).items() if "ClassVar" not in str(kind)}
         for name in sorted(fields):
             if name.startswith("_") or name == "Config":
                 written = name[len(mangled) - 2 :] if name.startswith(mangled) else name  # as it stands in the class

@@ -38,10 +38,10 @@ _FORMS: dict[str, dict[str, Any]] = {
 def reading_by(schema: str | None, reading: Reading) -> Reading:
     """How messages are read that have this schema, a JSON text, beside them. `reading`: where it says nothing."""
     try:
-        stated = json.loads(schema or "null")
-    except ValueError:  # a text that is no schema
-        stated = None
-    return replace(reading, fields=((PAYLOAD, _read_by(stated, reading)),))
+        stated = _read_by(json.loads(schema or "null"), reading)
+    except (ValueError, RecursionError):  # a text that is no schema, or one without end
+        stated = reading
+    return replace(reading, fields=((PAYLOAD, stated),))
 
 
 def _read_by(schema: object, reading: Reading) -> Reading:
@@ -66,7 +66,7 @@ def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Read
 
 def _by_name(schema: dict[str, Any], reading: Reading) -> Reading:
     """How a value itself is read. Bytes are base64; what is a text or a number has its digits."""
-    kind, name = schema.get("type"), schema.get("name")
+    kind, name = str(schema.get("type")), schema.get("name")
     if name == f"{_CONNECT}Decimal":
         parameters = schema.get("parameters")
         scale = parameters.get("scale") if isinstance(parameters, dict) else None

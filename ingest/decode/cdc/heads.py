@@ -148,8 +148,8 @@ class Heads:
 
 def is_called_after(topic: str, table: str) -> bool:
     """Whether the last part of a topic's name is a table's, in which a tool may have replaced what topics can't have in their names."""
-    name, of_table = (re.sub(r"[^a-z0-9]+", "_", text.lower()) for text in (topic, table))
-    return f"_{name}".endswith(f"_{of_table}")
+    name, of_table = (re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table))
+    return f"_{name}".endswith(f"_{of_table}") or not of_table
 
 
 def _fields(value: bytes, root: FieldPath) -> AbstractSet[str]:

@@ -6,12 +6,16 @@ PostgreSQL does so with large values (TOAST), Oracle with LOBs. The mark is a te
 from __future__ import annotations
 
 import base64
+import hashlib
+import uuid
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from windrow.ingest.schema.dtypes import map_type
 
 Unavailable = Literal["keep", "dead", "null"]
 
@@ -20,29 +24,40 @@ MARK = "__debezium_unavailable_value"
 _BYTES = MARK.encode()
 _TEXTS = pa.array([MARK, base64.b64encode(_BYTES).decode(), _BYTES.hex(), f'{{"{MARK}":"{MARK}"}}'])
 """As a text, as bytes in a text (`binary.handling.mode`), and as the JSON of an hstore."""
+_ITEMS = pa.concat_arrays([_TEXTS, pa.array([str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))])])
+"""In a list of texts also as the UUID that Java makes of the mark's bytes, which stands for an array of UUIDs."""
 
 
 def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     """Which values of a column are none; None if none is."""
     kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        found = pc.is_in(values, _TEXTS) if pa.types.is_string(kind) else pc.fill_null(pc.equal(values, _BYTES), False)
-        mask: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
-        return mask if mask.any() else None
+    if pa.types.is_string(kind):
+        return _marked(pc.is_in(values, _TEXTS))
+    if pa.types.is_binary(kind):
+        return _marked(pc.fill_null(pc.equal(values, _BYTES), False))
     if pa.types.is_map(kind):
         return unavailable(pa.ListArray.from_arrays(values.offsets, values.keys))
     if not pa.types.is_list(kind):
         return None
-    items = values.flatten()
-    if pa.types.is_integer(items.type):
+    if map_type(kind) is not None:
+        return unavailable(pa.ListArray.from_arrays(values.offsets, values.values.field("key")))
+    if pa.types.is_integer(kind.value_type):
         return _of_numbers(values)
-    inside = unavailable(items)
+    if pa.types.is_date32(kind.value_type):
+        return _of_numbers(pa.ListArray.from_arrays(values.offsets, values.values.view(pa.int32())))
+    items = values.flatten()
+    inside = _marked(pc.is_in(items, _ITEMS)) if pa.types.is_string(items.type) else unavailable(items)
     if inside is None:
         return None
     mask = np.zeros(len(values), np.bool_)
     mask[pc.list_parent_indices(values).to_numpy()[inside]] = True
     mask &= pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False) == 1
     return mask
+
+
+def _marked(found: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
+    mask: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    return mask if mask.any() else None
 
 
 def _of_numbers(values: pa.ListArray) -> npt.NDArray[np.bool_] | None:

@@ -99,6 +99,9 @@ class ConfluentDecoder:
         if wrong:
             do = "Add it to the schema, or take it out of decode.written_with; nothing was read."
             raise SpecError(f"decode.written_with names {', '.join(wrong)}: the schema has no such String column", "spec", do)
+        if self.written_with and len(columns.columns) == len(self.written_with):
+            do = "Take one out of decode.written_with, or add the columns of the messages to the schema; nothing was read."
+            raise SpecError("decode.written_with names all columns of the value: none is left for what the messages hold", "spec", do)
         return columns
 
     def asking(self, registry: SchemaRegistry) -> ConfluentDecoder:

@@ -135,7 +135,7 @@ class JsonPayloads:
 
 
 def _is_other(names: Sequence[str], fields: Collection[str], columns: Columns, records: Sequence[str]) -> bool:
-    """Whether a record isn't the table's: by its name; or where no names are told, as no column has a field in it."""
-    if records:
-        return not is_one_of(names, records)
+    """Whether a record isn't the table's: by its name, or as no column has a field in it."""
+    if records and not is_one_of(names, records):
+        return True
     return names != ("",) and bool(columns.columns) and not any(column.name in fields for column in columns.columns)

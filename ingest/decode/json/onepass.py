@@ -18,6 +18,7 @@ from windrow.ingest.decode.shared.gather import Gathered
 from windrow.ingest.decode.shared.machine import Taken
 from windrow.ingest.decode.shared.nodes import EPOCH, WIDE, nodes_of
 from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.dtypes import map_type
 
 TEXTS = Compiled("windrow.ingest.decode.json.texts")
 """The compiled functions that copy strings."""
@@ -36,6 +37,8 @@ class OnePass:
         self._others = unknown == "ignore"
         self._required = sum(node.required for node in self._nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in self._nodes) else 1
+        if any(map_type(node.type) is not None for node in self._nodes):  # an object may stand for the list: each key has three entries
+            self._widest = 3
         self._state = fresh_state(self._spaces)
         self._tape = self._keys = np.zeros(0, np.int64)
 
@@ -62,7 +65,10 @@ class OnePass:
         return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children], gathered.truncated)
 
     def _reserve(self, longest: int, size: int) -> None:
-        """Room for what so many bytes may hold: a value takes two of them at least. Memory that nothing is written to costs nothing."""
+        """Room for what so many bytes may hold: a value takes two of them at least, a key of an object with its value five.
+
+        Memory that nothing is written to costs nothing.
+        """
         entries = 2 * self._widest * (size // 2 + 1)
         if len(self._tape) < entries:
             self._tape = np.empty(entries, np.int64)

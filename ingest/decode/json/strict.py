@@ -51,7 +51,8 @@ class Strict:
         )
         self._reading = reading
         self._places: dict[int, tuple[int, int]] = {}
-        if _takes_texts(self._kind, reading):
+        self._noting = _takes_texts(self._kind, reading)
+        if self._noting:
             self._note_places()
 
     def decode(self, message: bytes) -> list[Any]:
@@ -81,6 +82,8 @@ class Strict:
         self._repeated.clear()
         self._places.clear()
         try:
+            if self._noting and not text.isascii():  # the parser in Python takes digits of any script
+                json.loads(text, parse_int=str, parse_float=str)
             document = self._decoder.decode(text)
         except json.JSONDecodeError as error:
             raise RefusedValueError("not_json", f"JSON is malformed: {error.msg} (character {error.pos})", "") from None

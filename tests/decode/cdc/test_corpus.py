@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
@@ -16,6 +17,7 @@ from tests.decode.cdc.corpus import CANAL, DEBEZIUM, INSIDE, KEYED, MAXWELL, MIS
 from tests.decode.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, WITH_SCHEMA, made
 from windrow.ingest.config.kinds import kind_at
 from windrow.ingest.decode.cdc.heads import is_called_after
+from windrow.ingest.decode.cdc.unavailable import unavailable
 from windrow.ingest.decode.formats import FORMATS, make_decoder
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.decoder import Decoder
@@ -193,6 +195,21 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
     assert deleted(keyed) == [(0, {"id": 1})]
 
 
+def test_marks_in_lists_of_other_kinds() -> None:
+    """An hstore in a list of keys and values, dates that are the mark's bytes, and the UUID that Java makes of it; also in a slice."""
+    entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    numbers = pa.array([[1], list(MARK.encode()), None, [2, 3]], pa.list_(pa.int32()))
+    uuid = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+    for values in (
+        pa.array([[("x", MARK)], [(MARK, MARK)], None, []], entries),
+        pa.ListArray.from_arrays(numbers.offsets, numbers.values.view(pa.date32()), mask=numbers.is_null()),
+        pa.array([[uuid, uuid], [uuid], None, ["x"]], pa.list_(pa.string())),
+    ):
+        assert [None if found is None else found.tolist() for found in map(unavailable, (values, values[1:3], values[2:]))] == [
+            [False, True, False, False], [True, False], None,
+        ]  # fmt: skip
+
+
 def kept(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
     """What rows leave alone, and what is refused."""
     decoded = decoder.open()(valued([text(event) for event in events]))
@@ -231,6 +248,7 @@ def test_a_value_that_must_be_there_is_never_none() -> None:
     ("topic", "table", "own"),
     [
         ("shop.public.customers", "customers", True), ("customers", "Customers", True), ("shop.my_table", "my$table", True),
+        ("shop.public._orders", "_orders", True), ("shop.public.__", "表格", True),
         ("reorders", "orders", False), ("shop.customers", "orders", False), ("all", "customers", False),
     ],
 )  # fmt: skip

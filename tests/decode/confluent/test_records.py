@@ -72,8 +72,9 @@ def test_an_alias_of_the_writers() -> None:
 
 
 def test_a_record_that_has_none_of_the_columns() -> None:
-    """It is no row, also where no names are told."""
-    assert dead(decoded(decoder(DELETED), framed(1, text("joe")))) == [(0, "schema", "other_record")]
+    """It is no row, where no names are told, and under a name that is."""
+    for records in ((), ("UserDeleted",)):
+        assert dead(decoded(decoder(DELETED, records=records), framed(1, text("joe")))) == [(0, "schema", "other_record")]
 
 
 def test_a_union_of_records() -> None:
@@ -129,6 +130,11 @@ def test_columns_that_say_the_schema(tmp_path: Path) -> None:
     ]  # fmt: skip
     with pytest.raises(SpecError, match=r"decode\.written_with names id: the schema has no such String column"):
         _ = replace(made, written_with=(("id", "record"),)).columns
+    (tmp_path / "models.py").write_text(
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Only(pa.DataFrameModel):\n    kind: pl.String\n"
+    )
+    with pytest.raises(SpecError, match="names all columns of the value"):
+        _ = replace(made, model=ModelReference("models.py:Only", tmp_path), written_with=(("kind", "record"),)).columns
 
 
 PROTO = """\

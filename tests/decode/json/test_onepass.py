@@ -27,7 +27,7 @@ from tests.profiles import examples
 from windrow.ingest.decode.json.layout import PASS
 from windrow.ingest.decode.json.onepass import OnePass
 from windrow.ingest.decode.json.scan import _HASH_STEP
-from windrow.ingest.decode.json.state import room_for_keys
+from windrow.ingest.decode.json.state import ENTRIES, room_for_keys
 from windrow.ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
 from windrow.ingest.decode.json.values import EXACT, Reading
 from windrow.ingest.decode.shared.refusal import RefusedValueError
@@ -187,6 +187,18 @@ def test_lenient_documents(seed: int) -> None:
     assert rows > fast > 0.8 * rows
 
 
+@pytest.mark.parametrize("value", ['{"":1}', '{"":{"":1}}'])
+def test_objects_that_stand_for_lists_have_room(value: str) -> None:
+    """Each key of such an object is an entry with a key and a value: many small ones need more room than their bytes would say."""
+    deep: pa.DataType = pa.int64()
+    for _ in range(value.count("{")):
+        deep = pa.list_(pa.struct([("key", pa.string()), ("value", deep)]))
+    both = Both(Columns((Column("a", pa.list_(deep), nullable=True),)), "ignore")
+    both.fast.decode(pa.array([b'{"a":[%s]}' % b",".join([value.encode()] * 100_000)], pa.binary()))
+    assert 2 * both.fast._state[ENTRIES] <= len(both.fast._tape)
+    assert both.compare([b'{"a":[%s]}' % b",".join([value.encode()] * 1_000)]) == (1, 1)
+
+
 def test_objects_and_lists_as_texts() -> None:
     """Where other kinds will do, a String takes them as they stand, at any depth, and the pass sees as much as the strict way."""
     text, texts = pa.string(), pa.list_(pa.string())
@@ -196,7 +208,7 @@ def test_objects_and_lists_as_texts() -> None:
     whole = [f'{{"a":{v},"b":[{v},{v}],"c":{{"k":{v}}},"d":{{"x":{v}}},"e":{{"k":{v}}}}}'.encode() for v in values]
     assert both.compare(whole) == (6, 6)
     assert both.strict.decode(b'{"a": {"b" : [1.50, "\\n"]} }')[0] == '{"b" : [1.50, "\\n"]}'
-    broken = ['{"a":1,"a":2}', "[1,]", "[" * 100 + "]" * 100, '["\\ud800"]', "{1:2}", '["\xff"]']
+    broken = ['{"a":1,"a":2}', "[1,]", '{"a": 1٢}'.encode().decode("latin-1"), "[" * 100 + "]" * 100, '["\\ud800"]', "{1:2}", '["\xff"]']
     assert both.compare([f'{{"a":{value}}}'.encode("latin-1") for value in broken]) == (0, 0)
     assert both.compare([b'{"d":[1]}', b'{"b":{"x":1}}', b'{"a":1,"b":[[1],2]}']) == (0, 1)
 
