@@ -74,15 +74,15 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
 
     The window is committed: a broker that doesn't answer now costs some figures, not the run.
     """
-    spec, behind, state = pipeline.spec, None, None
+    spec, behind, state, size = pipeline.spec, None, None, dict[str, Value]()
     if result.published is not None and result.published.failed:
         context.log.warning("Group %s was not told: %s", result.published.group, "; ".join(result.published.why))
     try:
         behind, state = _lag(pipeline, result.committed.receipt) if last else None, _state(pipeline, result.committed.receipt)
+        size = _size(pipeline) if last else size
     except WindrowError as error:
-        context.log.warning("Lag and completeness are not shown: %s", error)
-    shown = window_metadata(spec, pipeline.columns(), result, behind, state)
-    return shown | _size(pipeline) if last else shown
+        context.log.warning("Not all figures are shown: %s", error)
+    return window_metadata(spec, pipeline.columns(), result, behind, state) | size
 
 
 def _size(pipeline: Pipeline) -> dict[str, Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 import dagster as dg
 
@@ -161,10 +162,13 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
 
 
 def _open(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]) -> list[str]:
-    """The keys that are neither done nor refused. One that was run too early is neither, and so is asked for again."""
+    """The keys that are neither done nor refused. One that was run too early is neither, and so is asked for again.
+
+    Where a window can't be committed behind later ones, nothing behind a refused one is asked for.
+    """
     left = [key for key in keys if key not in done]
     refused = _refused(instance, spec, left)
-    return [key for key in left if key not in refused]
+    return list(takewhile(lambda key: key not in refused, left)) if spec.in_order else [key for key in left if key not in refused]
 
 
 def refused_tag(spec: PipelineSpec) -> dict[str, str]:

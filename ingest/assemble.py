@@ -235,8 +235,7 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     from windrow.ingest.ports.schemas import UsesSchemas
 
     key, registry = spec.sink.key, spec.registry
-    keeps = spec.sink.keeps and spec.transform is None and transform is None  # what is made of a value that isn't there is none either
-    decoder = make_decoder(spec.decode, spec.folder, () if key is None else key.deletes, keeps=keeps)
+    decoder = make_decoder(spec.decode, spec.folder, () if key is None else key.deletes, keeps=spec.keeps and transform is None)
     return decoder.asking(registry) if registry is not None and isinstance(decoder, UsesSchemas) else decoder
 
 

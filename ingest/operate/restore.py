@@ -41,7 +41,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) ->
         window = max(windows.values(), default=None) if lost.key == BINDING else windows.get(lost.key)
         text = None if window is None else ledger.written(window)
         if window is None or text is None:
-            failed.append(Finding("wrong", "receipts", f"{lost.what}; the ledger has no copy of it", _BACKUP, lost.key))
+            failed.append(Finding("wrong", "receipts", f"{lost.what}; the ledger has no copy of it", lost.do or _BACKUP, lost.key))
             continue
         try:
             audit.restore(window, text, dry_run=dry_run)

@@ -129,15 +129,16 @@ def _refuse_elsewhere(pipeline: Pipeline, bound: str | None) -> None:
 
 
 def lost_windows(pipeline: Pipeline) -> list[Window]:
-    """The windows that were committed by the ledger's word and are not in the table, in their order: the table is older than the ledger.
+    """The windows whose receipts the ledger has and that are not in the table, in their order: the table is older than the ledger.
 
-    A micro-batch counts as committed as soon as the next one was cut. The ledger is read before the table, so that a window which is
-    committed meanwhile is not among them.
+    The ledger is read before the table, so that a window which is committed meanwhile is not among them. Of micro-batches only the copies
+    of those that the table lacks are looked for: there may be many.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
     known = _batches(pipeline) if spec.window.is_batch else [receipt.window for receipt in ledger.recorded(spec.id)]
     committed = pipeline.sink.committed(known)
-    return [window for window in known if window not in committed]
+    missing = [window for window in known if window not in committed]
+    return [window for window in missing if ledger.written(window) is not None] if spec.window.is_batch else missing
 
 
 def refuse_restored(pipeline: Pipeline) -> None:
@@ -174,10 +175,9 @@ def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
 
 
 def _batches(pipeline: Pipeline) -> list[Window]:
-    """The micro-batches that were committed by the ledger's word: all that it knows but for the newest, and that if it has its receipt."""
+    """The micro-batches that were cut."""
     newest = pipeline.ledger.newest(pipeline.spec.id)
-    known = [batch_at(pipeline.spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)]
-    return known if not known or pipeline.ledger.written(known[-1]) is not None else known[:-1]
+    return [batch_at(pipeline.spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)]
 
 
 def _named(windows: Sequence[Window]) -> str:
@@ -187,6 +187,6 @@ def _named(windows: Sequence[Window]) -> str:
 
 def _rerun(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     named = f"{label_text(lost[0].start)}/{label_text(lost[-1].end)}"
-    if not pipeline.sink.promises.replaces:
-        return ways_out(named).removesuffix(".")
-    return f"Run them again, from the same offsets: windrow run SPEC --window {named}"
+    run = f"Run them again, from the same offsets: windrow run SPEC --window {named}."
+    ways = run if pipeline.sink.promises.replaces else ways_out(named)
+    return f"{ways} To go on without them: windrow rebind SPEC"

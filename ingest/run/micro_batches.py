@@ -134,6 +134,15 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
     return number >= 0 and pipeline.sink.look(batch_at(pipeline.spec.id, number)) is None
 
 
+def _record(pipeline: Pipeline, number: int) -> None:
+    """Keep the copy of a committed batch's receipt where the run that committed it died before: what is lost later is known by it."""
+    window = batch_at(pipeline.spec.id, max(number, 0))
+    if number >= 0 and pipeline.ledger.written(window) is None:
+        committed = pipeline.sink.look(window)
+        if committed is not None:
+            pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
+
+
 def _next(pipeline: Pipeline) -> int | None:
     """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
     spec, ledger = pipeline.spec, pipeline.ledger
@@ -145,6 +154,7 @@ def _next(pipeline: Pipeline) -> int | None:
     number = number_of(lower.label)
     if _is_uncommitted(pipeline, number - 1):
         return number - 1
+    _record(pipeline, number - 1)
     cut = _waiting(pipeline, lower, number + 1)
     if cut is None:
         return None

@@ -36,7 +36,7 @@ from windrow.ingest.model.source import selection_text, selects
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.plan.splits import make_plan
-from windrow.ingest.ports.sink import AlreadyDone, Unknown
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.run.accounting import (
     held_back,
     losses,
@@ -108,12 +108,12 @@ def run_past_refused(
 ) -> Iterator[Result | PassedOver]:
     """The same, but a window that is refused for its own data doesn't stop those behind it: it is told in its turn.
 
-    Where messages of the table replace each other (`Promises.mode` "changes"), a window can't come after later ones: there it stops them.
+    Where a window can't be committed behind later ones (`PipelineSpec.in_order`), it stops them.
 
     Raises:
         WindrowError: as `run_windows`; of RefusedError only what stops every window.
     """
-    in_order = pipeline.sink.promises.mode == "changes"
+    in_order = pipeline.spec.in_order
     yield from _run_all(pipeline, windows, request, progress, lambda refused: not in_order and not refused.of_setting)
 
 
@@ -160,13 +160,11 @@ def _run_together(
         return
     reads = _reads(pipeline, attempts, progress)
     for at, window in enumerate(windows):
-        read = None
+        read, outcome = None, None
         try:
-            if window in committed:
-                result = _report(pipeline, committed[window], recovered=True)
-            else:
+            if window not in committed:
                 read = next(reads)
-                result = _finish(pipeline, read, request)
+                outcome = _finish(pipeline, read, request)
         except RefusedError as error:
             if not passing(error):
                 raise
@@ -174,8 +172,8 @@ def _run_together(
             if read is None:  # the job ended with it: what is behind has to be read by another
                 yield from _run_together(pipeline, windows[at + 1 :], request, progress, passing)
                 return
-        else:
-            yield result
+        else:  # what goes wrong from here on is no refusal of the window: it is committed
+            yield _report(pipeline, committed[window], recovered=True) if outcome is None else _reported(pipeline, outcome)
 
 
 def _begin(
@@ -250,12 +248,12 @@ def _until_refused(results: Iterator[Staged]) -> tuple[list[Staged], WindrowErro
     return staged, None
 
 
-def _finish(pipeline: Pipeline, read: Read, request: Request) -> Result:
+def _finish(pipeline: Pipeline, read: Read, request: Request) -> Done | AlreadyDone:
     receipt = _receipt(read, request)
     _check(read, receipt, request)
     if not request.again:  # once more: while this run was reading, another one may have committed the window
         refuse_lost_receipt(pipeline, receipt.window)
-    return commit(pipeline, receipt, read.staged)
+    return _committed(pipeline, receipt, read.staged)
 
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
@@ -435,12 +433,20 @@ def commit(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Re
     Raises:
         OutcomeUnknownError, RefusedError: it can't be told to have arrived; or as `ports.sink.Sink.commit`.
     """
+    return _reported(pipeline, _committed(pipeline, receipt, staged))
+
+
+def _committed(pipeline: Pipeline, receipt: Receipt, staged: Sequence[Staged]) -> Done | AlreadyDone:
     outcome = pipeline.sink.commit(receipt, staged)
     if isinstance(outcome, Unknown):
         raise OutcomeUnknownError(
             f"The commit of window {receipt.window.key} was sent and not answered: {outcome.why}", "commit",
             "Run the window again: it looks into the table first and reports the commit if it arrived.",
         )  # fmt: skip
+    return outcome
+
+
+def _reported(pipeline: Pipeline, outcome: Done | AlreadyDone) -> Result:
     return _report(pipeline, outcome.committed, recovered=isinstance(outcome, AlreadyDone))
 
 

@@ -105,6 +105,11 @@ class SinkSection(Section):
         """Whether the row of a key keeps what a change of it leaves alone (`ingest.schema.changes.UNAVAILABLE`)."""
         return False
 
+    @property
+    def in_order(self) -> bool:
+        """Whether a window can't be committed behind later ones."""
+        return False
+
     def place(self, folder: Path) -> str:
         """Where the table is, for people; `folder` is the spec's own."""
         raise NotImplementedError

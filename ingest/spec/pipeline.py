@@ -201,6 +201,16 @@ class PipelineSpec(Section):
         yield from transform_mistakes(written)
 
     @property
+    def keeps(self) -> bool:
+        """Whether a row keeps what a change leaves alone: not where rows are transformed, for what is made of no value is none either."""
+        return self.sink.keeps and self.transform is None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a window that was refused holds those behind it back: run later, it could not be committed any more."""
+        return self.sink.in_order or (self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"})
+
+    @property
     def named_cluster(self) -> ClusterSpec | None:
         """The cluster of windrow.yaml that the source names; None if it tells its own."""
         return None if self.source.cluster is None else self.named_clusters[self.source.cluster]

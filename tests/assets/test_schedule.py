@@ -18,6 +18,7 @@ from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
+from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:
@@ -114,6 +115,17 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
     assert not world.run(1, 3).success
     assert world.green() == {world.key(2)}
     assert tick(world, hour(5, 5)) == [(world.key(0), world.key(0)), (world.key(4), world.key(4))]
+
+
+def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where windows are committed in their order, nothing behind one that was refused is asked for."""
+    monkeypatch.setattr(PipelineSpec, "in_order", property(lambda _: True))
+    world.fill(1)
+    for _ in range(200):
+        world.send(1, 30, b"poison")
+    world.fill(1, first=2)
+    assert not world.run(1).success
+    assert tick(world, hour(3, 5)) == [(world.key(0), world.key(0))]
 
 
 def assert_it_fails_and_is_asked_for_again(world: World) -> None:

@@ -148,6 +148,20 @@ def test_an_older_table(store: Store) -> None:
     store.holds_all()
 
 
+def test_what_an_older_table_lacks_is_given_up(stage: Stage) -> None:
+    """Whoever says so by a rebind goes on behind it; nothing is called an older copy any more."""
+    stage.write(window="grid: batch")
+    store = folder_store(stage, "delta")
+    store.run()
+    store.keep()
+    store.batches(2)
+    store.restore()
+    assert "windrow rebind" in store.run(code=1)["error"]["message"]
+    stage.json("rebind", stage.spec, "--yes")
+    assert [w["recovered"] for w in store.run("--drain")["windows"]] == [False]
+    assert stage.json("lag", stage.spec)["missing"] == []
+
+
 def test_an_older_table_of_windows_in_time(stage: Stage) -> None:
     """Windows that an older copy of the table lacks are named, by lag and doctor; to run them again is the way out."""
     stage.write(window=HOURLY)

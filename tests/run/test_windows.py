@@ -17,13 +17,12 @@ import pytest
 from tests.run.test_run import PLAIN, START, Desk, hour
 from tests.sinks.delta.pieces import delta_pieces
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
-from windrow.ingest.errors import DataLossError, DeadLetterLimitError, NotClosedError, UnreachableError
+from windrow.ingest.errors import DataLossError, DeadLetterLimitError, NotClosedError, RefusedError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import ReadSummary, Take
-from windrow.ingest.ports.sink import Promises
 from windrow.ingest.run import attempts
 from windrow.ingest.run.context import PassedOver, Pipeline, Result
 from windrow.ingest.run.pipeline import all_refused, run_past_refused, run_windows
@@ -304,14 +303,17 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
     assert all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what == f"9 of 12 windows were refused: {names}"
 
 
-def test_windows_are_not_passed_over_where_they_have_an_order(desk: Desk) -> None:
-    """Where messages of the table replace each other, a window could never come behind later ones: it stops them, and they are named."""
+def test_what_goes_wrong_behind_a_commit_refuses_no_window(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that is committed is never told as refused: whatever refuses to hear of it ends the run."""
+
+    def refuse(*_: object) -> None:
+        raise RefusedError("no", "ledger", "Look.")
+
     made = desk.pipeline()
-    made.sink.promises = Promises(atomic="window", replaces=False, mode="changes")  # type: ignore[misc]
-    desk.broker.delete_records(TOPIC, 15)
-    with pytest.raises(DataLossError) as ended:
+    monkeypatch.setattr(type(made.ledger), "record", refuse)
+    with pytest.raises(RefusedError, match=r"no \(ledger\)"):
         list(run_past_refused(made, WINDOWS, PLAIN))
-    assert ended.value.do.endswith(f" Not tried: {WINDOWS[1].key} to {WINDOWS[11].key}, 11 windows.")
+    assert committed(desk) == [WINDOWS[0]]
 
 
 def test_seconds_are_a_windows_own(desk: Desk) -> None:

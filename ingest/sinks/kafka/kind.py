@@ -220,6 +220,11 @@ class KafkaSection(OnClusterSection):
         yield from _keyed_conflicts(written)
 
     @property
+    def in_order(self) -> bool:
+        """See `sinks.kind.SinkSection.in_order`: of messages with one key readers take the last."""
+        return self.primary_key is not None
+
+    @property
     def key(self) -> PrimaryKey | None:
         """See `sinks.kind.SinkSection.key`."""
         return None if self.primary_key is None else PrimaryKey(self.primary_key)

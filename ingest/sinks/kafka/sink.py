@@ -285,7 +285,8 @@ class KafkaSink:
         return self._files.sweep(cutoff, dry_run=dry_run)
 
     def bind_again(self, receipt: Receipt) -> None:
-        """Put the binding back, which a receipt says too, where the control topic has lost it."""
+        """Put the binding back, which a receipt says too, where the control topic has lost it, or is gone itself."""
+        self._topics.make_control()
         binding = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
 
         def lost(held: Held) -> list[Record]:
@@ -309,6 +310,9 @@ class KafkaSink:
             target = self._target()
             with turn(target, self._ids.table(pipeline)) as transaction:
                 records = self._control.read(lacks, to_end=True)
+                if records is None:
+                    what = f"The control topic {self.options.control} isn't known to the cluster yet"
+                    raise UnreachableError(what, "commit", "Nothing was written. Try again in a moment.")
                 if records:
                     transaction.begin()
                     put(target, transaction, records, parts_of(records))

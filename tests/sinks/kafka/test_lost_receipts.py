@@ -67,6 +67,15 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(kafka: str, tmp_pa
     assert isinstance(table.commit(*staged_receipt(table, 1, dead=False)), Done)
 
 
+def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, table: Any) -> None:
+    """With the binding and the receipts that the ledger has: what is said to be restored is there."""
+    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
+    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    delete_topic(kafka, table.options.control)
+    assert restore("orders", again(table), ledger, dry_run=False).windows == (window(0).key,)
+    assert (again(table).binding(), list(again(table).receipts())) == (BINDING, [was])
+
+
 def test_a_receipt_is_not_put_back_for_rows_that_are_gone(kafka: str, tmp_path: Path, table: Any) -> None:
     """Else a window would pass for whole whose messages were cut off with its receipt."""
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
