@@ -190,7 +190,7 @@ def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> Non
 def test_the_asset_says_where_it_is_from_and_where_it_is(world: World, tmp_path: Path) -> None:
     """The model's docstring is the first that is read; the table's place can be copied, and spec and schema be opened."""
     file = tmp_path / "defs.yaml"
-    world.spec = world.spec.model_copy(update={"file": file})
+    world.spec = world.spec.model_copy(update={"spec_file": file})
     world.load()
     [spec] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])]
     assert (spec.description or "").splitlines()[0] == "The least that can go wrong."

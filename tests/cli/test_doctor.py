@@ -43,14 +43,14 @@ def test_without_spec(stage: Stage) -> None:
 def test_for_people(stage: Stage) -> None:
     """One line per check."""
     lines = stage.call("doctor", stage.spec).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["ok"] * 11
+    assert [line.split()[0] for line in lines] == ["ok"] * 10
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Java the line ends with the cure, the other checks go on, and the exit code is that of something missing."""
     monkeypatch.setattr(doctor, "java_problem", lambda: "Java 17 or 21 is needed: apt-get install it")
     document = stage.json("doctor", code=3)
-    assert levels(document) == {"java": "fail", "packages": "ok", "names": "ok"}
+    assert levels(document) == {"java": "fail", "packages": "ok"}
     assert java("apt-get install it").what == "apt-get install it"
 
 
@@ -104,7 +104,7 @@ def test_ledger_unreachable(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     Path(stage.spec).write_text(Path(stage.spec).read_text() + "state: things.yaml/state.db\n")
     document = stage.json("doctor", stage.spec, code=3)
-    found = dict(list(levels(document).items())[3:])
+    found = dict(list(levels(document).items())[2:])
     assert found == {"spec": "ok", "state": "fail", "sink": "ok", "broker": "ok", "rights": "ok"}
     assert "can't be told" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
 
@@ -126,7 +126,7 @@ def test_sink_unwritable(stage: Stage) -> None:
     """A table that could not be made is found before the first run, and the cluster is judged all the same."""
     (stage.folder / "lake").write_text("a file where the folder should be")
     document = stage.json("doctor", stage.spec, code=2)
-    found = dict(list(levels(document).items())[3:])
+    found = dict(list(levels(document).items())[2:])
     assert found == {"spec": "ok", "state": "ok", "sink": "fail", "broker": "ok", "rights": "ok"}
     assert "can't be written" in next(c["what"] for c in document["checks"] if c["name"] == "sink")
 

@@ -14,7 +14,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.metadata import DEFAULT, TYPES
 
-RENAMED = {name: f"kafka {name}" for name in TYPES}
+RENAMED = {name: f"kafka-{name}" for name in TYPES}
 """Every metadata column there is, under names that need quotes."""
 
 
@@ -35,7 +35,7 @@ class SinkMetadataContract(SinkUnderTest):
         assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(made)[0].column_names)
         assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(made.read_dead(window(0)).column_names)
         assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
-        assert {a for piece in self.pieces(made) for a in piece["kafka attempt"].to_pylist()} == ({"a1", "b1"} if newest else {"a1"})
+        assert {a for piece in self.pieces(made) for a in piece["kafka-attempt"].to_pylist()} == ({"a1", "b1"} if newest else {"a1"})
 
     def test_metadata_columns_say_what_the_message_does(self, tmp_path: Path) -> None:
         """Each column has its type, and the value of the message that the row came from; of two equal header keys the last counts."""

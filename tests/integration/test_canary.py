@@ -22,6 +22,9 @@ from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, SecureBroker, client
 from windrow.ingest.kafka.embedded.server import find_jars
 
+WRITTEN = "{{ env.CANARY_PASSWORD }}"
+"""A password that the driver fills in, so that it stands in what is sent: written out in a file it would be refused."""
+
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +118,7 @@ def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -
 
 def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) -> None:
     """The twin: a password that is written out travels with the task, and is found there."""
-    everything = ran(spec(server, tmp_path, PASSWORD), {})
+    everything = ran(spec(server, tmp_path, WRITTEN), {"CANARY_PASSWORD": PASSWORD})
     assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes()) == [PASSWORD.encode()]
     assert found(PASSWORD, everything)
 
@@ -149,5 +152,5 @@ def test_a_run_on_a_cluster(server: SecureBroker, workers: Cluster, tmp_path: Pa
 
 def test_the_search_on_a_cluster_finds_what_is_there(server: SecureBroker, workers: Cluster, tmp_path: Path) -> None:
     """The twin: a password that is written out travels with the job, and is found in what was sent."""
-    ran([*spec(server, tmp_path, PASSWORD), *words_of(workers)], {})
+    ran([*spec(server, tmp_path, WRITTEN), *words_of(workers)], {"CANARY_PASSWORD": PASSWORD})
     assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes())

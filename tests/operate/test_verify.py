@@ -522,8 +522,8 @@ def test_an_end_that_is_too_small_for_a_moment(scene: Scene, monkeypatch: pytest
 
 def test_renamed_columns(tmp_path: Path) -> None:
     """The rows are counted under the names that the table gives them."""
-    names = {name: f"kafka {name}" for name in DEFAULT}
+    names = {name: f"kafka-{name}" for name in DEFAULT}
     scene = Scene.of(tmp_path, [0, 1], metadata=names)
     assert scene.verify().findings == ()
-    DeltaTable(scene.sink.uri).delete('"kafka partition" = 1 AND "kafka offset" = 12')
+    DeltaTable(scene.sink.uri).delete('"kafka-partition" = 1 AND "kafka-offset" = 12')
     assert wrong(scene.verify()) == [("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")]
