@@ -217,13 +217,13 @@ def test_an_answer_that_is_lost_on_the_way_is_looked_for(
     assert kept.receipt == made
 
 
-def test_a_lock_that_is_waited_for_is_told(sink: Any, database: str, stopped: Stopped, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lock_that_is_waited_for_is_told(sink: Any, database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who holds it is said while it is waited for, once."""
     made, staged = staged_receipt(sink, 0, dead=False)
     told = threading.Event()
-    with psycopg.connect(database, application_name="psql") as other, caplog.at_level(logging.WARNING, "windrow.postgres"):
+    with psycopg.connect(database, application_name="psql") as other:
         other.execute("LOCK TABLE orders")
-        caplog.handler.emit = lambda _: told.set()  # type: ignore[method-assign]
+        monkeypatch.setattr(logging.getLogger("windrow.postgres"), "warning", lambda *_: told.set())
         run = threading.Thread(target=lambda: sink.commit(made, staged))
         run.start()
         assert told.wait(30)
