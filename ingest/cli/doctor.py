@@ -261,8 +261,7 @@ def _windows(pipeline: Pipeline) -> Check:
     """Whether table and ledger know the same windows; where one was restored from a backup, they may not."""
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
-    lost = lost_windows(pipeline)
-    if lost:
+    elif lost := lost_windows(pipeline):
         return Check("windows", "warn", lost_in_words(pipeline, lost).rstrip("."))
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 

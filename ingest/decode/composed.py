@@ -186,7 +186,7 @@ class _Composer:
             **dict(zip(self._of_value, after.rows.columns, strict=True)),
         }
         rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
-        refused = after if every else _numbered(after, before.row_index)
+        refused = after if every else after.numbered(before.row_index)
         whole = replace(_joined(refused, before), rows=rows, deletes=_both(tombstones, refused.deletes))
         return whole.refused(KEY, list(self._disagreeing(beside, after.rows)))
 
@@ -251,12 +251,6 @@ def _both(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | Non
 def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
     """Whether a row was made from each of so many, in order."""
     return len(index) == count and (not count or bool((index[1:] == index[:-1] + 1).all() and index[0] == 0))
-
-
-def _numbered(decoded: Decoded, numbers: pa.Int64Array) -> Decoded:
-    """The same with other numbers for the messages."""
-    deletes = None if decoded.deletes is None else decoded.deletes.numbered(numbers)
-    return replace(decoded, row_index=numbers.take(decoded.row_index), dead_index=numbers.take(decoded.dead_index), deletes=deletes)
 
 
 def _joined(decoded: Decoded, before: Decoded) -> Decoded:

@@ -95,6 +95,11 @@ class Decoded:
             index = np.sort(np.concatenate([index, self.deletes.index.to_numpy()]))
         return int(np.count_nonzero(np.diff(index))) + 1 if len(index) else 0
 
+    def numbered(self, numbers: pa.Int64Array) -> Decoded:
+        """The same with other numbers for the messages."""
+        deletes = None if self.deletes is None else self.deletes.numbered(numbers)
+        return replace(self, row_index=numbers.take(self.row_index), dead_index=numbers.take(self.dead_index), deletes=deletes)
+
     def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:
         """The same messages with other rows: `made_from` (ascending) says for each new row the old one that it was made from.
 

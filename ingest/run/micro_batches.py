@@ -136,8 +136,10 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
 
 def _record(pipeline: Pipeline, number: int) -> None:
     """Keep the copy of a committed batch's receipt where the run that committed it died before: what is lost later is known by it."""
-    window = batch_at(pipeline.spec.id, max(number, 0))
-    if number >= 0 and pipeline.ledger.written(window) is None:
+    if number < 0:
+        return
+    window = batch_at(pipeline.spec.id, number)
+    if pipeline.ledger.written(window) is None:
         committed = pipeline.sink.look(window)
         if committed is not None:
             pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -91,9 +90,3 @@ def _in_order(parts: Sequence[pa.Int64Array]) -> tuple[pa.Int64Array, pa.Int64Ar
     index = np.concatenate([np.zeros(0, np.int64), *(part.to_numpy() for part in parts)])
     order = np.argsort(index, kind="stable")
     return pa.array(order), pa.array(index[order])
-
-
-def numbered(decoded: Decoded, numbers: pa.Int64Array) -> Decoded:
-    """The same with other numbers for the messages."""
-    deletes = None if decoded.deletes is None else decoded.deletes.numbered(numbers)
-    return replace(decoded, row_index=numbers.take(decoded.row_index), dead_index=numbers.take(decoded.dead_index), deletes=deletes)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.decode.cdc.arrays import numbered, path_text, together
+from windrow.ingest.decode.cdc.arrays import path_text, together
 from windrow.ingest.decode.cdc.envelope import ChangeKind, Envelope, FieldPath
 from windrow.ingest.decode.cdc.heads import EVERYTHING, Heads, Included
 from windrow.ingest.decode.cdc.images import RowImage
@@ -172,7 +172,7 @@ def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Dec
     if len(index) == messages.num_rows:
         return decode(messages)
     numbers = pa.array(index, pa.int64())
-    return numbered(decode(messages.take(numbers)), numbers)
+    return decode(messages.take(numbers)).numbered(numbers)
 
 
 def _only_deletes(count: int) -> Decoded:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.ingest.decode.avro.fit import check
 from windrow.ingest.decode.avro.given import GivenSchema
-from windrow.ingest.decode.cdc.arrays import numbered, together
+from windrow.ingest.decode.cdc.arrays import together
 from windrow.ingest.decode.cdc.connect import SCHEMA, reading_by
 from windrow.ingest.decode.cdc.envelope import FieldPath
 from windrow.ingest.decode.json.values import Reading
@@ -108,7 +108,7 @@ class _BySchema:
         for reading, number in groups.items():
             index = pa.array(np.flatnonzero(group == number))
             some = values if len(index) == len(values) else values.take(index)
-            parts.append(numbered(self._machine(reading).decode(some, self._on_null), index))
+            parts.append(self._machine(reading).decode(some, self._on_null).numbered(index))
         return together(self._schema, parts, None)
 
 

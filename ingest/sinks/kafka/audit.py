@@ -291,10 +291,6 @@ def _splits(held: Held, window: str) -> Collection[PublishedSplit]:
     return held.splits.get(window, {}).values() if kept is None else kept.splits
 
 
-def _filled(held: Held) -> set[str]:
-    return {key for key, kept in held.windows.items() if kept.splits} | {key for key, splits in held.splits.items() if splits}
-
-
 def _every(held: Held) -> list[Committed | Unreadable]:
     """Each window's receipt, or what is the matter with it."""
     damaged = [Unreadable(key, what, DO_DAMAGED) for key, what in held.damaged.items()]
