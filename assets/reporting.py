@@ -87,9 +87,10 @@ def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Resu
 
 def _size(pipeline: Pipeline) -> dict[str, Value]:
     """The whole table's, which the asset's page shows of its newest event."""
-    if not isinstance(pipeline.sink, Sized):
+    known = pipeline.sink.size() if isinstance(pipeline.sink, Sized) else None
+    if known is None:
         return {}
-    rows, size = pipeline.sink.size()
+    rows, size = known
     return {"dagster/row_count": rows, "dagster/size_bytes": size}
 
 

@@ -206,8 +206,8 @@ class PublishedAudit(Protocol):
 class Sized(Protocol):
     """A sink that knows how large its table is without reading it."""
 
-    def size(self) -> tuple[int, int]:
-        """How many rows the table holds, and how many bytes its files have.
+    def size(self) -> tuple[int, int] | None:
+        """How many rows the table holds, and how many bytes its files have; None where it can't tell.
 
         Raises:
             UnreachableError: it can't be seen.

@@ -10,7 +10,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.schema.metadata import refuse_wrong
 from windrow.ingest.sinks.columns import file_schema
-from windrow.ingest.sinks.files.entry import ColumnText
+from windrow.ingest.sinks.files.manifest import ColumnText
 
 Format = Literal["parquet", "jsonl", "csv"]
 

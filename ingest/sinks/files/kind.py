@@ -63,11 +63,13 @@ class _Files:
 
     def make(self, section: FilesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
-        from windrow.ingest.sinks.files.sink import FilesSink
         from windrow.ingest.sinks.files.stage import FileFormat
+        from windrow.ingest.sinks.files.store import FilesStore
+        from windrow.ingest.sinks.window_table import WindowTable
 
         compression = section.compression or ("zstd" if section.format == "parquet" else "gzip")
-        return FilesSink(section.place(folder), rows, metadata, FileFormat(section.format, compression))
+        store = FilesStore(section.place(folder), FileFormat(section.format, compression))
+        return WindowTable(store, rows, metadata)
 
     def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from windrow.ingest.errors import SpecError, WindrowError
-from windrow.ingest.sinks.files.log import FilesLog
-from windrow.ingest.sinks.place import normal
+from windrow.ingest.sinks.files.store import FilesStore
 
 
 def list_files(place: str) -> list[str]:
@@ -18,11 +17,11 @@ def list_files(place: str) -> list[str]:
         SpecError: no table of files is there.
         DamagedError, UnreachableError: that can't be told.
     """
-    uri = normal(place)
-    state = FilesLog(uri).look()
-    if state is None:
-        raise SpecError(f"there is no table of files at {uri}", "setup", "Name its sink.path.")
-    return [f"{uri}/{file.path}" for file in state.files()]
+    store = FilesStore(place)
+    log = store.look()
+    if log is None:
+        raise SpecError(f"there is no table of files at {store.place}", "setup", "Name its sink.path.")
+    return [f"{store.place}/{file.path}" for file in log.table.files()]
 
 
 def main(arguments: list[str]) -> int:

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 from windrow.ingest.errors import RefusedError, UnfitRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.delta.names import safe
-from windrow.ingest.sinks.files.columns import Format, whole_schema
-from windrow.ingest.sinks.files.entry import RowFile
+from windrow.ingest.sinks.files.columns import Format
+from windrow.ingest.sinks.files.manifest import RowFile
 from windrow.ingest.sinks.files.text import ValueTexts
 from windrow.ingest.sinks.iso_times import WHAT, without_text
 from windrow.ingest.sinks.parquet_files import batches_of, end, explained
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
-from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.staging import Layout
 
 Compression = Literal["none", "snappy", "gzip", "zstd"]
 
@@ -151,13 +151,14 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
     """Picklable; all that a stager needs to know. `uri`: the table under which the files go; `window`: the window's key."""
 
     uri: str
-    layout: RowLayout
+    layout: Layout
     window: str
     written: FileFormat
 
     def __call__(self, split: Split) -> FileStager[RowFile]:
         """A stager whose file name is unique to this call."""
-        form = FilesForm(whole_schema(self.layout.rows, self.layout.metadata), self.written, self.window)
+        window = pa.field(self.layout.metadata["window"], pa.string(), nullable=False)
+        form = FilesForm(self.layout.schema.append(window), self.written, self.window)
         file = GrowingFile(Place(self.uri), self.written.path(self.window, self.layout.attempt), form)
         stager = FileStager if self.written.format == "parquet" else TextStager
         return stager(self.uri, self.layout, split, file)

@@ -1,0 +1,161 @@
+"""Dead letters as a second table over the same stores (`ports.dead_letters`), for every kind.
+
+An attempt's dead letters are put once, under a note of their window, pipeline and attempt. They
+bear no receipt, overlap nothing and replace nothing: the sink's receipt says which attempt counts.
+So all that differs from a window's commit is the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.dead_letters import Publication
+from windrow.ingest.ports.sink import StagerFactory
+from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.columns import DEAD_LETTERS
+from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
+from windrow.ingest.sinks.staging import DeadLetterLayout
+from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
+from windrow.ingest.sinks.table_store import Change, TableState, TableStore, Unanswered
+from windrow.ingest.sinks.window_table import prepare
+
+NoteKind = Literal["dead", "publishing", "published"]
+
+COLUMNS = DEAD_LETTERS.set(len(DEAD_LETTERS) - 1, pa.field(DEFAULT["window"], pa.string(), nullable=False))
+"""All columns of the table, the window's last."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLI = timedelta(milliseconds=1)
+
+
+class DeadLetterTable:
+    """A table of dead letters (`ports.dead_letters.DeadLetters`), over any store.
+
+    Args:
+        store: the table's; not the one of the rows.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        self.store = store
+
+    def refuse_unwritable(self) -> None:
+        self.store.check_write()
+
+    def prepare(self, binding: Binding) -> None:
+        prepare(self.store, COLUMNS, binding)
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
+        layout = DeadLetterLayout(attempt, generation, plan.window.pipeline)
+        return self.store.stager(layout, plan.window)
+
+    def commit(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
+        """The note's value is the table's version: the place of the attempt in the order of all."""
+        words = tuple(word for s in staged for word in s.dead)
+        if words:
+            self._put("dead", plan.window, attempt, lambda state: state.version + 1, words)
+
+    def publication(self, window: Window, attempt: str) -> Publication | None:
+        with self.store.reading() as state:
+            if state is None:
+                return None
+            begun = state.note(note("publishing", window, attempt))
+            done = state.note(note("published", window, attempt)) is not None
+        return None if begun is None else Publication(_EPOCH + begun * _MILLI, done)
+
+    def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
+        millis = self._put("publishing", window, attempt, lambda _: (now - _EPOCH) // _MILLI)
+        return _EPOCH + millis * _MILLI
+
+    def end_publication(self, window: Window, attempt: str) -> None:
+        self._put("published", window, attempt, lambda _: 1)
+
+    def _put(
+        self,
+        kind: NoteKind,
+        window: Window,
+        attempt: str,
+        value: Callable[[TableState], int],
+        words: tuple[str, ...] = (),
+    ) -> int:
+        """Put a note, and files with it, unless the note is there; its value now.
+
+        Raises:
+            OutcomeUnknownError: it was sent and can't be told to have arrived.
+        """
+        name, wanted = note(kind, window, attempt), 0
+
+        def on(state: TableState) -> Change:
+            nonlocal wanted
+            check_staged(self.store, state, words)
+            wanted = value(state)
+            if not words:
+                return Change(notes={name: wanted})
+            return Change(window=window, staged=words, notes={name: wanted}, columns=COLUMNS)
+
+        done = settle(self.store, lambda state: state.note(name), on)
+        if isinstance(done, Unanswered):
+            raise unknown_outcome(self.store, done.why)
+        remove_consumed(self.store, words)
+        return done.value if isinstance(done, Found) else wanted
+
+    def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
+        with self.store.reading() as state:
+            notes = {} if state is None else dict(state.notes())
+        newest: dict[str, str] = {}
+        for name, _ in sorted(notes.items(), key=lambda one: one[1]):
+            said = window_of(name, "dead")
+            if said is not None and wanted(said[0]):
+                newest[said[0]] = said[1]
+        return newest
+
+    def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
+        parts, rows = [DEAD_LETTERS.empty_table()], 0
+        for batch in self.contents(window):
+            mine = batch.filter(pc.equal(batch["attempt"], attempt)).select(DEAD_LETTERS.names)
+            parts.append(pa.Table.from_batches([mine]).cast(DEAD_LETTERS))
+            rows += mine.num_rows
+            if limit is not None and rows >= limit:
+                break
+        every = pa.concat_tables(parts)
+        return every if limit is None else every.slice(0, limit)
+
+    def count(self, window: Window, attempt: str) -> int:
+        found = self._scan(window, ["attempt"])
+        return sum(pc.sum(pc.equal(batch["attempt"], attempt)).as_py() or 0 for batch in found)
+
+    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
+        return self._scan(window, None)
+
+    def _scan(self, window: Window, names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        with self.store.reading() as state:
+            if state is not None:
+                yield from state.scan(window, lambda: COLUMNS, names)
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        return sweep(self.store, older_than, dry_run=dry_run)
+
+
+def note(kind: NoteKind, window: Window, attempt: str) -> str:
+    """The name of what is noted of an attempt's dead letters.
+
+    JSON, so that no choice of names makes two identities one.
+    """
+    return msgspec.json.encode([kind, window.key, window.pipeline, attempt]).decode()
+
+
+def window_of(name: str, kind: NoteKind) -> tuple[str, str] | None:
+    """The window's key and the attempt that a note is of; None if it is of another kind."""
+    if not name.startswith("["):
+        return None
+    said, key, _, attempt = msgspec.json.decode(name, type=tuple[str, str, str, str])
+    return (key, attempt) if said == kind else None

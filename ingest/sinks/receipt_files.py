@@ -1,0 +1,105 @@
+"""Receipts as files below a table, each named by its content; a commit says which one counts.
+
+For stores whose commits hold small facts: the digest of a receipt in the commit, its text beside
+it. A file that no commit names means nothing, and one that is lost can be put back byte by byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Unreadable
+from windrow.ingest.sinks.table_store import StoredReceipt
+
+RECEIPTS = "_windrow/receipts"
+"""Removals of orphan files by other clients enter no folder whose name begins with an underscore."""
+
+_DIGITS = 32
+_READERS = 8
+
+
+class Folder(Protocol):
+    """The files below a table."""
+
+    def get(self, path: str) -> bytes: ...
+    def put(self, path: str, content: bytes) -> None: ...
+    def mend(self, path: str, content: bytes) -> None: ...
+
+
+class NamedReceipt(msgspec.Struct, frozen=True):
+    """What a commit says of a window's receipt: its generation, and the digest of its text."""
+
+    generation: int
+    digest: str
+
+    def path(self, key: str) -> str:
+        """The file's, for the window with this key."""
+        return f"{RECEIPTS}/{key.replace(':', '_')}.{self.generation}.{self.digest}.json"
+
+
+def write(folder: Folder, receipt: Receipt) -> NamedReceipt:
+    """Put a receipt's file, before the commit that names it."""
+    content = to_json(receipt).encode()
+    named = NamedReceipt(receipt.generation, _digest(content))
+    folder.put(named.path(receipt.window.key), content)
+    return named
+
+
+def read(folder: Folder, named: Mapping[str, tuple[NamedReceipt, int | None]]) -> Iterator[StoredReceipt | Unreadable]:
+    """The receipts that commits name, in the order of the windows' keys.
+
+    Args:
+        folder: the table's.
+        named: by window key what its commit says, and the table's version by which it came.
+    """
+    if len(named) < _READERS:
+        yield from (_read(folder, key, *named[key]) for key in sorted(named))
+        return
+    with ThreadPoolExecutor(_READERS) as pool:
+        yield from pool.map(lambda key: _read(folder, key, *named[key]), sorted(named))
+
+
+def _read(folder: Folder, key: str, named: NamedReceipt, version: int | None) -> StoredReceipt | Unreadable:
+    unreadable = partial(_unreadable, key, named.generation)
+    try:
+        content = folder.get(named.path(key))
+    except FileNotFoundError:
+        return unreadable("missing")
+    if _digest(content) != named.digest:
+        return unreadable("damaged")
+    return StoredReceipt(key, content.decode(), version)
+
+
+def restore(folder: Folder, window: Window, named: NamedReceipt, text: str, *, dry_run: bool) -> None:
+    """Put a lost receipt back from its exact text (`sinks.table_store.TableState.restore`)."""
+    if _digest(text.encode()) != named.digest:
+        what = f"the copy of the receipt of window {window.key} is not the text that its commit named"
+        do = "Nothing was restored. Restore the table's _windrow folder from a backup."
+        raise RefusedError(what, "check", do)
+    if not dry_run:
+        folder.mend(named.path(window.key), text.encode())
+
+
+def _unreadable(key: str, generation: int, state: str) -> Unreadable:
+    what = f"window {key} is committed (generation {generation}), and its receipt in {RECEIPTS} is {state}"
+    do = (
+        "windrow verify SPEC --restore-receipts puts the ledger's copy back; if the ledger has none, "
+        "restore the table's _windrow folder from a backup. Until then don't write the window again: "
+        "its rows are in the table."
+    )
+    return Unreadable(key, what, do)
+
+
+def _digest(content: bytes) -> str:
+    """128 bits of a text's SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]

@@ -1,0 +1,180 @@
+"""THE commit loop: windows become visible in a table, exactly once, whatever kind of table it is.
+
+    look   at the newest state of the table (locked, or a snapshot)
+    judge  what a commit may do on it (`ingest.sinks.decision`, pure)
+    put    rows and receipt on exactly that state, or nothing at all
+    again  while others win, or while nobody knows whether the put arrived
+
+Race of two runs of one window:
+
+    1 A looks.   2 B looks.   3 A puts.   4 B's put meets another state than the one it was made on.
+    5 B looks again, and finds A's receipt: already done. Under a lock step 2 waits for step 3.
+
+Whoever has put anything never believes an error: the put may have arrived, or a client may have
+sent it again in between. So after any put that wasn't answered with "written" the table is looked
+at, and only a look tells whether the window is committed, and by whom.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from windrow.ingest.sinks.table_store import (
+    Answer,
+    Change,
+    Conflict,
+    LostError,
+    TableState,
+    TableStore,
+    Unanswered,
+    Written,
+)
+
+T = TypeVar("T")
+
+
+class Found(msgspec.Struct, Generic[T], frozen=True):
+    """The table's own word on what was to be put. `sent`: a put of this call may have brought it."""
+
+    value: T
+    sent: bool
+
+
+def settle(
+    store: TableStore,
+    judge: Callable[[TableState], T | None],
+    change: Callable[[TableState], Change],
+) -> Found[T] | Written | Unanswered:
+    """Look, judge, put; again while others win.
+
+    Args:
+        store: the table's.
+        judge: the table's own word on what is to be put, if it has it already; raises what
+            forbids it.
+        change: what to put on this state; raises what forbids it.
+
+    Returns:
+        What was found, or that it was written; or that nobody knows, also after the last look.
+
+    Raises:
+        RefusedError: the table isn't there any more.
+        UnreachableError: the table can't be looked at, and surely nothing was put.
+    """
+    tries = _Tries(store)
+    while True:
+        try:
+            with store.writing() as state:
+                if state is None:
+                    raise gone(store)
+                found, version = judge(state), state.version
+                if found is not None:
+                    return Found(found, tries.sent)
+                if tries.are_over(version):
+                    return tries.given_up()
+                answer = None if tries.is_stuck(version) else _put(state, change(state))
+        except LostError as error:
+            if tries.wait():
+                continue
+            if not tries.sent:
+                raise
+            return Unanswered(str(error))
+        except UnreachableError as error:
+            if not tries.sent or isinstance(error, NoRoomError):
+                raise
+            return Unanswered(str(error))
+        # From here on the state is closed: nobody sleeps while he holds a lock.
+        if isinstance(answer, Written):
+            return answer
+        if answer is None:
+            tries.wait()
+        else:
+            tries.failed(answer, version)
+
+
+class NoRoomError(UnreachableError):
+    """The disk is full, and the last look found nothing: that is no unknown outcome."""
+
+
+class _Tries:
+    """Counts how often one change was put, and waits before the next look.
+
+    A conflict costs nothing as long as the table moves on: somebody's commit arrived, so nobody
+    waits in vain. Whatever leaves the table as it was costs one of the store's waits.
+    """
+
+    def __init__(self, store: TableStore) -> None:
+        self._store, self._waits = store, list(store.waits)
+        self._last: Conflict | Unanswered | None = None
+        self._version, self._spent = -1, False
+
+    @property
+    def sent(self) -> bool:
+        """Whether anything was put: it may have arrived."""
+        return self._last is not None
+
+    def failed(self, answer: Conflict | Unanswered, version: int) -> None:
+        """A put on the state of this version was not answered with "written"."""
+        self._last, self._version = answer, version
+        if isinstance(answer, Unanswered):
+            self.wait()
+
+    def are_over(self, version: int) -> bool:
+        """Whether no more tries are left, now that the table is at this version."""
+        return self.sent and self._spent and version == self._version
+
+    def is_stuck(self, version: int) -> bool:
+        """Whether the last put lost against a change that can't be seen yet.
+
+        Said once a conflict: after the next wait it is put again.
+        """
+        if not isinstance(self._last, Conflict) or version != self._version:
+            return False
+        self._last = Unanswered(self._last.why)
+        return True
+
+    def wait(self) -> bool:
+        """Wait before another try; False if no wait is left."""
+        if self._waits:
+            time.sleep(self._waits.pop(0))
+        else:
+            self._spent = True
+        return not self._spent
+
+    def given_up(self) -> Unanswered:
+        """The outcome after the last look, which found nothing.
+
+        Raises:
+            NoRoomError: a put failed because the disk is full.
+        """
+        last = self._last
+        if isinstance(last, Unanswered) and last.full:
+            what = f"there is no room left where the table {self._store.place} lies: {last.why}"
+            do = "Nothing was committed: the table was looked at again. Make room, then run it again."
+            raise NoRoomError(what, "commit", do)
+        return Unanswered("" if last is None else last.why)
+
+
+def _put(state: TableState, change: Change) -> Answer:
+    crash_point("commit.before")
+    answer = state.put(change)
+    crash_point("commit.after")
+    return answer
+
+
+def gone(store: TableStore) -> RefusedError:
+    """The error for a table that isn't there any more."""
+    what = f"the table {store.place} isn't there any more"
+    return RefusedError(what, "commit", "Was it removed meanwhile? Run the window again.")
+
+
+def unknown_outcome(store: TableStore, why: str) -> OutcomeUnknownError:
+    """The error for a change whose outcome can't be told."""
+    what = f"a commit to {store.place} was sent and its outcome isn't known: {why}"
+    do = "Run the window again: it looks into the table first."
+    return OutcomeUnknownError(what, "commit", do)

@@ -1,0 +1,408 @@
+"""The table that takes windows exactly once, over the store of any kind.
+
+What is specific to a kind of table is its store (`ingest.sinks.table_store`); how windows become
+visible is the commit loop (`ingest.sinks.settle`); what stands here is what a sink and its
+verification promise (`ingest.ports.sink`), made of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import cast
+
+import msgspec
+import pyarrow as pa
+
+from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import (
+    AlreadyDone,
+    Done,
+    Outcome,
+    Promises,
+    RowsHeld,
+    StagerFactory,
+    Unknown,
+    Unreadable,
+)
+from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
+from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.sinks.decision import Seen, adjacent, decide, is_this
+from windrow.ingest.sinks.kind import Rows
+from windrow.ingest.sinks.settle import gone, settle
+from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
+from windrow.ingest.sinks.table_store import (
+    Change,
+    KeyedState,
+    StoredReceipt,
+    TableState,
+    TableStore,
+    Unanswered,
+    Written,
+)
+
+# ------------------------------------------------------------------------------------- receipts
+
+
+class _Form(msgspec.Struct):
+    """The one field that every receipt will always have, whatever its form."""
+
+    version: int = 1
+
+
+def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
+    """Parse a stored receipt.
+
+    One of a later form is left alone: fields that this version doesn't know may change what the
+    others mean.
+    """
+    if isinstance(stored, Unreadable):
+        return stored
+    try:
+        if from_json(stored.text, _Form).version > RECEIPT_VERSION:
+            what = f"the receipt of window {stored.key} was written by a later windrow"
+            do = "Upgrade windrow; nothing is wrong with the table."
+            return Unreadable(stored.key, what, do)
+        return Committed(from_json(stored.text, Receipt), stored.version)
+    except (msgspec.DecodeError, ValueError):
+        what = f"the receipt of window {stored.key} is damaged"
+        do = "Put the ledger's copy back: windrow verify SPEC --restore-receipts."
+        return Unreadable(stored.key, what, do)
+
+
+def _whole(found: Committed | Unreadable) -> Committed:
+    if isinstance(found, Unreadable):
+        raise DamagedError(found.what, "commit", found.do)
+    return found
+
+
+def committed_by_key(state: TableState, keys: Collection[str]) -> dict[str, Committed]:
+    """The newest committed receipts of some windows.
+
+    Raises:
+        DamagedError: one of them is missing or damaged.
+    """
+    found = [_whole(read_receipt(stored)) for stored in state.receipts(keys)] if keys else []
+    return {committed.receipt.window.key: committed for committed in found}
+
+
+# ------------------------------------------------------------------------------------ the table
+
+
+def prepare(store: TableStore, columns: pa.Schema, owner: Binding) -> None:
+    """Make a table, or hold the one that is there against what is wanted.
+
+    Whose it is comes first: nothing of another owner's is touched.
+
+    Raises:
+        GridError, BindingError: the table is bound to something else.
+        SchemaChangedError: its columns differ in more than the kind may change.
+    """
+    there = _is_fit(store, columns, owner)
+    store.ensure(columns, owner)
+    if not there and not _is_fit(store, columns, owner):
+        raise gone(store)
+
+
+def _is_fit(store: TableStore, columns: pa.Schema, owner: Binding) -> bool:
+    with store.reading() as state:
+        if state is None:
+            return False
+        refuse_other_binding(store.place, state.owner, owner)
+        state.column_changes(columns)
+        return True
+
+
+class WindowTable:
+    """A table that takes windows exactly once (`ports.sink.Sink`), over the store of any kind.
+
+    Args:
+        store: what knows this kind of table.
+        rows: the columns of a row without the ones that windrow adds; or what loads them.
+        metadata: the ones that it adds, by name (`ingest.schema.metadata`).
+
+    Raises:
+        SpecError: the kind can't store such columns, two of them have one name, or the primary
+            key doesn't fit them. Of columns that are loaded later: at the first write.
+    """
+
+    def __init__(self, store: TableStore, rows: Rows, metadata: Mapping[str, str] = DEFAULT) -> None:
+        refuse_wrong(rows.names if isinstance(rows, pa.Schema) else (), metadata)
+        self.store, self.metadata, self._rows = store, dict(metadata), rows
+        if isinstance(rows, pa.Schema):
+            self._check(rows)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of a row, without the ones that windrow adds."""
+        loaded = self._rows() if callable(self._rows) else self._rows
+        self._check(loaded)
+        return loaded
+
+    def _check(self, rows: pa.Schema) -> None:
+        if self.store.primary_key is not None:
+            self.store.primary_key.refuse_unfit(rows)
+        self.store.check_columns(rows, self.metadata)
+
+    @cached_property
+    def columns(self) -> pa.Schema:
+        """All columns of the table."""
+        key = self.store.primary_key
+        marked = key is not None and key.marks
+        rows = change_schema(self.schema, key.columns) if key and marked else self.schema
+        return self.store.columns(rows, self.metadata)
+
+    @property
+    def identity(self) -> str:
+        """The table's name in a plan's digest."""
+        return self.store.identity
+
+    @property
+    def promises(self) -> Promises:
+        """What this kind of table can hold."""
+        return self.store.capabilities
+
+    def is_at(self, identity: str) -> bool:
+        return self.store.is_at(identity)
+
+    def refuse_unwritable(self) -> None:
+        self.store.check_write()
+
+    def places(self) -> Sequence[str]:
+        return self.store.places()
+
+    # ------------------------------------------------------------------------------- preparing
+
+    def binding(self) -> Binding | None:
+        with self.store.reading() as state:
+            return None if state is None else state.owner
+
+    def prepare(self, binding: Binding) -> None:
+        prepare(self.store, self.columns, binding)
+
+    def columns_to_come(self) -> Sequence[str]:
+        with self.store.reading() as state:
+            return () if state is None else state.column_changes(self.columns)
+
+    def size(self) -> tuple[int, int] | None:
+        with self.store.reading() as state:
+            return None if state is None else state.size()
+
+    # --------------------------------------------------------------------------------- looking
+
+    def look(self, window: Window) -> Committed | None:
+        return next(self.looks([window]))
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
+        found: dict[str, Committed | Unreadable] = {}
+        if windows:
+            with self.store.reading() as state:
+                if state is not None:
+                    _refuse_foreign(state)
+                    stored = state.receipts([window.key for window in windows])
+                    found = {one.key: read_receipt(one) for one in stored}
+        return (_whole(found[w.key]) if w.key in found else None for w in windows)
+
+    def committed(self, windows: Sequence[Window]) -> set[Window]:
+        keys: Collection[str] = ()
+        if windows:
+            with self.store.reading() as state:
+                if state is not None:
+                    _refuse_foreign(state)
+                    keys = state.committed()
+        return {window for window in windows if window.key in keys}
+
+    def receipts(self) -> Iterator[Committed]:
+        strange: Collection[str] = ()
+        with self.store.reading() as state:
+            if state is not None:
+                for found in receipts_of(state):
+                    yield _whole(found)
+                if self.store.lists_windows:
+                    strange = state.holding() - set(state.committed())
+        for key in sorted(strange):
+            do = "Something else writes into this table: windrow verify shows what; remove the rows."
+            raise self._strange_rows(key, do)
+
+    def receipt_text(self, receipt: Receipt) -> str:
+        with self.store.reading() as state:
+            for stored in () if state is None else state.receipts([receipt.window.key]):
+                found = read_receipt(stored)
+                if isinstance(found, Committed) and found.receipt == receipt:
+                    assert isinstance(stored, StoredReceipt)
+                    return stored.text
+        return to_json(receipt)
+
+    # ------------------------------------------------------------------------------ committing
+
+    def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
+        """A row says nothing of its generation."""
+        del generation
+        key = self.store.primary_key
+        layout = RowLayout(self.schema, self.metadata, attempt)
+        if key is not None:
+            changes = change_schema(self.schema, key.columns)
+            layout = RowLayout(changes, self.metadata, attempt, UNAVAILABLE)
+        return self.store.stager(layout, plan.window)
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        words = tuple(word for s in staged for word in s.rows)
+        change = Change(
+            window=receipt.window,
+            staged=words,
+            replaces=receipt.generation > 0 and receipt.mending is None,
+            receipt=receipt,
+            columns=self.columns if words else None,
+        )
+
+        def on(state: TableState) -> Change:
+            check_staged(self.store, state, words)
+            if receipt.generation == 0 and self.promises.mode == "append":
+                self._refuse_strange_rows(state, receipt.window.key)
+            return change
+
+        done = settle(self.store, lambda state: self._judge(state, receipt), on)
+        if isinstance(done, Unanswered):
+            return Unknown(done.why)
+        remove_consumed(self.store, words)
+        if isinstance(done, Written):
+            return Done(Committed(done.receipt or receipt, done.version))
+        ours = done.sent and is_this(done.value.receipt, receipt)
+        return Done(done.value) if ours else AlreadyDone(done.value)
+
+    def _judge(self, state: TableState, receipt: Receipt) -> Committed | None:
+        if receipt.generation and not self.promises.replaces:
+            what = f"window {receipt.window.key} can't be replaced in {self.store.place}"
+            raise RefusedError(what, "commit", "Begin a pipeline with another id and table.")
+        owner = state.owner  # a table that something else made is refused before it is read
+        own, (before, after) = receipt.window.key, adjacent(receipt)
+        beside = {own, after} | ({before} if before else set())
+        held = committed_by_key(state, beside)
+        # A window that is committed was held against all others by its first generation, and
+        # every later one has the same plan.
+        sharing = set() if own in held else state.overlapping(covered(receipt.plan))
+        others = committed_by_key(state, sharing - {own}).values()
+        seen = Seen(
+            self.store.place,
+            owner,
+            held.get(own),
+            held.get(before or ""),
+            held.get(after),
+            [committed.receipt for committed in others],
+        )
+        return decide(receipt, seen)
+
+    def _refuse_strange_rows(self, state: TableState, key: str) -> None:
+        if state.holding([key]):
+            do = "Nothing was committed. Find out what wrote them, and remove them."
+            raise self._strange_rows(key, do)
+
+    def _strange_rows(self, key: str, do: str) -> RefusedError:
+        what = f"the table {self.store.place} holds rows of window {key}"
+        return RefusedError(f"{what} that no commit of windrow brought", "commit", do)
+
+    def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
+        return sweep(self.store, older_than, dry_run=dry_run)
+
+    def audit(self) -> TableAudit:
+        return TableAudit(self)
+
+
+def _refuse_foreign(state: TableState) -> None:
+    """Read whose the table is: one that something else made raises."""
+    _ = state.owner
+
+
+def receipts_of(state: TableState) -> Iterator[Committed | Unreadable]:
+    """Every committed window, also where its receipt can't be read."""
+    _refuse_foreign(state)
+    return map(read_receipt, state.receipts())
+
+
+# ----------------------------------------------------------------------------------- verification
+
+_COORDINATES = ("topic", "partition", "offset", "window")
+_TYPES = (pa.string(), pa.int32(), pa.int64(), pa.string())
+
+
+class TableAudit:
+    """The questions of verification (`ports.sink.Audit`), answered by receipts and scans."""
+
+    def __init__(self, table: WindowTable) -> None:
+        self._table, self._store = table, table.store
+        self.metadata = table.metadata
+
+    @property
+    def keyed(self) -> KeyedTableAudit | None:
+        return KeyedTableAudit(self._table) if self._store.primary_key is not None else None
+
+    def receipts(self) -> Iterator[Committed | Unreadable]:
+        with self._store.reading() as state:
+            if state is not None:
+                yield from receipts_of(state)
+
+    def windows(self) -> set[str]:
+        with self._store.reading() as state:
+            return set() if state is None else state.holding()
+
+    def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
+        return self._scan(window)
+
+    def rows_held(self, window: Window) -> list[RowsHeld]:
+        from windrow.ingest.sinks.counting import rows_held_in  # noqa: PLC0415  # brings DuckDB
+
+        names = [self.metadata[name] for name in _COORDINATES]
+        kinds = pa.schema(list(zip(names, _TYPES, strict=True)))
+        return rows_held_in(lambda: self._scan(window, names), kinds, self.metadata, window)
+
+    def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
+        with self._store.writing() as state:
+            for stored in () if state is None else state.receipts([window.key]):
+                if isinstance(stored, StoredReceipt) and stored.text == text:
+                    return
+                assert state is not None
+                state.restore(window, text, dry_run=dry_run)
+                return
+        what = f"window {window.key} is not committed in {self._store.place}"
+        raise RefusedError(what, "check", "There is no receipt to restore: run the window.")
+
+    def _scan(self, window: Window | None, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        with self._store.reading() as state:
+            if state is not None:
+                yield from state.scan(window, lambda: self._table.columns, names)
+
+
+class KeyedTableAudit:
+    """The questions besides of a table whose rows replace each other (`ports.sink.KeyedAudit`)."""
+
+    def __init__(self, table: WindowTable) -> None:
+        self._table, self._store = table, table.store
+
+    def rows(self) -> int:
+        with self._store.reading() as state:
+            return 0 if state is None else cast("KeyedState", state).rows()
+
+    def every(self) -> Iterator[pa.RecordBatch]:
+        with self._store.reading() as state:
+            if state is not None:
+                yield from state.scan(None, lambda: self._table.columns)
+
+    def graves(self) -> Iterator[pa.RecordBatch]:
+        with self._store.reading() as state:
+            if state is not None:
+                yield from cast("KeyedState", state).graves()
+
+    def lost_graves(self, receipts: Sequence[Receipt]) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+        with self._store.reading() as state:
+            for receipt in receipts if state is not None else ():
+                why = cast("KeyedState", state).lost_graves(receipt)
+                if why is not None:
+                    yield receipt, why
