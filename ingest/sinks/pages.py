@@ -1,0 +1,228 @@
+"""Pages: immutable files that say which windows a table holds, and what is noted of it.
+
+For tables whose commits hold one small fact, and whose history is forgotten: each commit names its
+page, and the page names those behind it. Together they say all that was ever committed.
+
+A commit writes one page: its own window, offsets and notes, together with those of the pages before
+it that have become no larger than what is put together so far. So there are never more pages than
+doublings, however many windows there are; a commit writes a few windows' lines, and a process that
+has read pages never reads them again. A file is named by its content, so one that is damaged or was
+exchanged is told. A table that is set back names an older page, and holds what that says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+from windrow.ingest.errors import DamagedError
+from windrow.ingest.model.plan import Covered
+from windrow.ingest.sinks.ranges import Ranges
+from windrow.ingest.sinks.receipt_files import Folder, NamedReceipt
+
+PAGES = "_windrow/pages"
+
+_FORM = 2
+
+Edges = tuple[tuple[str, int, tuple[int, ...]], ...]
+"""Offsets: per topic id and partition start, stop, start, stop ..."""
+
+
+class PageLine(NamedReceipt, frozen=True, array_like=True):
+    """A window: its newest receipt, and the table's version by which that came."""
+
+    version: int
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One file.
+
+    `windows`: in the order of their newest commits. `ranges`: at least the offsets of these
+    windows. `behind`: the names of all older pages that count, the newest first.
+    """
+
+    windows: dict[str, PageLine] = {}
+    notes: dict[str, int] = {}
+    ranges: Edges = ()
+    behind: tuple[str, ...] = ()
+    form: int = _FORM
+
+    @property
+    def size(self) -> int:
+        """What decides which pages are put together."""
+        return len(self.windows) + len(self.notes)
+
+
+def page_of(windows: Mapping[str, PageLine], notes: Mapping[str, int], covered: Iterable[Covered]) -> Page:
+    """What one commit brings."""
+    held = Ranges()
+    held.add(covered)
+    return Page(dict(windows), dict(notes), _edges(held))
+
+
+class Pages:
+    """All pages of one state of a table, the newest first.
+
+    Args:
+        names: of their files; "" of one that is written only with the next commit.
+        pages: what they hold.
+    """
+
+    def __init__(self, names: Sequence[str] = (), pages: Sequence[Page] = ()) -> None:
+        self.names, self.pages = names, pages
+
+    @property
+    def head(self) -> str:
+        """The name of the newest page, by which a commit names all of them; "" before the first."""
+        return self.names[0] if self.names else ""
+
+    @cached_property
+    def windows(self) -> dict[str, PageLine]:
+        """All windows, in the order of their newest commits."""
+        return _whole(self.pages).windows
+
+    @cached_property
+    def notes(self) -> dict[str, int]:
+        """All notes."""
+        return _whole(self.pages).notes
+
+    @cached_property
+    def _ranges(self) -> Ranges:
+        held = Ranges()
+        for page in self.pages:
+            held.add(_covered(page.ranges))
+        return held
+
+    def overlapping(self, asked: Sequence[Covered]) -> set[str]:
+        """The windows that may hold any of these offsets: none, nearly always; else all of them."""
+        return set(self.windows) if self._ranges.meets(asked) else set()
+
+    def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
+        """The receipts of some windows, or of all, as `sinks.receipt_files.read` takes them."""
+        wanted = self.windows.keys() if keys is None else self.windows.keys() & set(keys)
+        return {key: (self.windows[key], self.windows[key].version) for key in wanted}
+
+    def without(self, windows: Collection[str], notes: Collection[str]) -> Pages:
+        """The pages without some windows and notes: one, which the next commit writes."""
+        if not windows and not notes:
+            return self
+        kept = {key: line for key, line in self.windows.items() if key not in windows}
+        noted = {name: value for name, value in self.notes.items() if name not in notes}
+        return Pages([""], [Page(kept, noted, _edges(self._ranges))])
+
+    def with_page(self, new: Page) -> tuple[Page, Sequence[str]]:
+        """The page to write so that a new one counts, and the names of those that stay behind it."""
+        stays = 0
+        for name, older in zip(self.names, self.pages, strict=True):
+            if name and older.size > new.size:
+                break
+            new, stays = _whole([new, older]), stays + 1
+        behind = tuple(self.names[stays:])
+        return msgspec.structs.replace(new, behind=behind), behind
+
+
+class PageFiles:
+    """The pages of one table, of which the newest state is remembered.
+
+    Args:
+        where: the table's name for people.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where, self._newest = where, Pages()
+
+    def read(self, folder: Folder, head: str) -> Pages:
+        """The pages of a state of the table.
+
+        Args:
+            folder: the table's.
+            head: the name of its newest page; "" before the first.
+
+        Raises:
+            DamagedError: one of them is missing or damaged, or was written in another form.
+        """
+        known = self._newest
+        if head != known.head:
+            pages = dict(zip(known.names, known.pages, strict=True))
+            newest = self._read(folder, head) if head else Page()
+            names = [head, *newest.behind] if head else []
+            behind = [pages.get(name) or self._read(folder, name) for name in newest.behind]
+            self._newest = known = Pages(names, [newest, *behind] if head else [])
+        return known
+
+    def write(self, folder: Folder, pages: Pages, new: Page) -> str:
+        """Put the page of a commit, before the commit that names it; its name."""
+        page, behind = pages.with_page(new)
+        content = msgspec.json.encode(page)
+        head = name_of(content)
+        folder.put(path_of(head), content)
+        stay = pages.pages[len(pages.pages) - len(behind) :]
+        self._newest = Pages([head, *behind], [page, *stay])
+        return head
+
+    def _read(self, folder: Folder, name: str) -> Page:
+        try:
+            content = folder.get(path_of(name))
+        except FileNotFoundError:
+            raise self._damaged(name, "it is missing") from None
+        if name_of(content) != name:
+            raise self._damaged(name, "it is damaged")
+        form = msgspec.json.decode(content, type=_AnyForm).form
+        if form != _FORM:
+            raise self._damaged(name, f"it is of form {form}, and this windrow reads form {_FORM}")
+        return msgspec.json.decode(content, type=Page)
+
+    def _damaged(self, name: str, why: str) -> DamagedError:
+        what = f"the page {path_of(name)} of the table {self._where}, which says what windows it holds, can't be read: {why}"
+        do = (
+            "Restore the table's _windrow folder from a backup; of another form: use the windrow that "
+            "wrote it, or make the table anew. Until then no window is written: nobody can tell which "
+            "ones are there."
+        )
+        return DamagedError(what, "commit", do)
+
+
+def name_of(content: bytes) -> str:
+    """The name of a page by its content: 63 bits of its SHA-256, as many as any kind of table holds as a number."""
+    return f"{int.from_bytes(hashlib.sha256(content).digest()[:8]) >> 1:016x}"
+
+
+def path_of(name: str) -> str:
+    """The file of a page."""
+    return f"{PAGES}/{name}.json"
+
+
+class _AnyForm(msgspec.Struct):
+    """The one field that every page of any form has."""
+
+    form: int = 1
+
+
+def _whole(pages: Sequence[Page]) -> Page:
+    """Several pages in one, the newest first: what it says of a window or by a name counts."""
+    windows: dict[str, PageLine] = {}
+    notes: dict[str, int] = {}
+    held = Ranges()
+    for page in reversed(pages):
+        for key, line in page.windows.items():
+            windows.pop(key, None)
+            windows[key] = line
+        notes |= page.notes
+        held.add(_covered(page.ranges))
+    return Page(windows, notes, _edges(held))
+
+
+def _covered(edges: Edges) -> Iterable[Covered]:
+    for topic_id, partition, numbers in edges:
+        for start, stop in zip(numbers[::2], numbers[1::2], strict=True):
+            yield Covered(topic_id, partition, start, stop)
+
+
+def _edges(ranges: Ranges) -> Edges:
+    found: dict[tuple[str, int], list[int]] = {}
+    for one in ranges.every():
+        found.setdefault((one.topic_id, one.partition), []).extend((one.start, one.stop))
+    return tuple((*tp, tuple(numbers)) for tp, numbers in sorted(found.items()))

@@ -1,0 +1,103 @@
+"""Pages say for ever which windows a table holds, in few files, whatever happens to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windrow.ingest.errors import DamagedError
+from windrow.ingest.model.plan import Covered
+from windrow.ingest.sinks.pages import PageFiles, PageLine, name_of, page_of, path_of
+from windrow.ingest.sinks.place import Place
+
+
+def line(number: int) -> PageLine:
+    return PageLine(0, f"digest {number}", number)
+
+
+def put(files: PageFiles, folder: Place, head: str, number: int) -> str:
+    """A commit that brings one window of ten offsets, and one note."""
+    ranges = [Covered("t1", 0, 10 * number, 10 * number + 10)]
+    page = page_of({f"w{number}": line(number)}, {f"n{number}": number}, ranges)
+    return files.write(folder, files.read(folder, head), page)
+
+
+def many(folder: Place, windows: int) -> str:
+    files, head = PageFiles("orders"), ""
+    for number in range(windows):
+        head = put(files, folder, head, number)
+    return head
+
+
+def test_pages_say_all_that_was_committed(tmp_path: Path) -> None:
+    """In the order of the commits, by no more files than doublings, to a process that read none before."""
+    folder = Place(str(tmp_path))
+    pages = PageFiles("orders").read(folder, many(folder, 100))
+    assert list(pages.windows.items()) == [(f"w{n}", line(n)) for n in range(100)]
+    assert pages.notes == {f"n{n}": n for n in range(100)}
+    assert len(pages.names) <= 7
+    assert pages.overlapping([Covered("t1", 0, 1000, 2000), Covered("t2", 0, 0, 5)]) == set()
+    assert len(pages.overlapping([Covered("t1", 0, 999, 2000)])) == 100
+
+
+def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
+    """A window that was replaced is the newest again, wherever its older line lies."""
+    folder, files = Place(str(tmp_path)), PageFiles("orders")
+    head = many(folder, 20)
+    newer = PageLine(1, "newer", 20)
+    head = files.write(folder, files.read(folder, head), page_of({"w3": newer}, {"n3": 7}, []))
+    for reader in (files, PageFiles("orders")):
+        pages = reader.read(folder, head)
+        assert list(pages.windows.items())[-1] == ("w3", newer)
+        assert (len(pages.windows), pages.notes["n3"]) == (20, 7)
+
+
+def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
+    """A table that is set back names it, also to a process that knows newer ones; and goes on from there."""
+    folder, files = Place(str(tmp_path)), PageFiles("orders")
+    old = many(folder, 5)
+    put(files, folder, old, 5)
+    pages = files.read(folder, old)
+    assert len(pages.windows) == 5
+    assert len(files.read(folder, put(files, folder, old, 6)).windows) == 6
+    assert files.read(folder, "").windows == {}
+
+
+def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
+    """The next commit writes all that is left in one page; offsets stay held, for they are at least what windows have."""
+    folder, files = Place(str(tmp_path)), PageFiles("orders")
+    left = files.read(folder, many(folder, 20)).without({"w7"}, {"n8"})
+    head = files.write(folder, left, page_of({"w20": line(20)}, {}, []))
+    pages = PageFiles("orders").read(folder, head)
+    assert (len(pages.names), "w7" in pages.windows, "n8" in pages.notes) == (1, False, False)
+    assert (len(pages.windows), len(pages.notes)) == (20, 19)
+    assert pages.overlapping([Covered("t1", 0, 70, 80)])
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "missing"), (b"", "damaged"), (b'{"windows":{}}', "damaged")],
+)
+def test_a_page_that_cannot_be_read_is_told(tmp_path: Path, content: bytes | None, why: str) -> None:
+    """Nobody can tell then which windows are there."""
+    folder = Place(str(tmp_path))
+    head = many(folder, 3)
+    for page in PageFiles("orders").read(folder, head).names:
+        file = tmp_path / path_of(page)
+        kept = file.read_bytes()
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(DamagedError, match=why):
+            PageFiles("orders").read(folder, head)
+        file.write_bytes(kept)
+
+
+def test_a_page_of_another_form_is_told(tmp_path: Path) -> None:
+    """It is no damage, and what it says is not guessed."""
+    content = b'{"windows":{"w0":[0,"d",7,8]},"form":3}'
+    folder = Place(str(tmp_path))
+    folder.put(path_of(name_of(content)), content)
+    with pytest.raises(DamagedError, match="it is of form 3, and this windrow reads form 2"):
+        PageFiles("orders").read(folder, name_of(content))
