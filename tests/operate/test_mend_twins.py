@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,24 @@ from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Done, Outcome
+from windrow.ingest.sinks.dead_letters import window_of
 from windrow.ingest.sinks.inline import tables
 from windrow.ingest.testing.checker import Report
 from windrow.ingest.testing.sink import MemoryDeadLetters
+
+
+def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:
+    """Those that left dead letters of a window, in their order."""
+    content = letters.store.content
+    named = [window_of(name, "dead") for name in ({} if content is None else content.notes)]
+    return [said[1] for said in named if said is not None and said[0] == window.key]
 
 
 class ResolvedFirst(MemoryDeadLetters):
     """Dead letters are resolved in their own store, before the data: what the newest attempt left is what is open, whoever committed."""
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        newest = [of for (asked, of) in self._attempts if asked == window]
+        newest = attempts(self, window)
         return super().read(window, newest[-1] if newest else attempt, limit)
 
 
@@ -35,7 +43,7 @@ class ResolvedAfter(MemoryDeadLetters):
     """Dead letters are resolved in their own store, after the data: what the first attempt left is open until somebody takes it away."""
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        return super().read(window, next(of for (asked, of) in self._attempts if asked == window), limit)
+        return super().read(window, attempts(self, window)[0], limit)
 
 
 class Unfenced:
@@ -50,14 +58,13 @@ class Unfenced:
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         if receipt.mending is None:
             return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
-        state = self._sink._state
-        done = Committed(receipt, state.version + 1)
-        rows = (*state.rows[receipt.window.key], *(t for s in staged for t in tables(s.rows)))
-        committed: Mapping[Window, Committed] = state.committed | {receipt.window: done}
-        self._sink._state = msgspec.structs.replace(
-            state, version=done.version, rows=state.rows | {receipt.window.key: rows}, committed=committed
+        kept, key = self._sink.store.content, receipt.window.key
+        version = kept.version + 1
+        rows = (*kept.rows[key], *(t for s in staged for t in tables(s.rows)))
+        self._sink.store.content = msgspec.structs.replace(
+            kept, version=version, rows=kept.rows | {key: rows}, receipts=kept.receipts | {key: (version, receipt)}
         )
-        return Done(done)
+        return Done(Committed(receipt, version))
 
 
 def ward_of(folder: Path, store: MemoryDeadLetters | None = None, sink: Callable[[Any], Any] = lambda sink: sink) -> Ward:

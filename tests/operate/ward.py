@@ -160,6 +160,8 @@ class Ward:
         """The table's rows as the checker wants them."""
         if self.kind == "delta":
             return delta_pieces(self.sink.uri)
+        if self.kind == "memory":
+            return self.sink.pieces()  # type: ignore[no-any-return]
         return [piece for pieces in self.sink.kept_rows().values() for piece in pieces]
 
     def expect(self, edit: bool = True) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,11 @@ from tests.sinks import traced
 from tests.sinks.things import together
 from tests.sinks.traced import Recorded, commits, killed, recorder, steps
 from windrow.ingest.crashpoints import CrashPoint
-from windrow.ingest.ports.sink import AlreadyDone, Done
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
+from windrow.ingest.sinks.table_store import Answer, Change, Conflict, Unanswered
+from windrow.ingest.sinks.window_table import committed_by_key
 
 __all__ = ["recorder"]
 
@@ -61,6 +66,48 @@ class RecordedPuts(Recorded):
         if arrives is not None:
             raise OSError("the answer was lost")
         return done
+
+
+class RecordedTable(RecordedPuts):
+    """Before a `WindowTable` whose puts go through its method `once` (`tests.sinks.hooks.on_put`), or a twin of it."""
+
+    window = ""
+
+    def listened_to(self, recorder: Recorder, who: str) -> Any:
+        store: Any = self.store  # type: ignore[attr-defined]
+        writing = store.writing
+
+        @contextmanager
+        def looks() -> Iterator[Any]:
+            with ExitStack() as stack:
+                with self.recorder.step(self.who, "look") as reply:
+                    state = stack.enter_context(writing())
+                    held = committed_by_key(state, [self.window]).get(self.window)
+                    reply(None if held is None else held.receipt.attempt, state.version - self.first - 1)
+                yield state
+
+        store.writing = looks
+        return super().listened_to(recorder, who)
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        self.window = receipt.window.key
+        return super().commit(receipt, staged)
+
+    def once(self, state: Any, change: Change) -> Answer:
+        def sent() -> Answer:
+            answer: Answer = super(RecordedTable, self).once(state, change)  # type: ignore[misc]
+            if isinstance(answer, Conflict):
+                raise FileExistsError
+            if isinstance(answer, Unanswered):
+                raise OSError(answer.why)
+            return answer
+
+        try:
+            return self.told_put(state.version + 1, sent)  # type: ignore[no-any-return]
+        except FileExistsError:
+            return Conflict("taken")
+        except OSError as error:
+            return Unanswered(str(error))
 
 
 def _killed_at(open_: Open, point: CrashPoint) -> None:

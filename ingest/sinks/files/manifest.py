@@ -97,7 +97,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     windrow: int
     after: str
     table: Table | None = None
-    window: Brought | None = None
+    brought: Brought | None = None
     columns: tuple[ColumnText, ...] = ()
     replaced: Mapping[str, int] = {}
     notes: Mapping[str, int] = {}
@@ -153,8 +153,13 @@ def first_manifest(table: Table) -> bytes:
 
 
 def _after(table: Table, one: Manifest, number: int) -> Table:
-    windows, brought = table.windows, one.window
+    windows, brought = table.windows, one.brought
     if brought is not None:
+        was = windows.get(brought.key)
+        generation = brought.receipt.generation
+        if generation != (0 if was is None else was.receipt.generation + 1):
+            what = f"it brings generation {generation} of window {brought.key}"
+            raise BrokenLogError(f"{what}, and that isn't the next one")
         kept = WindowFiles(brought.files, brought.ranges, brought.receipt, number)
         windows = {**windows, brought.key: kept}
     swept = one.notes.get(SWEPT, -1)  # a sweep takes what was replaced until then

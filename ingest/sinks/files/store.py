@@ -74,7 +74,6 @@ class FilesStore:
     capabilities = Promises(atomic="window", replaces=True, mode="append")
     primary_key = None
     lists_windows = True
-    waits = exclusive.WAITS
 
     def __init__(self, uri: str, written: FileFormat = FileFormat("parquet", "zstd")) -> None:  # noqa: B008 - immutable
         self.place = normal(uri)
@@ -83,6 +82,10 @@ class FilesStore:
         self.staged = StagedRowFiles(self.place, self.files)
         self.puts = exclusive.exclusive(self.place, self.files)
         self._seen: tuple[Log, Ranges] | None = None
+
+    @property
+    def waits(self) -> Sequence[float]:
+        return exclusive.WAITS
 
     @property
     def identity(self) -> str:
@@ -297,7 +300,7 @@ class FilesState:
         return Manifest(
             manifest.FORM,
             "",
-            window=brought,
+            brought=brought,
             columns=grown,
             replaced=self._replaced(change),
             notes=change.notes,

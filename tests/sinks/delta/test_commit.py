@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from tests.sinks.beside import DeltaBoth, MemoryBoth
+from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces, staged_paths
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
@@ -227,18 +227,6 @@ def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
     with pytest.raises(CommitFailedError):
         tables.append(stale, [], tables.once({"b": 1}, {}))
     assert DeltaTable(uri).version() == 1
-
-
-@pytest.mark.parametrize("fault", ["conflict", "unknown", "lost"])
-def test_faults_of_the_memory_sink(fault: Any) -> None:
-    """The twin's faults are those of the real one: a conflict is overcome, an unknown outcome arrived or not, and the next look tells."""
-    memory = MemoryBoth("orders", ROWS)
-    memory.prepare()
-    memory.fault = fault
-    outcome = memory.commit(*staged_receipt(memory, 0))
-    assert isinstance(outcome, Done if fault == "conflict" else Unknown)
-    assert (memory.look(window(0)) is None) == (fault == "lost")
-    assert isinstance(memory.commit(*staged_receipt(memory, 0, 0, "a2")), Done if fault == "lost" else AlreadyDone)
 
 
 def _unreachable(*_: object) -> None:

@@ -36,7 +36,7 @@ class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, Sin
 
     @contextmanager
     def no_answer(self, sink: MemoryBoth) -> Iterator[None]:
-        sink.fault = "unknown"
+        sink.store.fault = "unknown"
         yield
 
 

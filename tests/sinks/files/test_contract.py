@@ -17,7 +17,9 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.files.world import FORMATS, FilesBoth, pieces
+from tests.sinks.hooks import answered
 from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.sinks.table_store import Unanswered
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 
@@ -36,14 +38,7 @@ class _OnDisk(SinkUnderTest):
 
     @contextmanager
     def no_answer(self, sink: FilesBoth) -> Iterator[None]:
-        log, put = sink._log, sink._log.put
-
-        def unanswered(*args: object) -> None:
-            del log.put
-            put(*args)  # type: ignore[arg-type]
-            raise OSError("connection reset")
-
-        log.put = unanswered  # type: ignore[method-assign]
+        answered(sink, (Unanswered("connection reset"), True))
         yield
 
 

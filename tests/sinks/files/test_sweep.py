@@ -11,13 +11,14 @@ import pytest
 
 from tests.sinks.files.test_log import commit, fresh
 from tests.sinks.files.world import FilesBoth, report
+from tests.sinks.hooks import answered, in_between
 from tests.sinks.things import FIRST, ROWS, staged_mending, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.files import janitor
-from windrow.ingest.sinks.files.log import FilesLog
+from windrow.ingest.sinks import exclusive, sweep
 from windrow.ingest.sinks.files.reader import list_files
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.table_store import Unanswered
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 
@@ -62,12 +63,11 @@ def test_a_replaced_generation_stays_for_those_who_read_it(sink: Any) -> None:
     made, staged = staged_receipt(sink, 0, 1, "b1")
     sink.commit_dead(made.plan, "b1", staged)
     sink.commit(made, staged)
-    state = FilesLog(sink.uri).look()
-    assert state is not None
-    (since,) = {*state.replaced.values()}
-    old = list(Place(sink.uri).walk("data"))
-    assert janitor.orphans(old, state, since - 1) == {}
-    assert sorted(f"{sink.uri}/{path}" for path in janitor.orphans(old, state, since)) == sorted(listed)
+    old = list(sink.store.files.walk("data"))
+    with sink.store.reading() as state:
+        (since,) = {*state.log.table.replaced.values()}
+        assert state.unneeded(old, since - 1) == {}
+        assert sorted(f"{sink.uri}/{path}" for path in state.unneeded(old, since)) == sorted(listed)
 
 
 def test_what_was_given_up_is_not_committed(sink: Any) -> None:
@@ -81,35 +81,52 @@ def test_what_was_given_up_is_not_committed(sink: Any) -> None:
     assert report(sink, range(1)).ok
 
 
-def test_a_commit_that_arrives_while_a_sweep_looks(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the sweep's look and its entry: the sweep finds the name taken, looks again, and leaves the files alone."""
+def test_a_commit_that_arrives_while_a_sweep_looks(sink: Any) -> None:
+    """Between the sweep's look and its note: the sweep finds the name taken, looks again, and leaves the files alone."""
     made, staged = staged_receipt(sink, 0, 0, "slow")
     sink.commit_dead(made.plan, "slow", staged)
     age(sink)
-    put, turns = FilesLog.put, [lambda: sink.commit(made, staged)]
-
-    def late(log: FilesLog, state: Any, change: Any) -> None:
-        while turns and isinstance(change, janitor.GiveUpStaged):
-            turns.pop()()
-        put(log, state, change)
-
-    monkeypatch.setattr(FilesLog, "put", late)
-    assert fresh(sink).sweep(HOUR) == []
+    sweeper = fresh(sink)
+    in_between(sweeper, lambda: sink.commit(made, staged))
+    assert sweeper.sweep(HOUR) == []
     assert report(sink, range(1)).ok
 
 
-def test_without_the_entry_it_would_take_what_counts(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that doesn't say first what it gives up loses the rows of a commit that comes in between: the entry carries the promise."""
+def test_a_run_that_a_sweep_overtakes(sink: Any) -> None:
+    """Between the run's look and its put: its put meets another state, it reads the note, and names no file that is gone."""
+    late = fresh(sink)
+    made, staged = staged_receipt(late, 0, 0, "late")
+    late.commit_dead(made.plan, "late", staged)
+    age(sink)
+    in_between(late, lambda: sink.sweep(HOUR))
+    with pytest.raises(RefusedError, match="gone"):
+        late.commit(made, staged)
+    assert isinstance(commit(sink, 0), Done)
+    assert report(sink, range(1)).ok
+
+
+def test_what_was_given_up_and_is_not_removed_yet(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that was stopped between its note and its removals: the files are seen, and may not be named all the same."""
+    made, staged = staged_receipt(sink, 0, 0, "slow")
+    age(sink)
+    monkeypatch.setattr(Place, "remove", lambda *_: None)
+    assert len(fresh(sink).sweep(HOUR)) == 2
+    with pytest.raises(RefusedError, match="given up"):
+        sink.commit(made, staged)
+
+
+def test_without_the_note_it_would_take_what_counts(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep that doesn't note first what it gives up loses the rows of a commit that comes in between: the note carries the promise."""
     made, staged = staged_receipt(sink, 0, 0, "slow")
     sink.commit_dead(made.plan, "slow", staged)
     age(sink)
 
-    def silent(_uri: str, place: Any, log: Any, cutoff: int) -> Any:
-        gone = janitor._look(place, log, cutoff)[1]
+    def silent(store: Any, staged_files: Any, cutoff: int) -> Any:
+        gone = sweep._orphans(store, staged_files, cutoff)
         sink.commit(made, staged)
         return gone
 
-    monkeypatch.setattr(janitor, "_given_up", silent)
+    monkeypatch.setattr(sweep, "_given_up", silent)
     assert len(fresh(sink).sweep(HOUR)) == 2
     with pytest.raises(RefusedError, match="gone"):
         report(sink, range(1))
@@ -119,12 +136,8 @@ def test_a_sweep_that_cannot_say_so_removes_nothing(sink: Any, monkeypatch: pyte
     """Where the log can't be written, every file stays."""
     staged_receipt(sink, 0, 0, "came to nothing")
     age(sink)
-
-    def fail(*_: object) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(janitor.time, "sleep", lambda _: None)
-    monkeypatch.setattr(FilesLog, "put", fail)
+    monkeypatch.setattr(exclusive, "WAITS", (0.0,))
+    answered(sink, *[(Unanswered("Input/output error"), False)] * 10)
     with pytest.raises(UnreachableError, match="nothing was removed"):
         sink.sweep(HOUR)
     assert len(list((Path(sink.uri) / "data").rglob("*.parquet"))) == 2

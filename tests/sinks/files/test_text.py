@@ -109,9 +109,9 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
     sink.prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
     sink.commit(made, staged)
-    state = sink._log.look()
-    assert state is not None
-    paths = [f"{sink.uri}/{file.path}" for file in state.files()]
+    log = sink.store.look()
+    assert log is not None
+    paths = [f"{sink.uri}/{file.path}" for file in log.table.files()]
     names = [*ROWS.names, *(DEFAULT[n] for n in ("topic", "partition", "offset", "timestamp", "window"))]
     source = {"parquet": "read_parquet", "jsonl": "read_json", "csv": "read_csv"}[written.format]
     rows = duckdb.sql(f"SELECT * FROM {source}({paths})")

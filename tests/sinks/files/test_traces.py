@@ -10,10 +10,10 @@ import pytest
 
 from tests.protocols.numbered import Manifests
 from tests.protocols.traces import Recorder
-from tests.sinks.files.recorded import RecordedFiles, RecordingFiles
+from tests.sinks.files.recorded import RecordedFiles
 from tests.sinks.files.twins import NextFreeNumber, Overwrites, RetriesBlindly
 from tests.sinks.files.world import FilesBoth
-from tests.sinks.numbered_traces import NumberedTraces, Open, recorder
+from tests.sinks.numbered_traces import NumberedTraces, Open, RecordedTable, recorder
 from tests.sinks.things import ROWS
 from tests.sinks.traced import commits
 
@@ -38,7 +38,7 @@ class TestFilesTraces(NumberedTraces):
     @pytest.mark.parametrize(("twin", "at"), [(Overwrites, 0), (NextFreeNumber, 0), (RetriesBlindly, 1)])
     def test_a_twin_is_not_followed(self, tmp_path: Path, make: Open, recorder: Recorder, twin: type[Any], at: int) -> None:
         """A put that is answered ok under a number that was taken, or another number than the one behind the look: the model can't."""
-        waiting = self.opened(tmp_path / "orders", recorder, "A", type("Twin", (RecordingFiles, twin), {}))
+        waiting = self.opened(tmp_path / "orders", recorder, "A", type("Twin", (RecordedTable, twin), {}))
         waiting.meanwhile = partial(commits, make("B"))
         commits(waiting)
         first, *_ = self.refused(recorder)

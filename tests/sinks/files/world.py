@@ -13,25 +13,25 @@ from tests.sinks.things import ROWS, produced
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
-from windrow.ingest.sinks.files.columns import whole_schema
-from windrow.ingest.sinks.files.log import FilesLog
-from windrow.ingest.sinks.files.sink import FilesSink
 from windrow.ingest.sinks.files.stage import FileFormat, rows_of
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.files.store import FilesStore
+from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.checker import Report, check
 
 PARQUET = FileFormat("parquet", "zstd")
 FORMATS = {"parquet": PARQUET, "jsonl": FileFormat("jsonl", "gzip"), "csv": FileFormat("csv", "none")}
 
 
-class FilesBoth(WithDeadLetters, FilesSink):
+class FilesBoth(WithDeadLetters, WindowTable):
     """With dead letters in a Delta table: beside it, or at another place."""
+
+    store: FilesStore
 
     def __init__(
         self, uri: str, rows: pa.Schema, metadata: Mapping[str, str] = DEFAULT, written: FileFormat = PARQUET, dead: str | None = None
     ) -> None:  # fmt: skip
-        super().__init__(uri, rows, metadata, written)
-        self.dead = dead
+        super().__init__(FilesStore(uri, written), rows, metadata)
+        self.uri, self.written, self.dead = self.store.place, written, dead
         self.dead_letters = DeltaDeadLetters(dead) if dead is not None else DeltaDeadLetters.beside(self.uri)
 
 
@@ -48,9 +48,9 @@ def sink_at(place: str) -> Any:
 
 def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, one table per file, in the order in which they lie in it."""
-    state, schema = FilesLog(sink.uri).look(), whole_schema(sink.schema, sink.metadata)
-    files = [] if state is None else list(state.files())
-    return [pa.Table.from_batches(rows_of(Place(sink.uri), file.path, schema)) for file in files]
+    log = FilesStore(sink.uri).look()
+    files = [] if log is None else list(log.table.files())
+    return [pa.Table.from_batches(rows_of(sink.store.files, file.path, sink.columns)) for file in files]
 
 
 def twin_at(place: str) -> Any:

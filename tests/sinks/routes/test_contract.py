@@ -43,7 +43,7 @@ class TestInMemory(RoutedContract):
 
     @contextmanager
     def no_answer(self, sink: RoutedBoth) -> Iterator[None]:
-        sink.other.fault = "unknown"
+        sink.other.store.fault = "unknown"
         yield
 
 

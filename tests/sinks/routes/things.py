@@ -63,4 +63,6 @@ def pieces(sink: RoutedBoth) -> list[pa.Table]:
 def _pieces(table: Any) -> list[pa.Table]:
     if isinstance(table, DeltaSink):
         return delta_pieces(table.uri) if table.binding() is not None else []
+    if isinstance(table, MemorySink):
+        return table.pieces()
     return [piece for kept in table.kept_rows().values() for piece in kept]

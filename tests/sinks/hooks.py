@@ -1,0 +1,67 @@
+"""Hooks into the commit loop, at the one seam that all kinds share: the states that a store opens for writing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from windrow.ingest.sinks.table_store import Answer, Change
+
+Put = Callable[[Any, Change], Answer]
+
+
+class HookedState:
+    """A state whose put goes through a hook."""
+
+    def __init__(self, state: Any, put: Put) -> None:
+        self._state, self._put = state, put
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def put(self, change: Change) -> Answer:
+        return self._put(self._state, change)
+
+
+def on_put(sink: Any, put: Put) -> None:
+    """Have each put of a sink's made by `put`, which is given the state and the change."""
+    writing = sink.store.writing
+
+    @contextmanager
+    def hooked() -> Iterator[Any]:
+        with writing() as state:
+            yield None if state is None else HookedState(state, put)
+
+    sink.store.writing = hooked
+
+
+def in_between(sink: Any, turn: Callable[[], object]) -> None:
+    """Another run has its turn once, between the sink's first look and its first put."""
+    turns = [turn]
+
+    def put(state: Any, change: Change) -> Answer:
+        if turns:
+            turns.pop()()
+        return state.put(change)  # type: ignore[no-any-return]
+
+    on_put(sink, put)
+
+
+def answered(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
+    """Have the next puts be answered so, each done before or not; the versions that puts were made on, as they come."""
+    left, puts = list(answers), list[int]()
+
+    def put(state: Any, change: Change) -> Answer:
+        puts.append(state.version)
+        if not left:
+            return state.put(change)  # type: ignore[no-any-return]
+        answer, arrives = left.pop(0)
+        if arrives:
+            state.put(change)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    on_put(sink, put)
+    return puts

@@ -1,0 +1,249 @@
+"""The commit loop, on a table in memory: what answers, races and lost ways come to, and broken twins of it that lose rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sinks.beside import MemoryBoth
+from tests.sinks.hooks import answered, in_between, on_put
+from tests.sinks.things import PER_WINDOW, ROWS, plan, produced, receipt, stage, staged_receipt, window
+from windrow.ingest.errors import DamagedError, OverlapError, UnreachableError, WindrowError
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.sinks import window_table
+from windrow.ingest.sinks.table_store import Answer, Change, Conflict, LostError, Unanswered, Written
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.sink import MemoryStore
+
+LOST = LostError("the way to the table is lost", "commit", "Look again.")
+BOTH = [Unanswered("reset"), Conflict("another one came first")]
+
+
+@pytest.fixture
+def sink() -> Any:
+    """A prepared table that is tried three times, and waits for nothing."""
+    made = MemoryBoth("orders", ROWS)
+    made.store.waits = (0.0, 0.0)  # type: ignore[assignment]
+    made.prepare()
+    return made
+
+
+def beside(sink: Any) -> Any:
+    """Another process's sink on the same table."""
+    made = MemoryBoth("orders", ROWS)
+    made.store, made.dead_letters = _Same(sink.store), sink.dead_letters  # type: ignore[assignment]
+    return made
+
+
+class _Same:
+    """The same store, without the hooks that a test has put into the first one's."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        with MemoryStore.reading(self._store) as state:
+            yield state
+
+
+def report(sink: Any, *numbers: int) -> Report:
+    """The checker's word on windows that should be there, dead letters left out."""
+    return check(produced(numbers), sink.pieces(), [], [c.receipt for c in sink.receipts()], content="id")
+
+
+def commit(sink: Any, number: int = 0, attempt: str = "a1") -> Any:
+    """A window without dead letters."""
+    return sink.commit(*staged_receipt(sink, number, 0, attempt, dead=False))
+
+
+# ------------------------------------------------------------------------------------------------------------------ what a put answers
+
+
+@pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
+def test_what_arrived_without_its_answer_is_done(sink: Any, answer: Answer) -> None:
+    """Also where the store's client sent it again by itself, and heard that another one came first: nothing is put twice."""
+    puts = answered(sink, (answer, True))
+    made, files = staged_receipt(sink, 0, dead=False)
+    assert isinstance(sink.commit(made, files), Done)
+    assert len(puts) == 1
+    assert isinstance(sink.commit(made, files), AlreadyDone)
+    assert report(sink, 0).ok
+
+
+@pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
+def test_what_did_not_arrive_is_put_again(sink: Any, answer: Answer) -> None:
+    """As often as there are waits; then it is done."""
+    answered(sink, (answer, False))
+    assert isinstance(commit(sink), Done)
+    assert report(sink, 0).ok
+
+
+@pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
+def test_in_the_end_nobody_knows(sink: Any, answer: Answer) -> None:
+    """Where a table doesn't move, tries end: the outcome is unknown, never refused and never done."""
+    puts = answered(sink, *[(answer, False)] * 10)
+    assert isinstance(commit(sink), Unknown)
+    assert 2 <= len(puts) <= 4
+
+
+def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
+    """Once the last look has found nothing, what isn't there can't arrive any more."""
+    answered(sink, *[(Unanswered("no space", full=True), False)] * 10)
+    with pytest.raises(UnreachableError, match="no room"):
+        commit(sink)
+
+
+def test_a_lost_way_is_tried_again(sink: Any) -> None:
+    """Nothing was sent, so in the end it is no unknown outcome; behind a put that may have arrived it is one."""
+    answered(sink, (LOST, False))
+    assert isinstance(commit(sink, 0), Done)
+    answered(sink, *[(LOST, False)] * 10)
+    with pytest.raises(LostError):
+        commit(sink, 1)
+    answered(sink, (Unanswered("reset"), False), *[(LOST, False)] * 10)
+    assert isinstance(commit(sink, 1), Unknown)
+
+
+def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
+    """Whatever was put may have arrived, so who can't look doesn't say that nothing did."""
+    answered(sink, (Unanswered("reset"), False))
+    writing, looks = sink.store.writing, list[int]()
+
+    @contextmanager
+    def fails() -> Iterator[Any]:
+        looks.append(1)
+        if len(looks) > 1:
+            raise UnreachableError("no answer", "setup", "Wait.")
+        with writing() as state:
+            yield state
+
+    sink.store.writing = fails
+    assert isinstance(commit(sink), Unknown)
+
+
+def test_others_commits_never_use_up_tries(sink: Any) -> None:
+    """A slow attempt beside busy ones commits in the end, however many came first."""
+    other = beside(sink)
+    ready = [staged_receipt(other, n, dead=False) for n in range(1, 9)]
+    sink.store.waits = ()
+
+    def put(state: Any, change: Change) -> Answer:
+        if ready:
+            other.commit(*ready.pop(0))
+        return state.put(change)  # type: ignore[no-any-return]
+
+    on_put(sink, put)
+    assert isinstance(commit(sink), Done)
+    assert report(sink, *range(9)).ok
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- races
+
+
+def race(sink: Any, *, other_plan: bool = False) -> list[Any]:
+    """A looks; B runs from beginning to end; A puts. What they were told. `other_plan`: B's is another window with A's offsets."""
+    told, other = list[Any](), beside(sink)
+    made, files = staged_receipt(other, 0, 0, "B", dead=False)
+    if other_plan:
+        planned = plan(other, 5, offsets=(0, PER_WINDOW - 1))
+        files = stage(other, planned, 0, "B", dead=False)
+        made = receipt(planned, files, 0, "B")
+    in_between(sink, lambda: told.append(other.commit(made, files)))
+    with suppress(OverlapError):
+        told.append(commit(sink, 0, "A"))
+    return [type(one).__name__ for one in told]
+
+
+def test_two_runs_of_one_window(sink: Any) -> None:
+    """One commits, and the other one hears of it."""
+    assert race(sink) == ["Done", "AlreadyDone"]
+    assert report(sink, 0).ok
+
+
+def test_two_windows_that_share_offsets(sink: Any) -> None:
+    """Of two ledgers: one commits and the other one is refused, though both looked before either put."""
+    assert race(sink, other_plan=True) == ["Done"]
+    assert len(list(sink.receipts())) == 1
+
+
+def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
+    """A twin that believes it was itself who came first tells "done" twice, and one of them has no rows."""
+
+    def believes(state: Any, change: Change) -> Answer:
+        answer = state.put(change)
+        return Written(state.version + 1) if isinstance(answer, Conflict) else answer
+
+    on_put(sink, believes)
+    assert race(sink) == ["Done", "Done"]
+
+
+def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A twin that puts on the next state without looking what is in it has every row twice."""
+    judged: set[int] = set()
+    judge = window_table.WindowTable._judge
+
+    def once(table: Any, state: Any, made: Any) -> Any:
+        first = id(table) not in judged
+        judged.add(id(table))
+        return judge(table, state, made) if first else None
+
+    monkeypatch.setattr(window_table.WindowTable, "_judge", once)
+    monkeypatch.setattr(window_table.WindowTable, "_refuse_strange_rows", lambda *_: None)
+    assert race(sink) == ["Done", "Done"]
+    assert not report(sink, 0).ok
+
+
+# ------------------------------------------------------------------------------------------------------------------------- receipts
+
+
+def _damaged(text: str) -> str:
+    return text[:-40]
+
+
+def _later(text: str) -> str:
+    return text.replace('"version":3', '"version":99')
+
+
+@pytest.mark.parametrize(("change", "said"), [(_damaged, "is damaged"), (_later, "later windrow")])
+def test_a_receipt_that_cannot_be_read(sink: Any, change: Callable[[str], str], said: str) -> None:
+    """A damaged one and one of a later form are told as what they are, by the one place that parses receipts."""
+    commit(sink)
+    reading = sink.store.reading
+
+    class Changed:
+        def __init__(self, state: Any) -> None:
+            self._state = state
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._state, name)
+
+        def receipts(self, keys: Any = None) -> Iterator[Any]:
+            return (msgspec.structs.replace(one, text=change(one.text)) for one in self._state.receipts(keys))
+
+    @contextmanager
+    def hooked() -> Iterator[Any]:
+        with reading() as state:
+            yield Changed(state)
+
+    sink.store.reading = hooked
+    with pytest.raises(DamagedError, match=said):
+        sink.look(window(0))
+    (found,) = sink.audit().receipts()
+    assert said in found.what
+
+
+def test_a_table_that_is_gone(sink: Any) -> None:
+    """A commit to a table that was removed meanwhile is refused, and makes none."""
+    made, files = staged_receipt(sink, 0, dead=False)
+    sink.store.content = None
+    with pytest.raises(WindrowError, match="isn't there any more"):
+        sink.commit(made, files)
+    assert sink.binding() is None
