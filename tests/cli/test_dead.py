@@ -67,6 +67,7 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
     """The limit is for those of the stage, not for those that were passed over."""
     shown = refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "2")
     assert (places(shown), shown["left_out"]) == ([(hour(5), 1, 5), (hour(5), 1, 6)], False)
+    assert refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "1")["left_out"] is True
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:
