@@ -1,7 +1,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui stop test test-fast soak chaos mutants lint bench bench-quick docs lock clean
+.PHONY: help setup demo ui stop test test-all test-fast soak chaos mutants lint bench bench-quick docs lock clean
 
 # Each worker takes about a core and 1 GB; tests/README.md says what they share.
 WORKERS ?= 2
@@ -27,7 +27,10 @@ ui: setup ## Dagster on 127.0.0.1 with the demo's history
 stop: setup ## end what demo and ui started
 	@$(IN_ENV) python -m windrow.assets.demo stop
 
-test: setup lint ## all that CI checks: lint, types, layers and every test, with real Kafka and real Spark
+test: setup lint ## all that CI checks, in ten minutes: lint, types, layers and the tests but the long ones, with real Kafka and real Spark
+	@$(IN_ENV) python -m pytest $(PARALLEL) --short --durations=10
+
+test-all: setup lint ## every test, for a release and each night: all kills, all examples, clusters, the demo, chaos
 	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10
 
 # Folders whose tests stand on Dagster, a database, a table on disk, Kafka's client or other processes, or look at the papers.

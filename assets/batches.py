@@ -21,9 +21,10 @@ from windrow.assets.names import table_key, upstream_keys
 from windrow.assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
 from windrow.assets.schedule import refused_tag
 from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.model.window import Window
 from windrow.ingest.run.context import Pipeline, Progress, Request, Result
 from windrow.ingest.run.micro_batches import run_batch, run_batches
-from windrow.ingest.run.pipeline import run_windows
+from windrow.ingest.run.pipeline import refused_last, run_past_refused
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.windows.grid import parse_windows
@@ -66,12 +67,18 @@ class Batches(Mend):
             raise SpecError(
                 "Batches are mended, replayed or drained", "spec", "Leave replay and drain out: each batch under mend is mended."
             )
-        yield from mended(context, pipeline, parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names), self)
+        batches = self._named(pipeline, names)
+        yield from refused_last(mended(context, pipeline, batches, self), len(batches))
 
     def _replayed(self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str, request: Request) -> Iterator[Result]:
         if not self.drain:
             raise SpecError("A replay drains nothing", "spec", "Leave drain out: each batch under replay is run.")
-        yield from run_windows(pipeline, parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names), request, telling(context))
+        batches = self._named(pipeline, names)
+        yield from refused_last(run_past_refused(pipeline, batches, request, telling(context)), len(batches))
+
+    @staticmethod
+    def _named(pipeline: Pipeline, names: str) -> list[Window]:
+        return parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names)
 
 
 def _one(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None]) -> Iterator[Result]:

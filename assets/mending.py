@@ -13,8 +13,8 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.operate.dead_letters import Chosen
 from windrow.ingest.operate.edit import load_edit
 from windrow.ingest.operate.mend import Mended, MendRequest, mend
-from windrow.ingest.run.context import Pipeline, Request, Result
-from windrow.ingest.run.pipeline import run
+from windrow.ingest.run.context import PassedOver, Pipeline, Request, Result
+from windrow.ingest.run.pipeline import one_by_one, passing_of, run
 
 
 class Mend(dg.Config):
@@ -38,8 +38,10 @@ class Mend(dg.Config):
             raise SpecError(f"{', '.join(given)} is for mending", "spec", "Say mend as well, or leave it out.")
 
 
-def mended(context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window], choice: Mend) -> Iterator[Result]:
+def mended(context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window], choice: Mend) -> Iterator[Result | PassedOver]:
     """Mend committed windows, and run those that aren't: their messages are read from the topic, by the same schema.
+
+    A window that is refused doesn't stop those behind it.
 
     Raises:
         SpecError: the script can't be used.
@@ -47,13 +49,15 @@ def mended(context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Seque
     """
     edit = None if choice.edit is None else load_edit(pipeline.spec.folder / choice.edit)
     request = MendRequest(request_id(context), Chosen(choice.stage, choice.reason), edit)
-    for window in windows:
+
+    def mend_or_run(window: Window) -> Result:
         if pipeline.sink.look(window) is None:
-            yield run(pipeline, window, Request(request.id))
-            continue
+            return run(pipeline, window, Request(request.id))
         done = mend(pipeline, window, request)
         context.log.info("%s", _sentence(done))
-        yield Result(done.committed, recovered=done.messages == 0)
+        return Result(done.committed, recovered=done.messages == 0)
+
+    return one_by_one(windows, mend_or_run, passing_of(pipeline))
 
 
 def _sentence(done: Mended) -> str:

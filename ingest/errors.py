@@ -7,7 +7,7 @@
     │   ├── DataLossError          retention or truncation removed what the window needs
     │   │   └── CutOffError            a log ends below where a window ended before
     │   ├── IdentityError          another cluster, a recreated topic
-    │   │   └── BindingError       pipeline, ledger and table don't belong together
+    │   │   └── BindingError       pipeline, ledger, table and registry don't belong together
     │   ├── OverlapError           the range is already committed under another window
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
@@ -29,7 +29,8 @@ from __future__ import annotations
 import re
 import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -90,11 +91,21 @@ class RefusedError(WindrowError):
     """The window was refused; nothing of it became visible.
 
     `of_setting`: it is how the pipeline is set up that is wrong, not the window's data. Every window is refused until that is mended, and
-    then this one can be run like any other.
+    then this one can be run like any other. Most classes say it of all their errors; of others it depends on where they are raised.
     """
 
     exit_code = 1
-    of_setting: ClassVar[bool] = False
+    of_setting: bool = False
+
+
+@contextmanager
+def refusing_all(sure: bool = True) -> Iterator[None]:
+    """Say of what is refused inside that every window is, if that is sure."""
+    try:
+        yield
+    except RefusedError as error:
+        error.of_setting |= sure
+        raise
 
 
 class DataLossError(RefusedError):
@@ -110,7 +121,7 @@ class IdentityError(RefusedError):
 
 
 class BindingError(IdentityError):
-    """The pipeline, its ledger and the table that its sink names don't belong together."""
+    """The pipeline doesn't belong together with its ledger, the table that its sink names, or the schema registry."""
 
     of_setting = True
 

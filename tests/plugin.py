@@ -1,4 +1,4 @@
-"""How the suite runs: one seed for all that is random, parts that `make soak` has more of, workers, and no skips in CI."""
+"""How the suite runs: one seed for all that is random, what `make test` leaves to `make test-all`, workers, and no skips in CI."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ profiles.register()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--seed` and `--soak`."""
+    """`--seed`, `--short` and `--soak`."""
     group = parser.getgroup("windrow")
     group.addoption("--seed", type=int, help="What is random begins with this; without it another number each time, which is printed.")
+    short = "What `make test` runs: no test marked `long`, and a sample of what is marked `some`."
+    group.addoption("--short", action="store_true", help=short)
     group.addoption("--soak", action="store_true", help="All parts of the tests that are long by nature, not just a sample of them.")
 
 
@@ -50,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = random.SystemRandom().randrange(2**32)
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(config.option.seed)
+    if config.option.short and config.option.hypothesis_profile is None:
+        config.option.hypothesis_profile = "short"
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -70,9 +74,37 @@ def dice(request: pytest.FixtureRequest) -> random.Random:
     return random.Random(f"{request.config.option.seed} {request.path.stem} {request.node.name}")
 
 
+LEFT = pytest.StashKey[int]()
+"""How many tests `--short` left out."""
+
+
+def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Tests that `--short` leaves out: those marked `long`, and of a test marked `some(n)` all cases but n, which the seed draws.
+
+    The cases of a test are its parameters and, of a contract suite, the classes of a module that inherit it.
+    """
+    out = [item for item in items if item.get_closest_marker("long")]
+    cases: dict[tuple[str, str, int], list[pytest.Item]] = {}
+    for item in items:
+        marker = item.get_closest_marker("some")
+        if marker is not None and item not in out:
+            name = str(getattr(item, "originalname", item.name))
+            cases.setdefault((item.nodeid.partition("::")[0], name, marker.args[0]), []).append(item)
+    for (module, name, number), group in cases.items():
+        kept = random.Random(f"{seed} {module} {name}").sample(group, min(number, len(group)))
+        out += [item for item in group if item not in kept]
+    return out
+
+
 @pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where workers share the suite, what takes long begins first, so that what is short fills the gaps at the end."""
+    """`--short` leaves its tests out; workers begin with what takes long, so that what is short fills the gaps at the end."""
+    if config.option.short:
+        out = left_out(items, config.option.seed)
+        config.stash[LEFT] = len(out)
+        config.hook.pytest_deselected(items=out)
+        gone = set(out)
+        items[:] = [item for item in items if item not in gone]
     for item in items:
         if not DEAR.isdisjoint(getattr(item, "fixturenames", ())) or item.path.is_relative_to(TABLES):
             item.add_marker(pytest.mark.slow)
@@ -110,8 +142,23 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells how many tests it left out: each of them collects the whole suite."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = session.config.stash.get(LEFT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Workers leave out the same tests."""
+    node.config.stash[LEFT] = getattr(node, "workeroutput", {}).get("left", 0)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Of each test that failed the command that runs it again, with what was random."""
+    """How many tests were left out, and of each test that failed the command that runs it again, with what was random."""
+    if config.option.short:
+        left = config.stash.get(LEFT, 0)
+        terminalreporter.line(f"left to make test-all: {left} tests, and most of Hypothesis's examples")
     failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.getreports(kind)]
     if not failed:
         return

@@ -11,16 +11,16 @@ USUAL = 100
 """Examples of a test that says nothing, where nobody asks for more or fewer."""
 
 _COMMON = settings(deadline=None, derandomize=False, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
-_EXAMPLES = {"default": USUAL, "ci": USUAL, "fast": 10, "soak": 1000}
+_EXAMPLES = {"default": USUAL, "ci": USUAL, "short": 25, "fast": 10, "soak": 1000}
 
 
 def register() -> None:
     """The profiles of `--hypothesis-profile`; in CI Hypothesis takes `ci` by itself, elsewhere `default`.
 
-    `ci` and `soak` keep no database: what they find is replayed by the seed, on any machine.
+    `ci`, `short` and `soak` keep no database: what they find is replayed by the seed, on any machine.
     """
     for name, examples in _EXAMPLES.items():
-        kept = {"database": None} if name in {"ci", "soak"} else {}
+        kept = {"database": None} if name in {"ci", "short", "soak"} else {}
         settings.register_profile(name, _COMMON, max_examples=examples, **kept)
 
 

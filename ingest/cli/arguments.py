@@ -18,6 +18,8 @@ NextOrWindow = Annotated[
 RequestText = Annotated[
     str | None, typer.Option("--request", help="The same text makes a repeated command one and the same.", show_default=False)
 ]
+_K = "Pass over windows of START/END that are refused for their data, and go on with the others."
+KeepGoing = Annotated[bool, typer.Option("--keep-going", help=_K)]
 
 _A = "Run on a Spark that is up: sc://HOST:PORT, as `windrow spark run` says it."
 Connect = Annotated[str | None, typer.Option("--connect", metavar="ADDRESS", help=_A, show_default=False)]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, Spec, refuse_absent
+from windrow.ingest.cli.arguments import Debug, Json, KeepGoing, Spec, refuse_absent
 from windrow.ingest.cli.output import telling
 
 dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: the messages that were refused.")
@@ -82,6 +82,7 @@ def dead_replay(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be mended.")] = False,
+    keep_going: KeepGoing = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -97,7 +98,8 @@ def dead_replay(
         from windrow.ingest.cli.mending import replay_dead
         from windrow.ingest.operate.dead_letters import Chosen
 
-        replay_dead(output, spec, DeadRequest(window, Chosen(stage, reason), None, payload=False), edit, dry_run=dry_run)
+        asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)
+        replay_dead(output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going)
 
 
 @dead_app.command("publish")

@@ -18,6 +18,7 @@ from windrow.ingest.cli.arguments import (
     Connect,
     Debug,
     Json,
+    KeepGoing,
     Master,
     NextOrWindow,
     RequestText,
@@ -115,9 +116,7 @@ def run(
     again: Annotated[
         bool, typer.Option("--again", help="With --window: also if its receipt is lost, so that rows may be there twice.")
     ] = False,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Pass over windows of START/END that are refused for their data, and run the others.")
-    ] = False,
+    keep_going: KeepGoing = False,
     request: RequestText = None,
     master: Master = None,
     conf: Conf = None,
@@ -147,6 +146,7 @@ def replay(
     accept_fewer: Annotated[
         bool, typer.Option("--accept-fewer", help="Replace although messages are gone since, or were edited to mend them.")
     ] = False,
+    keep_going: KeepGoing = False,
     request: RequestText = None,
     master: Master = None,
     conf: Conf = None,
@@ -162,7 +162,7 @@ def replay(
         from windrow.ingest.cli.running import place, replay_windows
 
         with place(master, settings, connect, token_file) as engine:
-            replay_windows(output, spec, window, engine, accept_fewer=accept_fewer, request=request)
+            replay_windows(output, spec, window, engine, accept_fewer=accept_fewer, keep_going=keep_going, request=request)
 
 
 @app.command()

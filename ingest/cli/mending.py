@@ -15,6 +15,7 @@ from windrow.ingest.cli.dead import DeadRequest, no_dead
 from windrow.ingest.cli.output import Output
 from windrow.ingest.operate.edit import load_edit
 from windrow.ingest.operate.mend import Mended, MendRequest, mend
+from windrow.ingest.run.pipeline import never, one_by_one, passing_of, refused_last
 from windrow.ingest.spec.load import load_spec
 from windrow.ingest.spec.windows import windows_named
 
@@ -27,8 +28,13 @@ class MendedDead(msgspec.Struct):
     dry_run: bool
 
 
-def replay_dead(output: Output, path: Path, asked: DeadRequest, script: Path | None, *, dry_run: bool) -> None:
-    """Dead letters of committed windows through today's schema again, one window after the other; those before a failure stay mended."""
+def replay_dead(
+    output: Output, path: Path, asked: DeadRequest, script: Path | None, *, dry_run: bool, keep_going: bool
+) -> None:  # fmt: skip
+    """Dead letters of committed windows through today's schema again, one window after the other; those before a failure stay mended.
+
+    `keep_going`: past windows that are refused.
+    """
     spec = load_spec(path)
     edit = None if script is None else load_edit(script)
     pipeline = assemble(spec)
@@ -38,9 +44,9 @@ def replay_dead(output: Output, path: Path, asked: DeadRequest, script: Path | N
     document = MendedDead(spec.id, [], dry_run)
     request = MendRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
     output.show(document)
+    mended = one_by_one(windows, lambda window: mend(pipeline, window, request), passing_of(pipeline) if keep_going else never)
     try:
-        for window in windows:
-            document.windows.append(mend(pipeline, window, request))
+        document.windows.extend(refused_last(mended, len(windows)))
     finally:  # what was done before a failure, too
         output.show(document, *_told(document))
     none = [] if document.windows else [Text(no_dead(asked))]

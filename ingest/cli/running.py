@@ -28,7 +28,7 @@ from windrow.ingest.ports.engine import Engine
 from windrow.ingest.run.binding import refuse_unready
 from windrow.ingest.run.context import PassedOver, Pipeline, Progress, Request, Result
 from windrow.ingest.run.micro_batches import preview_next, run_batch, run_batches
-from windrow.ingest.run.pipeline import all_refused, preview, refuse_open, run_past_refused
+from windrow.ingest.run.pipeline import preview, refuse_open, refused_last, run_past_refused
 from windrow.ingest.run.pipeline import run_windows as run_each
 from windrow.ingest.spec.load import load_spec
 from windrow.ingest.spec.pipeline import PipelineSpec
@@ -142,12 +142,14 @@ def run_windows(
         _commit(output, spec, _each(output, pipeline, windows, asked, run_past_refused if keep_going else run_each))
 
 
-def replay_windows(output: Output, path: Path, text: str, engine: Engine | None, *, accept_fewer: bool, request: str | None) -> None:
-    """The same offsets again, with today's schema. `engine`: as of `run_windows`."""
+def replay_windows(
+    output: Output, path: Path, text: str, engine: Engine | None, *, accept_fewer: bool, keep_going: bool, request: str | None
+) -> None:  # fmt: skip
+    """The same offsets again, with today's schema. `engine`, `keep_going`: as of `run_windows`."""
     spec = load_spec(path)
     windows = named(spec, text) or []
     asked = msgspec.structs.replace(_request(request), replace=True, accept_fewer=accept_fewer)
-    _commit(output, spec, _each(output, assemble(spec, engine), windows, asked, run_each))
+    _commit(output, spec, _each(output, assemble(spec, engine), windows, asked, run_past_refused if keep_going else run_each))
 
 
 def _request(text: str | None) -> Request:
@@ -158,15 +160,8 @@ def _each(
     output: Output, pipeline: Pipeline, windows: Sequence[Window], asked: Request, run: Callable[..., Iterator[Result | PassedOver]]
 ) -> Iterator[Result]:
     """Each result; what was passed over is told when all is done."""
-    name, passed = windows[0].key if len(windows) == 1 else pipeline.spec.id, list[PassedOver]()
-    with _bar(output, name) as progress:
-        for outcome in run(pipeline, windows, asked, progress):
-            if isinstance(outcome, Result):
-                yield outcome
-            else:
-                passed.append(outcome)
-    if passed:
-        raise all_refused(passed, len(windows))
+    with _bar(output, windows[0].key if len(windows) == 1 else pipeline.spec.id) as progress:
+        yield from refused_last(run(pipeline, windows, asked, progress), len(windows))
 
 
 def _batches(output: Output, pipeline: Pipeline, asked: Request, *, drain: bool) -> Iterator[Result]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from windrow.ingest.errors import IdentityError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.errors import BindingError, IdentityError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.codes import DENIED, GONE, untrusted
 from windrow.ingest.kafka.properties import PLACE
 from windrow.ingest.model.plan import Split
@@ -62,9 +62,8 @@ class IdentityCheck:
             self._seen[split.topic] = self._asked(split, seconds)
         seen = self._seen[split.topic]
         if seen.cluster_id != cluster_id:
-            raise IdentityError(
-                f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}", "read", _DO, split.topic, split.partition
-            )
+            what = f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}"
+            raise BindingError(what, "read", _DO, split.topic, split.partition)
         if seen.topic_id != topic_id:
             what = f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}"
             raise IdentityError(what, "read", _DO, split.topic, split.partition)

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Committed, Counts, Mending, Receipt, SplitCounts
 from windrow.ingest.model.refusals import Refusals, RefusedAt
@@ -75,8 +75,8 @@ def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
     """Have the window's chosen dead letters that today's decoder and rules take in the table, exactly once.
 
     Raises:
-        RefusedError: the window isn't committed; its dead letters are not those that its receipt counts; the sink can't mend.
-        SpecError: the edit failed, or gave what is no message.
+        RefusedError: the window isn't committed; its dead letters are not those that its receipt counts.
+        SpecError: the sink can't mend; the edit failed, or gave what is no message.
         UnreachableError: table or ledger; mend the window again.
     """
     _refuse_unmendable(pipeline)
@@ -101,10 +101,10 @@ def _refuse_unmendable(pipeline: Pipeline) -> None:
     promises = pipeline.sink.promises
     if not promises.replaces:
         what = f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second generation of a window"
-        raise RefusedError(what, "plan", "Nothing was read. Mend the schema, and write the messages to the topic again.")
+        raise SpecError(what, "plan", "Nothing was read. Mend the schema, and write the messages to the topic again.")
     if pipeline.reshape is not None:
         what = f"Dead letters of {pipeline.spec.id} can't be mended: its rows go through {pipeline.reshape.function}, a window's together"
-        raise RefusedError(what, "plan", "Nothing was read. Mend the schema, and replay the window.")
+        raise SpecError(what, "plan", "Nothing was read. Mend the schema, and replay the window.")
 
 
 def _try(pipeline: Pipeline, found: Committed, request: MendRequest) -> Mended | None:

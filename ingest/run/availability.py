@@ -17,6 +17,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
 from windrow.ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
 from windrow.ingest.run.context import Pipeline, Request
+from windrow.ingest.run.frontier import frontier
 
 T = TypeVar("T")
 
@@ -42,18 +43,24 @@ def readable_splits(pipeline: Pipeline, plan: Plan, on_loss: OnLoss, committed: 
     Whether the log's end was cut off is for the reader to find out where something is to be read; where nothing is, it is asked here.
 
     Raises:
-        IdentityError: a topic, or the cluster, is another one than was planned.
+        IdentityError: a topic, or the cluster, is another one than was planned. Where the newest boundary is of another cluster too, the
+            spec names a wrong one, which no window can be read from.
         DataLossError, CutOffError: the log lacks what was planned.
         UnreachableError: the cluster doesn't answer.
     """
     names = sorted({s.topic for s in plan.splits})
     cluster, ids = _current_topics(pipeline, names)
-    gone = _given_up(pipeline, plan, names, ids, on_loss) if committed is None else frozenset[str]()
+    gone = _given_up(pipeline, plan, cluster, ids, on_loss) if committed is None else frozenset[str]()
     if len(ids) + len(gone) < len(names):
         cluster, ids = _current_topics(pipeline, names)  # what was missing may have come back while it was asked for again
     readable = tuple(s for s in plan.splits if s.topic not in gone)
     left = msgspec.structs.replace(plan, splits=readable)
-    refuse_other_identity(left, cluster, ids)
+    try:
+        refuse_other_identity(left, cluster, ids)
+    except IdentityError as error:
+        reached = frontier(pipeline.ledger, pipeline.spec.id)
+        error.of_setting = reached is not None and reached.cluster_id != cluster
+        raise
     if on_loss == "fail":
         way_out = WAY_OUT if committed is None else "Replay with --accept-fewer if fewer is what you want."
         refuse_lost(left, pipeline.broker.log_starts(sorted({s.tp for s in readable})), way_out)
@@ -123,21 +130,24 @@ def _cut_short(pipeline: Pipeline, plan: Plan) -> list[tuple[Mark, int | None]]:
     return surely_cut_off(pipeline.broker, same, pipeline.sleep)
 
 
-def _given_up(pipeline: Pipeline, plan: Plan, names: Sequence[str], ids: Mapping[str, str], on_loss: OnLoss) -> frozenset[str]:
+def _given_up(pipeline: Pipeline, plan: Plan, cluster: str, ids: Mapping[str, str], on_loss: OnLoss) -> frozenset[str]:
     """Topics of the plan that are not there any more, and that somebody has said to go on without.
 
-    Said by `on_removed: drop` of a topic that is gone; by a rebase, with `on_loss: skip`, of one that was made anew.
+    Said by `on_removed: drop` of a topic that is gone from the cluster that was planned on; by a rebase, with `on_loss: skip`, of one that
+    was made anew.
 
     Raises:
         IdentityError: there was a rebase, and the spec doesn't say to go on.
     """
+    names = sorted({s.topic for s in plan.splits})
     replaced = _replaced(pipeline, plan, names) if any(ids.get(n) != plan.stop.by_topic()[n].topic_id for n in names) else set()
     if replaced and on_loss == "fail":
         what = f"Window {plan.window.key} was planned before a rebase, and its messages are gone with the old topic"
         do = "Set source.on_loss: skip to commit it without them, as partial."
         raise IdentityError(what, "plan", do, min(replaced))
-    missing = [name for name in names if name not in ids]
-    return frozenset({*replaced, *(_surely_gone(pipeline, missing) if pipeline.spec.source.on_removed == "drop" else ())})
+    drops = pipeline.spec.source.on_removed == "drop" and cluster == plan.stop.cluster_id
+    missing = [name for name in names if name not in ids] if drops else []
+    return frozenset({*replaced, *_surely_gone(pipeline, missing)})
 
 
 def _surely_gone(pipeline: Pipeline, missing: Sequence[str]) -> list[str]:

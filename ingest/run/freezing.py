@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import GridError, OpenTransactionError, SpecError
+from windrow.ingest.errors import GridError, OpenTransactionError, SpecError, refusing_all
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.source import AtLabel
@@ -86,7 +86,8 @@ def _candidates(
 ) -> list[Boundary]:  # fmt: skip
     """Boundaries to freeze: from receipts of windows that touch a label (a ledger may get lost), else by asking the cluster.
 
-    Asked for is what lies below the next frozen boundary, in one look.
+    Asked for is what lies below the next frozen boundary, in one look. Where there is none, what can't be cut now, as the cluster or the
+    log is another one, can't be cut for any later window either.
     """
     spec = pipeline.spec
     grid, first = spec.window.grid, in_time(spec.window).start
@@ -96,15 +97,16 @@ def _candidates(
     lower, upper = pipeline.ledger.neighbours(spec.id, labels[0])
     wanted = [label for label in labels if upper is None or is_later(upper.label, label)]
     source, beginning = spec.source.origin(grid), list[Boundary]()
-    if not isinstance(source.start, AtLabel) and lower is None:
-        # Where the pipeline begins is frozen no later than all else: a later boundary alone would bound it from above.
-        beginning = [first_boundary(pipeline.broker, source, first)]
-        wanted = [label for label in wanted if label != first]
-    resolved = [] if not wanted else asked_until_believed(pipeline, lambda: resolve(
-        pipeline.broker, source, wanted[-1], grid, first, beginning[0] if beginning else lower, upper,
-        lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
-        left_out=_replaced(pipeline, upper), also=wanted[:-1],
-    ))  # fmt: skip
+    with refusing_all(sure=upper is None):
+        if not isinstance(source.start, AtLabel) and lower is None:
+            # Where the pipeline begins is frozen no later than all else: a later boundary alone would bound it from above.
+            beginning = [first_boundary(pipeline.broker, source, first)]
+            wanted = [label for label in wanted if label != first]
+        resolved = [] if not wanted else asked_until_believed(pipeline, lambda: resolve(
+            pipeline.broker, source, wanted[-1], grid, first, beginning[0] if beginning else lower, upper,
+            lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
+            left_out=_replaced(pipeline, upper), also=wanted[:-1],
+        ))  # fmt: skip
     return [*beginning, *resolved]
 
 

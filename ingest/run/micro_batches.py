@@ -19,7 +19,7 @@ from itertools import count
 import msgspec
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import GridError
+from windrow.ingest.errors import GridError, refusing_all
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import number_of
 from windrow.ingest.model.plan import Plan
@@ -125,9 +125,10 @@ def _batches(pipeline: Pipeline) -> MicroBatches:
 def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
     """The end of the batch that begins at the newest boundary; None if too little is waiting."""
     batches, source = _batches(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
-    return asked_until_believed(
-        pipeline, lambda: next_batch(pipeline.broker, source, lower, label, batches.max_records, batches.min_records)
-    )  # fmt: skip
+    with refusing_all():
+        return asked_until_believed(
+            pipeline, lambda: next_batch(pipeline.broker, source, lower, label, batches.max_records, batches.min_records)
+        )
 
 
 def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:

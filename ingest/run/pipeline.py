@@ -17,7 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import (
@@ -26,6 +26,7 @@ from windrow.ingest.errors import (
     NotClosedError,
     OutcomeUnknownError,
     RefusedError,
+    SpecError,
     UnreachableError,
     WindrowError,
 )
@@ -69,7 +70,9 @@ from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.spec.window import TimeWindows
 from windrow.ingest.windows import grid as grids
 
-Passing: TypeAlias = Callable[[RefusedError], bool]
+T = TypeVar("T")
+
+Passing: TypeAlias = Callable[[Window, RefusedError], bool]
 """Whether the windows behind a refused one are run all the same."""
 
 __all__ = ["Pipeline", "Progress", "Request", "Result", "ignore", "preview", "refuse_open", "run", "run_windows"]
@@ -98,7 +101,7 @@ def run_windows(
     Raises:
         WindrowError: as `run`, at the window that it is about.
     """
-    for outcome in _run_all(pipeline, windows, request, progress, lambda _: False):
+    for outcome in _run_all(pipeline, windows, request, progress, never):
         assert isinstance(outcome, Result), "nothing is passed over"
         yield outcome
 
@@ -113,8 +116,44 @@ def run_past_refused(
     Raises:
         WindrowError: as `run_windows`; of RefusedError only what stops every window.
     """
-    in_order = pipeline.spec.in_order
-    yield from _run_all(pipeline, windows, request, progress, lambda refused: not in_order and not refused.of_setting)
+    yield from _run_all(pipeline, windows, request, progress, passing_of(pipeline))
+
+
+def one_by_one(windows: Sequence[Window], do: Callable[[Window], T], passing: Passing) -> Iterator[T | PassedOver]:
+    """What `do` makes of each window, in their order; a refused one is told in its turn, or stops it there.
+
+    Raises:
+        WindrowError: as `do`; it names the windows that were not tried.
+    """
+    return _naming_untried(windows, (_tried(window, do, passing) for window in windows))
+
+
+def never(window: Window, refused: RefusedError) -> bool:
+    """A refused window stops those behind it."""
+    del window, refused
+    return False
+
+
+def passing_of(pipeline: Pipeline) -> Passing:
+    """Past what is refused for a window's own data, unless the window could not be committed behind later ones."""
+    in_order, sink = pipeline.spec.in_order, pipeline.sink
+    return lambda window, refused: not refused.of_setting and (not in_order or sink.look(window) is not None)
+
+
+def refused_last(outcomes: Iterator[T | PassedOver], windows: int) -> Iterator[T]:
+    """The outcomes of so many windows.
+
+    Raises:
+        RefusedError: behind the last one, if any were passed over.
+    """
+    passed = list[PassedOver]()
+    for outcome in outcomes:
+        if isinstance(outcome, PassedOver):
+            passed.append(outcome)
+        else:
+            yield outcome
+    if passed:
+        raise all_refused(passed, windows)
 
 
 def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
@@ -130,12 +169,27 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
 def _run_all(
     pipeline: Pipeline, windows: Sequence[Window], request: Request, progress: Callable[[Progress], None], passing: Passing
 ) -> Iterator[Result | PassedOver]:
+    parts = (windows[at : at + TOGETHER] for at in range(0, len(windows), TOGETHER))
+    outcomes = (outcome for part in parts for outcome in _run_together(pipeline, part, request, progress, passing))
+    return _naming_untried(windows, outcomes)
+
+
+def _tried(window: Window, do: Callable[[Window], T], passing: Passing) -> T | PassedOver:
+    try:
+        return do(window)
+    except RefusedError as error:
+        if not passing(window, error):
+            raise
+        return PassedOver(window, error)
+
+
+def _naming_untried(windows: Sequence[Window], outcomes: Iterator[T]) -> Iterator[T]:
+    """The outcomes, window by window; an error between them names the windows that were not tried."""
     done = 0
     try:
-        for at in range(0, len(windows), TOGETHER):
-            for outcome in _run_together(pipeline, windows[at : at + TOGETHER], request, progress, passing):
-                done += 1
-                yield outcome
+        for outcome in outcomes:
+            done += 1
+            yield outcome
     except WindrowError as error:
         left = [window.key for window in windows[done + 1 :]]
         if left:
@@ -150,7 +204,7 @@ def _run_together(
         committed, attempts = _begin(pipeline, windows, request, progress)
     except Exception as error:  # raised again, whatever it is, at the window that it is about
         if len(windows) == 1:
-            if not isinstance(error, RefusedError) or not passing(error):
+            if not isinstance(error, RefusedError) or not passing(windows[0], error):
                 raise
             yield PassedOver(windows[0], error)
             return
@@ -166,7 +220,7 @@ def _run_together(
                 read = next(reads)
                 outcome = _finish(pipeline, read, request)
         except RefusedError as error:
-            if not passing(error):
+            if not passing(window, error):
                 raise
             yield PassedOver(window, error)
             if read is None:  # the job ended with it: what is behind has to be read by another
@@ -260,7 +314,7 @@ def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) ->
     """Not every sink can take back what it has committed."""
     if request.replace and not pipeline.sink.promises.replaces:
         what = f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was committed once"
-        raise RefusedError(what, "plan", "Nothing was read. To write the messages again, begin a pipeline with another id and table.")
+        raise SpecError(what, "plan", "Nothing was read. To write the messages again, begin a pipeline with another id and table.")
 
 
 def _refuse_off_grid(pipeline: Pipeline, window: Window) -> None:

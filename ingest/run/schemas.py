@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import BindingError
 from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
@@ -94,8 +94,8 @@ def fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
             yield schema
 
 
-def _other(id_: str) -> RefusedError:
-    return RefusedError(
+def _other(id_: str) -> BindingError:
+    return BindingError(
         f"The schema registry has another schema under id {id_} than the one that this pipeline's messages named so before", "decode",
         "An id is for ever: was the registry begun anew, or is it another one? Name the right one in source.registry, or begin a pipeline "
         "with another id. Nothing was committed.",

@@ -58,11 +58,11 @@ def test_a_refused_window_fails_with_its_sentence_alone(world: World) -> None:
 def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
     """What happened, where, and what to do are metadata of the failure, in this order."""
     world.fill(2)
-    world.broker.delete_records(TopicPartition(TOPIC, 1), 10)
+    world.broker.delete_records(TopicPartition(TOPIC, 0), 10)
     found = shown(failure(world.run(0)))
     assert list(found)[:4] == ["window", "what", "where", "do"]
     assert found["window"] == world.key(0)
-    assert "shop.things[1]" in found["where"]
+    assert "shop.things[0]" in found["where"]
     assert found["do"]
     assert (found["kind"], found["exit_code"]) == ("DataLossError", 1)
 

@@ -74,6 +74,21 @@ def _events(world: World) -> list[Any]:
     return list(world.instance.fetch_materializations(dg.AssetKey(["things"]), limit=100).records)
 
 
+def test_a_refused_window_is_passed_over(world: World) -> None:
+    """As a run does, a mending goes on behind a window that is refused, and fails at its end with that one's name."""
+    world.fill(1)
+    world.send(0, 59, b'{"id": "5"}')
+    for _ in range(200):
+        world.send(1, 59, b"poison")
+    world.fill(1, first=2)
+    assert world.run(0).success
+    loosen(world)
+    result = mend(world, 0, 2)
+    assert world.green() == {world.key(0), world.key(2)}
+    assert world.receipt_of(0).counts.dead == 0
+    assert f"Window {world.key(1)}: 1 of 3 windows was refused: 2026-01-05T01:00:00Z (check)" in failure_of(result)
+
+
 def test_nothing_to_mend_is_green(torn: World) -> None:
     """Where today's schema takes none of them, the window is reported as it is."""
     before = torn.receipt_of(0)
@@ -125,6 +140,9 @@ def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     held = [c.receipt for c in world.sink.receipts()]
     assert [(r.generation, r.counts.dead, r.counts.rows) for r in held] == [(1, 0, 6), (1, 0, 6)]
     assert world.verdict().ok
+    world.broker.delete_records(TopicPartition(TOPIC, 0), 1)
+    assert "1 of 2 windows was refused: batch-000000000" in failure_of(world.batches(replay="0/2"))
+    assert [c.receipt.generation for c in world.sink.receipts()] == [1, 2]
     assert "mended, replayed or drained" in failure_of(world.batches(mend="0", replay="1"))
     assert "stage is for mending" in failure_of(world.batches(stage="value"))
     assert TopicPartition(TOPIC, 0) in world.sent

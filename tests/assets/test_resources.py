@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour, ranges
 from tests.contracts.engine_contract import SPLITS
@@ -261,6 +262,14 @@ def test_a_token_goes_with_a_server() -> None:
     """A token's file without a server to know it is a mistake."""
     with pytest.raises(ValueError, match="connect_token_file goes with connect"):
         Spark(connect_token_file="token")
+
+
+@pytest.mark.spark
+def test_a_session_that_was_there_stays(spark: SparkSession) -> None:
+    """Only the run that made a session stops it: others may have jobs on it."""
+    with dg.build_resources({"spark": Spark()}) as resources:
+        assert resources.spark.spark_session.range(2).count() == 2
+    assert spark.range(3).count() == 3
 
 
 @pytest.mark.spark

@@ -67,6 +67,7 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
     """The limit is for those of the stage, not for those that were passed over."""
     shown = refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "2")
     assert (places(shown), shown["left_out"]) == ([(hour(5), 1, 5), (hour(5), 1, 6)], False)
+    assert refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "1")["left_out"] is True
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:
@@ -192,6 +193,9 @@ def test_a_script_repairs(refused: Stage) -> None:
     assert places(refused.json("dead", "show", refused.spec)) == [(hour(5), 1, 5), (hour(5), 1, 6)]
     error = refused.json("replay", refused.spec, "--window", hour(0), code=1)["error"]["message"]
     assert "holds 1 messages that were edited to mend them" in error
+    going = refused.json("replay", refused.spec, "--window", RANGE, "--keep-going", code=1)
+    assert going["error"]["message"].startswith(f"2 of 6 windows were refused: {hour(0)}, {hour(1)} (check).")
+    assert [w["committed"]["receipt"]["generation"] for w in going["windows"]] == [1] * 4
     assert (
         refused.json("replay", refused.spec, "--window", hour(0), "--accept-fewer")["windows"][0]["committed"]["receipt"]["generation"] == 2
     )
@@ -215,6 +219,11 @@ def test_what_cannot_be_mended(refused: Stage) -> None:
     """A window that isn't committed, or a command that says nothing of which: neither writes anything."""
     error = refused.json("dead", "replay", refused.spec, "--window", hour(7), code=1)["error"]["message"]
     assert "isn't committed, so nothing of it is to be mended" in error
+    asked = ("dead", "replay", refused.spec, "--window", f"{hour(5)}/{hour(8)}")
+    assert refused.json(*asked, code=1)["error"]["message"].endswith(f" Not tried: {hour(7)}.")
+    going = refused.json(*asked, "--keep-going", code=1)
+    assert [w["window"] for w in going["windows"]] == [hour(5)]
+    assert going["error"]["message"].startswith(f"2 of 3 windows were refused: {hour(6)}, {hour(7)} (check).")
     assert refused.call("dead", "replay", refused.spec).exit_code == 2
     assert refused.call("dead", "replay", refused.spec, "--stage", "key").stdout.startswith(f"{hour(0)}") is False
     assert "There are no dead letters with reason x." in refused.call("dead", "replay", refused.spec, "--reason", "x").stdout

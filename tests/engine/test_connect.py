@@ -106,6 +106,21 @@ def test_two_clients_run_beside_each_other(spark_server: str, tmp_path: Path) ->
             waiting.result(LIMIT)
 
 
+def test_ctrl_c_ends_the_job_at_the_server(spark_server: str, tmp_path: Path) -> None:
+    """A client that is interrupted leaves no task behind that goes on for nobody."""
+
+    def interrupt() -> None:
+        wait_for(tmp_path)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool, closing(ConnectedSpark(spark_server)) as spark:
+        interrupted = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            list(spark.engine().run(WaitsForEver(tmp_path), ONE))
+        interrupted.result(LIMIT)
+        assert spark.session().interruptAll() == []
+
+
 def test_without_a_server_it_is_an_outage() -> None:
     """Where nobody listens the error is that of something that can't be reached, and names the address and the command."""
     with socket.socket() as free:

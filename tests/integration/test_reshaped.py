@@ -247,7 +247,7 @@ def test_what_it_needs(place: Any, on_spark: Any) -> None:
         assemble(here.spec().model_copy(update={"sink": _sink(here, into)}))
     pipeline = on_spark(here)
     ran(pipeline, here)
-    with pytest.raises(RefusedError, match="can't be mended: its rows go through"):
+    with pytest.raises(SpecError, match="can't be mended: its rows go through"):
         mend(pipeline, here.window(1), MendRequest("test"))
 
 

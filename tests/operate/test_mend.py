@@ -292,7 +292,7 @@ def test_a_window_that_is_not_committed_is_run(light: Ward) -> None:
 def test_a_sink_that_cannot_mend_is_not_asked_to(light: Ward) -> None:
     """A table that takes no further generation: refused before anything is read."""
     light.sink.store.capabilities = Promises(replaces=False)
-    with pytest.raises(RefusedError, match="can't be mended"):
+    with pytest.raises(SpecError, match="can't be mended"):
         light.mend(0, light.pipeline(lenient=True))
 
 

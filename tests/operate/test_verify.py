@@ -14,11 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.operate.things import ANEW, OTHER, Scene
 from tests.sinks.things import TOPIC, plan, plan_of, receipt, stage, window
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.tables import FACTS, RECEIPTS
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.receipt import Counts
+from windrow.ingest.model.window import Window
 from windrow.ingest.operate.copies import Kept, compare_ledger
 from windrow.ingest.operate.rebuild import rebuild
 from windrow.ingest.operate.verify import Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
@@ -49,6 +50,19 @@ def test_healthy_after_replacing_and_compacting(scene: Scene) -> None:
     scene.commit(1, generation=1)
     DeltaTable(scene.sink.uri).optimize.compact()
     assert scene.verify().findings == ()
+
+
+def test_a_store_that_is_away_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can't be reached for one window can't be for the next: each would wait as long."""
+    asked: list[str] = []
+
+    def count(window: Window, attempt: str) -> int:
+        asked.append(window.key)
+        raise UnreachableError("the store is away", "verify", "Wait.")
+
+    monkeypatch.setattr(scene.sink.dead_letters, "count", count)
+    assert [(f.level, f.about) for f in scene.verify().findings] == [("unchecked", "table")]
+    assert len(asked) == 1
 
 
 def test_no_table(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +22,9 @@ from windrow.ingest.kafka.identity import IdentityCheck, _refusal
 from windrow.ingest.kafka.properties import ALLOWED
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
+from windrow.ingest.read import cursor as cursors
 from windrow.ingest.read.cursor import Cursor
-from windrow.ingest.read.fetching import Fetcher, Fetching, Hear, Start
+from windrow.ingest.read.fetching import WAIT_SECONDS, Fetcher, Fetching, Hear, Start
 from windrow.ingest.read.loglimits import LogLimits
 from windrow.ingest.read.reader import KafkaReader
 
@@ -118,6 +121,26 @@ def test_the_end_of_the_log_says_how_far_it_was_passed(cursor: Cursor) -> None:
     cursor._advance(15)
     cursor._advance(12)
     assert cursor.position == 15
+
+
+def test_what_came_begins_the_stall_limit_anew(cursor: Cursor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quiet moments of a long read don't add up: the limit counts from the last progress."""
+    clock = iter([0.0, 61.0, 120.0])
+    monkeypatch.setattr(cursors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    cursor._advance(10)
+    cursor._advance(12)
+    cursor._advance(12)
+    cursor._advance(12)
+    assert list(clock) == []
+    assert cursor.position == 12
+
+
+def test_a_client_without_messages_waits(fetching: Fetching) -> None:
+    """A poll that finds nothing sleeps in the client, so that a reader that waits takes no core."""
+    with closing(fetching(CLIENT, Start("t", 0, 0, None, doubtful=False), print)) as fetcher:
+        began = time.monotonic()
+        assert fetcher.poll(1, 1).count == 0
+    assert time.monotonic() - began >= WAIT_SECONDS / 2
 
 
 def test_a_small_end_of_a_new_leader_is_not_believed(cursor: Cursor, skipping: Cursor, skipped: list[tuple[int, int]]) -> None:

@@ -128,6 +128,22 @@ def test_aborted_runs_between_messages_are_counted(kafka: str, broker: KafkaBrok
     assert gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))[1].aborted == 8
 
 
+def test_what_retention_takes_behind_the_read_costs_nothing(kafka: str, broker: KafkaBroker, logs: Logs) -> None:
+    """A window that was read whole is whole, although the aborted messages in it can't be counted any more."""
+    tp = logs.partition()
+    logs.transaction(tp, *some(2), commit=False)
+    logs.send(tp, *some(2))
+
+    def fetching(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+        if properties["isolation.level"] == "read_uncommitted":
+            logs.cluster.delete_before(tp, logs.end(tp))
+        return WAYS["confluent"](properties, start, hear)
+
+    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp), stall_seconds=5, fetching=fetching)
+    batches, summary = gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))
+    assert (seen(batches), summary.aborted) == (logs.seen(tp, 0, logs.end(tp)), 0)
+
+
 def test_a_broker_that_is_not_there(broker: KafkaBroker, logs: Logs) -> None:
     """No connection is named within the limit; nothing is read."""
     reader = KafkaReader(consumer_properties("127.0.0.1:1", {}), PLAN, stall_seconds=1)

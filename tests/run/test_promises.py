@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.run.test_run import PLAIN, Desk, hour
-from windrow.ingest.errors import RefusedError
+from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.copies import against_ledger
 from windrow.ingest.ports.sink import Promises
@@ -33,7 +33,7 @@ def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> Non
     pipeline = Desk(tmp_path).pipeline()
     pipeline = replace(pipeline, sink=Promising(pipeline.sink, Promises(replaces=False)))
     done = run(pipeline, hour(0), PLAIN)
-    with pytest.raises(RefusedError, match="can't be replaced: delta keeps what was committed once"):
+    with pytest.raises(SpecError, match="can't be replaced: delta keeps what was committed once"):
         run(pipeline, hour(0), Request("again", replace=True))
     assert run(pipeline, hour(0), PLAIN).committed == done.committed
 

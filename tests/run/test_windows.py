@@ -17,7 +17,7 @@ import pytest
 from tests.run.test_run import PLAIN, START, Desk, hour
 from tests.sinks.delta.pieces import delta_pieces
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
-from windrow.ingest.errors import DataLossError, DeadLetterLimitError, NotClosedError, RefusedError, UnreachableError
+from windrow.ingest.errors import DataLossError, DeadLetterLimitError, IdentityError, NotClosedError, RefusedError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
@@ -25,7 +25,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.run import attempts
 from windrow.ingest.run.context import PassedOver, Pipeline, Result
-from windrow.ingest.run.pipeline import all_refused, run_past_refused, run_windows
+from windrow.ingest.run.pipeline import all_refused, preview, run_past_refused, run_windows
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import check
 from windrow.ingest.testing.engine import LocalEngine
@@ -301,6 +301,46 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
     assert committed(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
     names = ", ".join(WINDOWS[n].key for n in refused)
     assert all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what == f"9 of 12 windows were refused: {names}"
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("how", ["cluster", "topic"])
+def test_what_refuses_every_window_stops_at_the_first(desk: Desk, *, frozen: bool, how: str) -> None:
+    """A wrong cluster in the spec, or a topic that was made anew: no window is marked as refused for its data that isn't."""
+    made, rest = desk.pipeline(), WINDOWS[2:5]
+    list(run_windows(made, WINDOWS[:2], PLAIN))
+    if frozen:
+        for window in rest:
+            plan = preview(made, window)
+            made.ledger.freeze(made.spec.id, [plan.start, plan.stop])
+            made.ledger.freeze_plan(plan)
+    other = MemoryBroker("other" if how == "cluster" else "memory")
+    other.create_topic(TOPIC.topic, 1)
+    own = frozen and how == "topic"  # each of these windows has lost its messages, and none that comes later
+    outcomes, ended = list[Result | PassedOver](), None
+    try:
+        outcomes += run_past_refused(replace(made, broker=other), rest, PLAIN)
+    except IdentityError as error:
+        ended = error
+    assert [o.window for o in outcomes if isinstance(o, PassedOver) and not o.error.of_setting] == (rest if own else [])
+    assert (ended is None) == own
+    if ended is not None:
+        assert ended.of_setting
+        assert f"Not tried: {rest[1].key} to {rest[2].key}, 2 windows." in ended.do
+    assert until(run_windows(made, WINDOWS, PLAIN)) == WINDOWS
+    verdict(desk)
+
+
+def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> None:
+    """With `on_removed: drop` a wrong cluster in the spec gives up no window's messages."""
+    desk = Desk(tmp_path, MemoryBroker())
+    for i in range(30, 50):
+        desk.broker.produce(TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i))
+    source = {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things", "on_removed": "drop"}
+    made = desk.pipeline(source=source)
+    made.ledger.freeze_plan(preview(made, WINDOWS[0]))
+    with pytest.raises(IdentityError, match="and this is cluster other"):
+        list(run_windows(replace(made, broker=MemoryBroker("other")), WINDOWS[:1], PLAIN))
 
 
 def test_what_goes_wrong_behind_a_commit_refuses_no_window(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

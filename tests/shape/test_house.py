@@ -9,6 +9,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.main import get_command
@@ -81,14 +82,15 @@ def test_ci_runs_make_test_and_nothing_else() -> None:
     assert "export CI=true" in script
 
 
-def test_make_test_is_all_of_it() -> None:
-    """Style, form, types, layers, and the whole suite, the suite last: its options say how it runs, none leaves a test out."""
-    commands = recipe("test")
+@pytest.mark.parametrize(("target", "more"), [("test", {"--short"}), ("test-all", set())])
+def test_make_test_checks_all(target: str, more: set[str]) -> None:
+    """Style, form, types, layers and last the suite, of which nothing but `--short` leaves tests out."""
+    commands = recipe(target)
     for tool in (".ci/setup", "ruff check .", "ruff format --check .", "mypy", "lint-imports", "python -m pytest"):
         assert tool in commands
     _, found, options = commands.strip().splitlines()[-1].partition("python -m pytest ")
     assert found
-    assert {option.partition("=")[0] for option in options.split()} <= {"--numprocesses", "--dist", "--durations"}
+    assert {option.partition("=")[0] for option in options.split()} == {"--numprocesses", "--durations"} | more
 
 
 def test_make_clean_takes_the_demos_variables_too() -> None:
@@ -97,7 +99,7 @@ def test_make_clean_takes_the_demos_variables_too() -> None:
 
 
 def test_the_demo_is_among_the_tests() -> None:
-    """What `make demo` ends in is the command that the demo's tests run, so `make test` covers the README's other command."""
+    """What `make demo` ends in is the command that the demo's tests run, so `make test-all` covers the README's other command."""
     assert recipe("demo").strip().splitlines()[-1].strip().endswith(f" {COMMAND}")
 
 

@@ -1,4 +1,4 @@
-"""The suite itself: what was random is had again, what is long by nature is a sample, nothing waits for ever."""
+"""The suite itself: what was random is had again, what is long is left to `make test-all`, nothing waits for ever."""
 
 from __future__ import annotations
 
@@ -60,6 +60,21 @@ def test_skips():
 @pytest.mark.parametrize("number", range(3))
 def test_on_spark(number, worker_id):
     assert False, f"on {worker_id}"
+
+
+@pytest.mark.long
+def test_of_the_long_run():
+    assert False
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("case", ["this", "that", "other"])
+class TestCases:
+    def test_cases(self, case):
+        assert False
+
+    def test_more_cases(self, case):
+        assert False
 """
 """A module with each kind of failure; SPARK is in capitals because this module itself needs none."""
 
@@ -84,15 +99,22 @@ def again(said: str) -> list[str]:
 
 @pytest.mark.slow
 def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -> None:
-    """A hang and a skip fail, too; Spark's tests share a worker; the printed command draws the same numbers without workers."""
-    said = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7")
+    """A hang and a skip fail, too; Spark's tests share a worker; the printed command draws the same numbers without workers.
+
+    A short run leaves out what is long and all cases of a test but those that the seed draws, and says how many these are.
+    """
+    said = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7", "--short")
+    assert "left to make test-all: 5 tests" in said
     assert "seed: 7 (the same again: --seed 7)" in said
-    lines = again(said)
+    lines = [line for line in again(said) if "TestCases" not in line]
+    assert sorted(test.partition("[")[0] for test in (shlex.split(line)[3] for line in again(said)) if "TestCases" in test) == [
+        "test_failing.py::TestCases::test_cases", "test_failing.py::TestCases::test_more_cases",
+    ]  # fmt: skip
     assert sorted(shlex.split(line)[3].partition("::")[2] for line in lines) == [
         "test_fails[a b@c]", "test_hangs", "test_on_spark[0]", "test_on_spark[1]", "test_on_spark[2]", "test_parts[0]", "test_property",
         "test_skips",
     ]  # fmt: skip
-    assert {shlex.split(line)[4:] == ["--seed", "7"] for line in lines} == {True}
+    assert {shlex.split(line)[4:] == ["--seed", "7", "--hypothesis-profile=short"] for line in lines} == {True}
     assert "Timeout (>3.0s)" in said
     assert "nothing may be skipped in CI" in said
     assert len({line for line in said.splitlines() if "AssertionError: on gw" in line and line.startswith("E")}) == 1
@@ -157,10 +179,10 @@ def test_a_soak_ends_at_the_first_round_that_fails(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_profile_repeats_itself_or_watches_the_clock() -> None:
-    """In CI, too, Hypothesis explores, and a busy machine fails no property; `fast` tries fewer examples, `soak` more."""
-    profiles = {name: settings.get_profile(name) for name in ("default", "ci", "fast", "soak")}
+    """In CI, too, Hypothesis explores, and a busy machine fails no property; `short` and `fast` try fewer examples, `soak` more."""
+    profiles = {name: settings.get_profile(name) for name in ("default", "ci", "short", "fast", "soak")}
     assert {name for name, profile in profiles.items() if profile.derandomize or profile.deadline is not None} == set()
-    assert profiles["fast"].max_examples < profiles["ci"].max_examples < profiles["soak"].max_examples
+    assert profiles["fast"].max_examples < profiles["short"].max_examples < profiles["ci"].max_examples < profiles["soak"].max_examples
 
 
 def strays(path: Path) -> list[str]:

@@ -269,7 +269,7 @@ def refuse_append_only(uri: str, table: Table, version: int, writing: Writing) -
     gone = any(isinstance(action, RemoveAction) for action in writing.actions)
     if gone or any(writing.parts is None or file.part in writing.parts for file in data_files(brought_to(table, version))):
         what = f"the table {uri} is append-only (delta.appendOnly), and this commit would take rows' files away to write them anew"
-        raise RefusedError(what, "commit", "Nothing was committed. Unset delta.appendOnly in the table, then run the window again.")
+        raise SchemaChangedError(what, "commit", "Nothing was committed. Unset delta.appendOnly in the table, then run the window again.")
 
 
 def append(table: Table, actions: list[AddAction | RemoveAction], properties: CommitProperties, tip: Tip | None = None) -> None:

@@ -27,7 +27,7 @@ import confluent_kafka as ck
 import msgspec
 from confluent_kafka import KafkaException
 
-from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
+from windrow.ingest.errors import DamagedError, UnreachableError
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, GONE, PASSING
 from windrow.ingest.kafka.properties import Value
@@ -228,7 +228,7 @@ DO_DELETED = f"Was its cleanup.policy not compact alone, or were records deleted
 def _read(value: bytes, kind: type[T]) -> T:
     if msgspec.json.decode(value, type=_Numbered).form > FORM:
         what = "the control topic holds a record of a later windrow"
-        raise RefusedError(what, "commit", "Update windrow to the version that wrote it.")
+        raise DamagedError(what, "commit", "Update windrow to the version that wrote it.")
     return msgspec.json.decode(value, type=kind)
 
 

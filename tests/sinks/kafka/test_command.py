@@ -48,7 +48,7 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     stage, spec = out.stage, out.stage.spec
     assert stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
     assert stage.json("run", spec, "--window", hour(0))["windows"][0]["recovered"] is True
-    assert "keeps what was committed once" in stage.json("replay", spec, "--window", hour(0), code=1)["error"]["message"]
+    assert "keeps what was committed once" in stage.json("replay", spec, "--window", hour(0), code=2)["error"]["message"]
     assert len(stage.json("show", spec)["windows"]) == 1
     assert [letter["reason"] for letter in stage.json("dead", "show", spec)["dead"]] == ["not_json"]
     assert stage.json("verify", spec, "--deep")["findings"] == []

@@ -50,10 +50,11 @@ def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refu
     assert "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms, 900000 ms" in told
 
 
-def test_a_control_topic_that_would_lose_receipts(kafka: str, refused: Refused) -> None:
-    """One that somebody made, with Kafka's own settings."""
+@pytest.mark.parametrize("config", [{}, {"cleanup.policy": "compact,delete"}])
+def test_a_control_topic_that_would_lose_receipts(kafka: str, refused: Refused, config: dict[str, str]) -> None:
+    """One that somebody made, with Kafka's own settings, or whose receipts would expire."""
     topic = create_topic(kafka)
-    create_topic(kafka, name=f"{topic}.windrow")
+    create_topic(kafka, name=f"{topic}.windrow", config=config)
     assert "must be compact, or receipts are lost" in refused(topic)
 
 

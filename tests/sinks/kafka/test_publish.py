@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,7 @@ from windrow.ingest.sinks.kafka.fast import usable
 from windrow.ingest.sinks.kafka.form import MessagePart
 from windrow.ingest.sinks.kafka.options import Options, Reach
 from windrow.ingest.sinks.kafka.parts import chains
-from windrow.ingest.sinks.kafka.stage import StagedFiles, StagedMessages
+from windrow.ingest.sinks.kafka.stage import FOLDER, StagedFiles, StagedMessages
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -161,6 +162,15 @@ def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None
         writer.write_batch(pa.record_batch({"value": column}))
     with pytest.raises(RefusedError, match="can't be read"):
         list(StagedFiles(str(tmp_path)).batches(StagedMessages("f.arrow", 0, 3, "", "")))
+
+
+def test_a_young_staged_file_is_nobodys_to_sweep(tmp_path: Path) -> None:
+    """Only files that were last written before the cutoff are an attempt's that is over."""
+    (tmp_path / FOLDER).mkdir()
+    for name, seconds in (("old", 1_000), ("young", 2_000)):
+        (tmp_path / FOLDER / name).touch()
+        os.utime(tmp_path / FOLDER / name, (seconds, seconds))
+    assert StagedFiles(str(tmp_path)).older(1_500_000) == [f"{FOLDER}/old"]
 
 
 def test_a_split_that_fails_lets_no_other_begin(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

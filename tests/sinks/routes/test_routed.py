@@ -18,7 +18,8 @@ import pytest
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth, in_memory, of_two_kinds, pieces
 from tests.sinks.things import PER_WINDOW, ROWS, identity, messages, plan, produced, receipt, stage, staged_mending, staged_receipt, window
 from windrow.ingest.crashpoints import CrashError
-from windrow.ingest.errors import BugError, OverlapError, RefusedError, SpecError
+from windrow.ingest.errors import BindingError, BugError, OverlapError, RefusedError, SpecError
+from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
@@ -160,6 +161,27 @@ def test_an_overlap_is_refused_before_any_table_has_it(sink: RoutedBoth) -> None
     with pytest.raises(OverlapError):
         sink.commit(receipt(planned, staged, 0, "a1"), staged)
     assert [table.look(window(5)) for table in sink.tables] == [None, None]
+
+
+def test_an_overlap_that_the_last_table_alone_knows(sink: RoutedBoth) -> None:
+    """Also where the windows right beside are all there: a table that came later has no part of either."""
+    late = RoutedBoth([], sink.other, sink.dead_letters, ROWS, DEFAULT)
+    planned = plan(late, 0, offsets=(5 * PER_WINDOW, 5 * PER_WINDOW + 2))
+    staged = stage(late, planned, 0, "a1")
+    late.commit(receipt(planned, staged, 0, "a1"), staged)
+    attempt(late, 4, "a1")
+    with pytest.raises(OverlapError):
+        attempt(sink, 5, "a1")
+    assert [table.look(window(5)) for table in sink.tables] == [None, None]
+
+
+def test_who_may_not_have_the_last_table_binds_none(tmp_path: Path) -> None:
+    """Two pipelines that begin at once would else each have some of the tables, and none could go on."""
+    made = in_memory(tmp_path, ROWS, DEFAULT)
+    made.other.prepare(Binding("another", "ledger-2", "hourly"))
+    with pytest.raises(BindingError):
+        made.prepare()
+    assert [table.binding() for table in made.tables] == [None, None]
 
 
 def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:
