@@ -15,6 +15,7 @@
     │   ├── UnfitRowsError         rows that the table has no place for: a task makes dead letters of their messages
     │   └── DamagedError           the ledger, or a receipt of the table, can't be read any more
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
+    │   ├── LostConnectionError    surely nothing was written: the same may be tried again at once
     │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will look
     ├── NotClosedError       exit 4   the window is not over yet: come back
     │   └── OpenTransactionError       an open transaction may still bring messages of the window's time
@@ -170,6 +171,10 @@ class UnreachableError(WindrowError):
     """Something outside can't be reached, or did not answer in time."""
 
     exit_code = 3
+
+
+class LostConnectionError(UnreachableError):
+    """The way to a table was lost before a change was sent, or its server took the change back by itself."""
 
 
 class OutcomeUnknownError(UnreachableError):

@@ -26,7 +26,7 @@ from windrow.ingest.sinks.columns import DEAD_LETTERS
 from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
 from windrow.ingest.sinks.staging import DeadLetterLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
-from windrow.ingest.sinks.table_store import Change, TableState, TableStore, Unanswered
+from windrow.ingest.sinks.table_store import TableChange, TableState, TableStore, Unanswered
 from windrow.ingest.sinks.window_table import prepare
 
 NoteKind = Literal["dead", "publishing", "published"]
@@ -94,13 +94,13 @@ class DeadLetterTable:
         """
         name, wanted = note(kind, window, attempt), 0
 
-        def on(state: TableState) -> Change:
+        def on(state: TableState) -> TableChange:
             nonlocal wanted
             check_staged(self.store, state, words)
             wanted = value(state)
             if not words:
-                return Change(notes={name: wanted})
-            return Change(window=window, staged=words, notes={name: wanted}, columns=COLUMNS)
+                return TableChange(notes={name: wanted})
+            return TableChange(window=window, staged=words, notes={name: wanted}, columns=COLUMNS)
 
         done = settle(self.store, lambda state: state.note(name), on)
         if isinstance(done, Unanswered):

@@ -24,12 +24,11 @@ from typing import Generic, TypeVar
 import msgspec
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from windrow.ingest.errors import LostConnectionError, OutcomeUnknownError, RefusedError, UnreachableError
 from windrow.ingest.sinks.table_store import (
     Answer,
-    Change,
     Conflict,
-    LostError,
+    TableChange,
     TableState,
     TableStore,
     Unanswered,
@@ -49,7 +48,7 @@ class Found(msgspec.Struct, Generic[T], frozen=True):
 def settle(
     store: TableStore,
     judge: Callable[[TableState], T | None],
-    change: Callable[[TableState], Change],
+    change: Callable[[TableState], TableChange],
 ) -> Found[T] | Written | Unanswered:
     """Look, judge, put; again while others win.
 
@@ -64,7 +63,8 @@ def settle(
 
     Raises:
         RefusedError: the table isn't there any more.
-        UnreachableError: the table can't be looked at, and surely nothing was put.
+        UnreachableError: the table can't be looked at, or its disk is full, and surely nothing was
+            put.
     """
     tries = _Tries(store)
     while True:
@@ -76,16 +76,16 @@ def settle(
                 if found is not None:
                     return Found(found, tries.sent)
                 if tries.are_over(version):
-                    return tries.given_up()
+                    break
                 answer = None if tries.is_stuck(version) else _put(state, change(state))
-        except LostError as error:
+        except LostConnectionError as error:
             if tries.wait():
                 continue
             if not tries.sent:
                 raise
             return Unanswered(str(error))
         except UnreachableError as error:
-            if not tries.sent or isinstance(error, NoRoomError):
+            if not tries.sent:
                 raise
             return Unanswered(str(error))
         # From here on the state is closed: nobody sleeps while he holds a lock.
@@ -95,10 +95,7 @@ def settle(
             tries.wait()
         else:
             tries.failed(answer, version)
-
-
-class NoRoomError(UnreachableError):
-    """The disk is full, and the last look found nothing: that is no unknown outcome."""
+    return tries.given_up()
 
 
 class _Tries:
@@ -150,17 +147,17 @@ class _Tries:
         """The outcome after the last look, which found nothing.
 
         Raises:
-            NoRoomError: a put failed because the disk is full.
+            UnreachableError: a put failed because the disk is full.
         """
         last = self._last
         if isinstance(last, Unanswered) and last.full:
             what = f"there is no room left where the table {self._store.place} lies: {last.why}"
             do = "Nothing was committed: the table was looked at again. Make room, then run it again."
-            raise NoRoomError(what, "commit", do)
+            raise UnreachableError(what, "commit", do)
         return Unanswered("" if last is None else last.why)
 
 
-def _put(state: TableState, change: Change) -> Answer:
+def _put(state: TableState, change: TableChange) -> Answer:
     if change.receipt is None:
         return state.put(change)
     crash_point("commit.before")

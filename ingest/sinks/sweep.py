@@ -22,8 +22,8 @@ from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.settle import settle
 from windrow.ingest.sinks.table_store import (
     SWEPT,
-    Change,
     StagedFiles,
+    TableChange,
     TableState,
     TableStore,
     Unanswered,
@@ -94,8 +94,8 @@ def _given_up(store: TableStore, staged: StagedFiles, cutoff: int) -> dict[str, 
         gone = state.unneeded(_listed(staged), cutoff)
         return None if gone else True
 
-    def on(state: TableState) -> Change:
-        return Change(notes={SWEPT: max(*gone.values(), state.note(SWEPT) or 0)})
+    def on(state: TableState) -> TableChange:
+        return TableChange(notes={SWEPT: max(*gone.values(), state.note(SWEPT) or 0)})
 
     done = settle(store, judge, on)
     if isinstance(done, Unanswered):

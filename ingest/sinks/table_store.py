@@ -47,7 +47,7 @@ class StoredReceipt(msgspec.Struct, frozen=True):
     version: int | None
 
 
-class Change(msgspec.Struct, frozen=True):
+class TableChange(msgspec.Struct, frozen=True):
     """What one commit brings. All of it becomes visible by one atomic operation, or nothing does.
 
     `window`: whose rows change; None where only notes are put. `staged`: committables of the
@@ -96,13 +96,6 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 
 Answer = Written | Conflict | Unanswered
-
-
-class LostError(UnreachableError):
-    """Surely nothing was written, and a later try may find a way.
-
-    The way to the table was lost before a change was sent, or the server took it back by itself.
-    """
 
 
 class TableState(Protocol):
@@ -177,12 +170,12 @@ class TableState(Protocol):
             The path of each, with the instant at which it was last written, in epoch milliseconds.
         """
 
-    def put(self, change: Change) -> Answer:
+    def put(self, change: TableChange) -> Answer:
         """Commit a change on exactly this state. Called at most once, and last.
 
         Raises:
             RefusedError, SchemaChangedError: this table may not be changed so; nothing was sent.
-            LostError: the way to the table was lost; nothing was written.
+            LostConnectionError: the way to the table was lost; nothing was written.
             UnreachableError: the change could not be prepared; nothing was sent.
         """
 

@@ -40,9 +40,9 @@ from windrow.ingest.sinks.settle import gone, settle
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
 from windrow.ingest.sinks.table_store import (
-    Change,
     KeyedState,
     StoredReceipt,
+    TableChange,
     TableState,
     TableStore,
     Unanswered,
@@ -255,7 +255,7 @@ class WindowTable:
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         words = tuple(word for s in staged for word in s.rows)
-        change = Change(
+        change = TableChange(
             window=receipt.window,
             staged=words,
             replaces=receipt.generation > 0 and receipt.mending is None,
@@ -263,7 +263,7 @@ class WindowTable:
             columns=self.columns if words else None,
         )
 
-        def on(state: TableState) -> Change:
+        def on(state: TableState) -> TableChange:
             check_staged(self.store, state, words)
             if receipt.generation == 0 and self.promises.mode == "append":
                 self._refuse_strange_rows(state, receipt.window.key)

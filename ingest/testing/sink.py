@@ -25,9 +25,9 @@ from windrow.ingest.sinks.place import ListedFile
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
-    Change,
     Conflict,
     StoredReceipt,
+    TableChange,
     Unanswered,
     Written,
 )
@@ -155,7 +155,7 @@ class MemoryState:
         del listed, cutoff
         return {}
 
-    def put(self, change: Change) -> Answer:
+    def put(self, change: TableChange) -> Answer:
         seen, version = self._content, self.version + 1
         rows, receipts = seen.rows, seen.receipts
         if change.window is not None:

@@ -86,6 +86,7 @@ EXIT_CODES = {
     "DeadLetterLimitError": 1,
     "GridError": 1,
     "IdentityError": 1,
+    "LostConnectionError": 3,
     "NotClosedError": 4,
     "OpenTransactionError": 4,
     "OutcomeUnknownError": 3,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from windrow.ingest.sinks.table_store import Answer, Change
+from windrow.ingest.sinks.table_store import Answer, TableChange
 
-Put = Callable[[Any, Change], Answer]
+Put = Callable[[Any, TableChange], Answer]
 
 
 class HookedState:
@@ -20,7 +20,7 @@ class HookedState:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
 
-    def put(self, change: Change) -> Answer:
+    def put(self, change: TableChange) -> Answer:
         return self._put(self._state, change)
 
 
@@ -40,7 +40,7 @@ def in_between(sink: Any, turn: Callable[[], object]) -> None:
     """Another run has its turn once, between the sink's first look and its first put."""
     turns = [turn]
 
-    def put(state: Any, change: Change) -> Answer:
+    def put(state: Any, change: TableChange) -> Answer:
         if turns:
             turns.pop()()
         return state.put(change)  # type: ignore[no-any-return]
@@ -52,7 +52,7 @@ def answered(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
     """Have the next puts be answered so, each done before or not; the versions that puts were made on, as they come."""
     left, puts = list(answers), list[int]()
 
-    def put(state: Any, change: Change) -> Answer:
+    def put(state: Any, change: TableChange) -> Answer:
         puts.append(state.version)
         if not left:
             return state.put(change)  # type: ignore[no-any-return]

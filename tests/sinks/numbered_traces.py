@@ -24,7 +24,7 @@ from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
-from windrow.ingest.sinks.table_store import Answer, Change, Conflict, Unanswered
+from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered
 from windrow.ingest.sinks.window_table import committed_by_key
 
 __all__ = ["recorder"]
@@ -93,7 +93,7 @@ class RecordedTable(RecordedPuts):
         self.window = receipt.window.key
         return super().commit(receipt, staged)
 
-    def once(self, state: Any, change: Change) -> Answer:
+    def once(self, state: Any, change: TableChange) -> Answer:
         def sent() -> Answer:
             answer: Answer = super(RecordedTable, self).once(state, change)  # type: ignore[misc]
             if isinstance(answer, Conflict):

@@ -12,14 +12,14 @@ import pytest
 from tests.sinks.beside import MemoryBoth
 from tests.sinks.hooks import answered, in_between, on_put
 from tests.sinks.things import PER_WINDOW, ROWS, plan, produced, receipt, stage, staged_receipt, window
-from windrow.ingest.errors import DamagedError, OverlapError, UnreachableError, WindrowError
+from windrow.ingest.errors import DamagedError, LostConnectionError, OverlapError, UnreachableError, WindrowError
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import window_table
-from windrow.ingest.sinks.table_store import Answer, Change, Conflict, LostError, Unanswered, Written
+from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.sink import MemoryStore
 
-LOST = LostError("the way to the table is lost", "commit", "Look again.")
+LOST = LostConnectionError("the way to the table is lost", "commit", "Look again.")
 BOTH = [Unanswered("reset"), Conflict("another one came first")]
 
 
@@ -106,7 +106,7 @@ def test_a_lost_way_is_tried_again(sink: Any) -> None:
     answered(sink, (LOST, False))
     assert isinstance(commit(sink, 0), Done)
     answered(sink, *[(LOST, False)] * 10)
-    with pytest.raises(LostError):
+    with pytest.raises(LostConnectionError):
         commit(sink, 1)
     answered(sink, (Unanswered("reset"), False), *[(LOST, False)] * 10)
     assert isinstance(commit(sink, 1), Unknown)
@@ -135,7 +135,7 @@ def test_others_commits_never_use_up_tries(sink: Any) -> None:
     ready = [staged_receipt(other, n, dead=False) for n in range(1, 9)]
     sink.store.waits = ()
 
-    def put(state: Any, change: Change) -> Answer:
+    def put(state: Any, change: TableChange) -> Answer:
         if ready:
             other.commit(*ready.pop(0))
         return state.put(change)  # type: ignore[no-any-return]
@@ -177,7 +177,7 @@ def test_two_windows_that_share_offsets(sink: Any) -> None:
 def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
     """A twin that believes it was itself who came first tells "done" twice, and one of them has no rows."""
 
-    def believes(state: Any, change: Change) -> Answer:
+    def believes(state: Any, change: TableChange) -> Answer:
         answer = state.put(change)
         return Written(state.version + 1) if isinstance(answer, Conflict) else answer
 

@@ -60,7 +60,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that the manifests so far come to.
 
     `replaced`: files of older generations, with the instant in epoch milliseconds since which they
-    are no part of the table. `notes`: see `sinks.table_store.Change`.
+    are no part of the table. `notes`: see `sinks.table_store.TableChange`.
     """
 
     owner: Binding

@@ -48,9 +48,9 @@ from windrow.ingest.sinks.rights import refuse_unwritable
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
-    Change,
     Conflict,
     StoredReceipt,
+    TableChange,
     Unanswered,
     Written,
 )
@@ -275,7 +275,7 @@ class FilesState:
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         return {path: at for path, at in sorted(old.items()) if path not in named and self._table.replaced.get(path, cutoff) <= cutoff}
 
-    def put(self, change: Change) -> Answer:
+    def put(self, change: TableChange) -> Answer:
         number = self.version + 1
         content = manifest.next_manifest(self.log, self._manifest(change))
         try:
@@ -291,7 +291,7 @@ class FilesState:
         named = self._table.windows[window.key].receipt
         receipt_files.restore(self._store.files, window, named, text, dry_run=dry_run)
 
-    def _manifest(self, change: Change) -> Manifest:
+    def _manifest(self, change: TableChange) -> Manifest:
         columns = self._table.columns
         if change.columns is not None:
             columns = self._columns_after(change.columns)
@@ -306,14 +306,14 @@ class FilesState:
             notes=change.notes,
         )
 
-    def _brought(self, change: Change, receipt: Receipt) -> Brought:
+    def _brought(self, change: TableChange, receipt: Receipt) -> Brought:
         key = receipt.window.key
         stay = () if change.replaces else self._files(key)
         files = (*stay, *row_files(change.staged))
         named = receipt_files.write(self._store.files, receipt)
         return Brought(key, files, covered(receipt.plan), named)
 
-    def _replaced(self, change: Change) -> dict[str, int]:
+    def _replaced(self, change: TableChange) -> dict[str, int]:
         if not change.replaces or change.receipt is None:
             return {}
         since = millis(change.receipt.staged_at)

@@ -17,7 +17,7 @@ from tests.sinks.files.world import FilesBoth
 from tests.sinks.hooks import on_put
 from windrow.ingest.sinks.files.manifest import Manifest, next_manifest, path_of
 from windrow.ingest.sinks.files.store import FilesStore
-from windrow.ingest.sinks.table_store import Answer, Change, Conflict, Written
+from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Written
 
 
 class RealSink(FilesBoth):
@@ -28,22 +28,22 @@ class RealSink(FilesBoth):
         self.meanwhile = meanwhile
         on_put(self, self._late)
 
-    def _late(self, state: Any, change: Change) -> Answer:
+    def _late(self, state: Any, change: TableChange) -> Answer:
         turn, self.meanwhile = self.meanwhile, lambda: None
         turn()
         return self.put(state, change)
 
-    def put(self, state: Any, change: Change) -> Answer:
+    def put(self, state: Any, change: TableChange) -> Answer:
         return self.once(state, change)
 
-    def once(self, state: Any, change: Change) -> Answer:
+    def once(self, state: Any, change: TableChange) -> Answer:
         return state.put(change)  # type: ignore[no-any-return]
 
 
 class NextFreeNumber(RealSink):
     """Takes the next number that is free, instead of the one behind what was looked at."""
 
-    def put(self, state: Any, change: Change) -> Answer:
+    def put(self, state: Any, change: TableChange) -> Answer:
         put = self.store.puts.put
 
         def anywhere(_path: str, content: bytes) -> None:
@@ -61,7 +61,7 @@ class NextFreeNumber(RealSink):
 class Overwrites(RealSink):
     """Puts its manifest without the condition, as a rename does, or a store that takes no notice of it."""
 
-    def put(self, state: Any, change: Change) -> Answer:
+    def put(self, state: Any, change: TableChange) -> Answer:
         self.store.puts.put = lambda path, content: (Path(self.uri) / path).write_bytes(content)
         return super().put(state, change)
 
@@ -69,7 +69,7 @@ class Overwrites(RealSink):
 class TakenMeansDone(RealSink):
     """Believes that a name that is taken was taken by itself."""
 
-    def put(self, state: Any, change: Change) -> Answer:
+    def put(self, state: Any, change: TableChange) -> Answer:
         answer = super().put(state, change)
         return Written(state.version + 1) if isinstance(answer, Conflict) else answer
 
@@ -77,7 +77,7 @@ class TakenMeansDone(RealSink):
 class RetriesBlindly(RealSink):
     """Finds the name taken, and puts its files behind what is there now without looking what that is, as an append does that retries."""
 
-    def put(self, state: Any, change: Change) -> Answer:
+    def put(self, state: Any, change: TableChange) -> Answer:
         answer = self.once(state, change)
         while isinstance(answer, Conflict):
             with FilesStore(self.uri).writing() as newest:
