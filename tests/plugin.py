@@ -81,17 +81,20 @@ LEFT = pytest.StashKey[int]()
 def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     """Tests that `--short` leaves out: those marked `long`, and of a test marked `some(n)` all cases but n, which the seed draws.
 
-    The cases of a test are its parameters and, of a contract suite, the classes of a module that inherit it.
+    The cases of a test are its parameters and, of a contract suite, the classes of a module that inherit one mark.
     """
-    out = [item for item in items if item.get_closest_marker("long")]
-    cases: dict[tuple[str, str, int], list[pytest.Item]] = {}
+    out, cases = list[pytest.Item](), dict[tuple[str, str, int], list[pytest.Item]]()
     for item in items:
         marker = item.get_closest_marker("some")
-        if marker is not None and item not in out:
-            name = str(getattr(item, "originalname", item.name))
-            cases.setdefault((item.nodeid.partition("::")[0], name, marker.args[0]), []).append(item)
-    for (module, name, number), group in cases.items():
-        kept = random.Random(f"{seed} {module} {name}").sample(group, min(number, len(group)))
+        if item.get_closest_marker("long") is not None:
+            out.append(item)
+        elif marker is not None:
+            place = item.nodeid.partition("::")[0], getattr(item, "originalname", item.name), id(marker)
+            cases.setdefault(place, []).append(item)
+    for (module, name, _), group in cases.items():
+        wanted = group[0].get_closest_marker("some")
+        assert wanted is not None
+        kept = random.Random(f"{seed} {module} {name}").sample(group, min(wanted.args[0], len(group)))
         out += [item for item in group if item not in kept]
     return out
 

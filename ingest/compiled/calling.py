@@ -1,14 +1,12 @@
-"""Compiled functions as others call them: loaded from where they are kept, without numba, which has to be there only to make them.
+"""Compiled functions as others call them: loaded from where they are kept, without numba, which is imported only to make them.
 
-numba with LLVM takes a hundred megabytes and half a second to load, in every worker; the machine code that it has made takes neither.
+What that saves a worker is in this folder's README.md.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import platform
-import sys
 import tempfile
 import threading
 from functools import cached_property
@@ -16,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from windrow.ingest.compiled.image import DamagedCodeError, Function, Image, loaded, unpacked
-from windrow.ingest.compiled.linking import Unlinkable
 from windrow.ingest.compiled.places import folders, sources
 from windrow.ingest.waiting import waiting_for
 
@@ -28,9 +25,7 @@ class Compiled:
     """The compiled functions of a module, by their names. Asked for the first one, it loads all of them, or makes them first.
 
     They are kept in a folder of their sources: so nothing stale is ever loaded, and two processes that begin at once write the same, each
-    in one step. What lies there damaged is made anew; if there is no such place, they are made for this process alone. Where machine code
-    can't be loaded like this (another system than Linux on x86-64, or one that forbids it), numba itself calls the functions,
-    and keeps them in its own way.
+    in one step. What lies there damaged is made anew; if there is no such place, they are made for this process alone.
     """
 
     def __init__(self, module: str) -> None:
@@ -52,14 +47,7 @@ class Compiled:
 
     @cached_property
     def _functions(self) -> dict[str, Function]:
-        if sys.platform == "linux" and platform.machine() == "x86_64":
-            try:
-                return loaded(self._image())
-            except (OSError, Unlinkable) as why:
-                _LOG.warning("machine code of %s can't be loaded by itself: %s", self._module, why)
-        from windrow.ingest.compiled.making import functions_of  # noqa: PLC0415  # numba is loaded only where code is made
-
-        return functions_of(self._module, next(folders(self._source()), None))
+        return loaded(self._image())
 
     def _source(self) -> Path:
         """The module's file, without importing it."""
@@ -95,7 +83,7 @@ class Compiled:
 
     def _made(self) -> Image:
         with waiting_for(f"machine code of {self._module}, which is made once and kept"):
-            from windrow.ingest.compiled.making import image_of  # noqa: PLC0415  # as above
+            from windrow.ingest.compiled.making import image_of  # noqa: PLC0415  # numba is loaded only where code is made
 
             return image_of(self._module)
 

@@ -1,12 +1,9 @@
-"""Machine code as it is kept, and as it is called: bytes that may lie anywhere, and what is known of the functions in them."""
+"""Machine code as it is kept and called: an object file, and how Python calls the functions in it."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import mmap
-import os
-import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -16,8 +13,8 @@ import numpy as np
 Function = Callable[..., Any]
 """As Python sees it. What machine code makes of its arguments, Python's types have no words for."""
 
-CALLED = ("memcpy", "memmove", "memset", "strlen")
-"""Functions of C that LLVM makes of loops."""
+_LOADED: list[object] = []
+"""Keeps what LLVM has loaded: it unloads what nobody refers to."""
 
 
 class DamagedCodeError(ValueError):
@@ -54,20 +51,18 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class EntryPoint(msgspec.Struct, frozen=True):
-    """A function: where it begins, what it takes, and whether it gives a number."""
+    """A function: its name in the object file, what it takes, and whether it gives a number."""
 
-    at: int
+    symbol: str
     parameters: tuple[Parameter, ...]
     gives: bool
 
 
 class Image(msgspec.Struct, frozen=True):
-    """Machine code. `calls`: where the addresses of functions of C are filled in; `addresses`: places, and what in it they lead to."""
+    """Machine code: an object file of LLVM's, and what in it is called from outside."""
 
     code: bytes
     entries: dict[str, EntryPoint]
-    calls: dict[str, int]
-    addresses: tuple[tuple[int, int], ...]
 
     def packed(self) -> bytes:
         """As it is kept: with a digest, by which a file that was cut off is known."""
@@ -89,33 +84,30 @@ def unpacked(data: bytes) -> Image:
 
 
 def loaded(image: Image) -> dict[str, Function]:
-    """The functions, in memory of this process that is written once and then run, and stays until its end.
+    """The functions of an object file, loaded by LLVM into this process, where they stay until its end.
 
     Raises:
-        OSError: the system lets nobody run what was written.
+        RuntimeError: they call a function of C that this process doesn't have.
     """
-    c = ctypes.CDLL(None, use_errno=True)
-    memory = mmap.mmap(-1, len(image.code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    held = (ctypes.c_char * len(image.code)).from_buffer(memory)  # who holds it keeps the memory where it is
-    base = ctypes.addressof(held)
-    memory.write(image.code)
-    for name, place in image.calls.items():
-        struct.pack_into("<Q", memory, place, ctypes.cast(getattr(c, name), ctypes.c_void_p).value)
-    for place, target in image.addresses:
-        struct.pack_into("<Q", memory, place, base + target)
-    if c.mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(image.code)), mmap.PROT_READ | mmap.PROT_EXEC) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
-    return {name: _function(held, base + entry.at, entry) for name, entry in image.entries.items()}
+    import llvmlite.binding as llvm  # noqa: PLC0415  # forty megabytes, only where code is called
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    builder = llvm.JITLibraryBuilder().add_object_img(image.code).add_current_process()
+    for entry in image.entries.values():
+        builder.export_symbol(entry.symbol)
+    jit = llvm.create_lljit_compiler()
+    library = builder.link(jit, "windrow")
+    _LOADED.append((jit, library))
+    return {name: _function(library[entry.symbol], entry) for name, entry in image.entries.items()}
 
 
-def _function(held: object, address: int, entry: EntryPoint) -> Function:
+def _function(address: int, entry: EntryPoint) -> Function:
     """As numba calls it: places for what it gives and for why it failed, then the words; 0 if it went well. Python's lock is let go of."""
     types = [kind for parameter in entry.parameters for kind in parameter.types]
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(address)
 
     def function(*arguments: Any) -> int | None:
-        _ = held
         words = [word for parameter, argument in zip(entry.parameters, arguments, strict=True) for word in parameter.words(argument)]
         given, why = ctypes.c_int64(), ctypes.c_void_p()
         if call(ctypes.byref(given), ctypes.byref(why), *words) != 0:

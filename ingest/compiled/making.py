@@ -1,4 +1,4 @@
-"""Making machine code of functions: numba compiles them, LLVM writes an object file, which is linked here.
+"""Making machine code of functions: numba compiles them, and LLVM writes an object file for each module.
 
 What loops over every byte of the messages is written in the part of Python that numba compiles. A module that has such functions imports
 numba, and so does this one: so both are imported only where code is made. Who calls the functions does it by `calling.Compiled`.
@@ -7,11 +7,8 @@ numba, and so does this one: so both are imported only where code is made. Who c
 from __future__ import annotations
 
 import importlib
-import logging
-import threading
 from collections.abc import Callable
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -21,18 +18,14 @@ import numba.extending
 import numpy as np
 from numba import types
 from numba.core import cgutils, sigutils
-from numba.core.errors import NumbaError
 from numba.core.registry import cpu_target
 from numba.np.arrayobj import populate_array
 
 from windrow.ingest.compiled.image import EntryPoint, Function, Image, Parameter
-from windrow.ingest.compiled.linking import linked
 
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Without Python's lock, a look for zero before each division, and memory management. Bounds are looked at where NUMBA_BOUNDSCHECK=1 is."""
-_LOG = logging.getLogger("windrow.compiled")
-_KEEPING = threading.Lock()
-_njit: Any = numba.njit  # numba's types know neither these flags nor its settings
+_njit: Any = numba.njit  # numba's types don't know these flags
 _settings: Any = numba.config
 _pointer: Any = types.CPointer
 _utils: Any = cgutils
@@ -43,34 +36,12 @@ intrinsic: Callable[[Function], Function] = numba.extending.intrinsic
 """Makes a function of LLVM's instructions; its first argument is numba's, not the caller's."""
 
 
+@dataclass(frozen=True)
 class Compilable:
-    """A function that Python calls, with its signature. Called itself, it is compiled for this process alone, and in numba's own way."""
+    """A function that Python calls, with its signature."""
 
-    def __init__(self, function: Function, signature: object) -> None:
-        self.function = function
-        self.signature = signature
-
-    def __call__(self, *arguments: Any) -> Any:
-        """What the function gives."""
-        return self._compiled(*arguments)
-
-    @cached_property
-    def _compiled(self) -> Function:
-        return _njit(self.signature, **_FLAGS)(self.function)  # type: ignore[no-any-return]
-
-    def kept_in(self, folder: Path) -> Function:
-        """As numba itself keeps it, and calls it. numba has the folder from a setting for all, so one asks at a time."""
-        with _KEEPING:
-            before, _settings.CACHE_DIR = _settings.CACHE_DIR, str(folder)
-            try:
-                return _njit(self.signature, cache=True, **_FLAGS)(self.function)  # type: ignore[no-any-return]
-            except NumbaError:
-                raise  # the function is no such function
-            except Exception as error:  # noqa: BLE001  # whatever a full disk, or a file that was cut off, makes of unpickling
-                _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
-                return self
-            finally:
-                _settings.CACHE_DIR = before
+    function: Function
+    signature: object
 
 
 def compiled(signature: object) -> Callable[[Function], Compilable]:
@@ -149,34 +120,23 @@ def below(n: Any) -> Any:
 # --------------------------------------------------------------------------------------------------------------------------- making
 
 
-def functions_of(module: str, folder: Path | None) -> dict[str, Function]:
-    """A module's compilable functions as numba itself calls them, and keeps them in a folder; without one they are compiled when called."""
-    made = _compilables(importlib.import_module(module))
-    return dict(made) if folder is None else {name: function.kept_in(folder) for name, function in made.items()}
-
-
 def image_of(module: str) -> Image:
-    """A module's compilable functions as machine code, for this processor.
-
-    Raises:
-        Unlinkable: the code asks for something that can't be given where it is loaded.
-    """
+    """A module's compilable functions as machine code, for this processor."""
     triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
     target = llvm.Target.from_triple(triple)
     machine = target.create_target_machine(cpu=processor, features=features, opt=3, reloc="pic", codemodel="small")
     whole, entries = llvm.parse_assembly(""), {}
     whole.triple, whole.data_layout = triple, str(machine.target_data)
     for name, made in _compilables(importlib.import_module(module)).items():
-        library, symbol, entry = _compile(made)
+        library, entries[name] = _compile(made)
         whole.link_in(llvm.parse_assembly(library.get_llvm_str()))
-        entries[name] = symbol, entry
-    outside = {symbol for symbol, _ in entries.values()}
+    outside = {entry.symbol for entry in entries.values()}
     for value in (*whole.functions, *whole.global_variables):
         if not value.is_declaration and value.name not in outside:
             value.linkage = "internal"
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(whole, builder)
-    return linked(machine.emit_object(whole), entries)
+    return Image(machine.emit_object(whole), entries)
 
 
 def _compilables(module: ModuleType) -> dict[str, Compilable]:
@@ -201,8 +161,8 @@ def _array(_: Any, data: Any, shape: Any) -> Any:
     return kind(data, shape), code
 
 
-def _compile(made: Compilable) -> tuple[Any, str, EntryPoint]:
-    """The function for one that has words only: numba's library, its symbol there, and what it takes and gives."""
+def _compile(made: Compilable) -> tuple[Any, EntryPoint]:
+    """The function for one that has words only: numba's library, and its entry there."""
     kinds, _ = _signatures.normalize_signature(made.signature)
     names, words, values, parameters = [], [], [], []
     for i, kind in enumerate(kinds):
@@ -228,4 +188,4 @@ def _compile(made: Compilable) -> tuple[Any, str, EntryPoint]:
     if given not in {types.int64, types.none}:
         msg = f"a compiled function gives int64 or nothing, not {given}"
         raise TypeError(msg)
-    return done.library, done.fndesc.llvm_func_name, EntryPoint(0, tuple(parameters), gives=given == types.int64)
+    return done.library, EntryPoint(done.fndesc.llvm_func_name, tuple(parameters), gives=given == types.int64)

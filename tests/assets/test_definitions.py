@@ -30,6 +30,9 @@ from windrow.ingest.spec.window import MicroBatches
 
 PROJECT = Path(__file__).parents[2]
 
+SCHEMA = Draft202012Validator(Attributes.model_json_schema())
+"""What `dg check yaml` and editors go by."""
+
 
 def test_orders_load() -> None:
     """The project's definitions hold the topics, the tables downstream of them, their checks, jobs and schedules."""
@@ -231,7 +234,7 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
         if above == ["transform"]:
             section["spark"] = "newest.py:newest"
         section[last] = value
-        assert [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors(attributes)] == []
+        assert [error.message for error in SCHEMA.iter_errors(attributes)] == []
 
 
 @pytest.mark.parametrize(("one", "other"), [("pay-x", "pay_x"), ("pay", "pay")])
@@ -316,5 +319,5 @@ def test_a_scaffolded_pipeline_loads() -> None:
         assert spec.id == "payments"
         assert dg.AssetKey(["payments"]) in kafka_table(spec).resolve_all_asset_keys()
         assert "# the first window" in (folder / "defs.yaml").read_text()
-    missing = [error.message for error in Draft202012Validator(Attributes.model_json_schema()).iter_errors({})]
+    missing = [error.message for error in SCHEMA.iter_errors({})]
     assert "'sink' is a required property" in missing

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.long]
 
 PROJECT = Path(__file__).parents[2]
 OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "ORDERS_START")

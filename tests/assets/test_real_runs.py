@@ -31,6 +31,7 @@ def test_two_dagster_runs_of_one_window(place: Place) -> None:
     assert sorted(recovered for _, recovered in shown) == [False, True]
 
 
+@pytest.mark.long
 def test_a_killed_range_leaves_its_finished_windows_green(place: Place) -> None:
     """Killed right after its second window's commit; the rerun of the whole range shows that one as recovered and writes the rest."""
     first = dagster_run(place, place.folder, 1, 1)

@@ -120,6 +120,7 @@ STARTS = {
 """What `source.start` says, and where each partition begins then."""
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", ["hourly", "batches"])
 @pytest.mark.parametrize("name", STARTS)
 def test_where_a_pipeline_begins(name: str, kind: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:

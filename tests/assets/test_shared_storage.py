@@ -108,6 +108,7 @@ def test_the_page_says_the_same() -> None:
     assert yaml.safe_load(text) == {"storage": yaml.safe_load(SETTINGS.read_text())["storage"]}
 
 
+@pytest.mark.long
 def test_two_machines_on_one_history(kafka: str, tmp_path: Path, env: Mapping[str, str], postgres_url: str) -> None:
     """Two runs of one backfill, with homes of their own, stop side by side before their first commits; they share the third hour.
 

@@ -26,6 +26,7 @@ TWINS = [(kind, twin) for kind, what in KINDS.items() for twin in what.twins]
 WINDOWS = 25
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=20)
 @pytest.mark.parametrize("kind", SINKS)
@@ -37,6 +38,7 @@ def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> Non
     assert found.looks > 2, f"the reader hardly looked: {found}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=10)
 @pytest.mark.parametrize("kind", WEAKER)
@@ -48,6 +50,7 @@ def test_what_promises_less_does_nothing_worse(part: int, dice: random.Random, k
     assert found.looks > 0, f"the reader didn't look: {found}"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_a_twin_is_caught(dice: random.Random, kind: str, twin: str, tmp_path: Path) -> None:
@@ -62,6 +65,7 @@ def made(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_after_a_command_interrupts_are_as_before(stage: Stage) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_goes_with_it(tmp_path: Path) -> None:
     """Ctrl-C in a terminal, which every process of the group gets: no trace of Spark's or Python's, and JVM and workers are gone."""

@@ -92,6 +92,7 @@ def test_the_way_out_is_told(stage: Stage) -> None:
     assert "under client, as sasl.username and sasl.password" in stage.call("plan", stage.spec, "--window", hour(0)).output
 
 
+@pytest.mark.some(15)
 @pytest.mark.parametrize("place", FIELDS)
 def test_what_a_template_gave(stage: Stage, place: str) -> None:
     """What came from the environment is not repeated where it is wrong: the template is."""

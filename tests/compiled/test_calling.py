@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from windrow.ingest.compiled import calling, making
+from windrow.ingest.compiled import making
 from windrow.ingest.compiled.calling import Compiled
 
 ROOT = Path(__file__).parents[2]
@@ -157,11 +157,9 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
 
 def test_arrays_are_handed_over_as_they_are(package: Path) -> None:
     """Two dimensions, numbers of a byte that are written to, a truth: the machine code sees what numba's own function sees."""
-    functions, numbers = load(package).functions, np.arange(6).reshape(2, 3)
-    for function in (functions.fill, making.functions_of("times", None)["fill"]):
-        octets = np.zeros(4, np.uint8)
-        assert (function(numbers, octets, True), octets.tolist()) == (8, [0, 1, 2, 3])
-        assert (function(numbers, octets, False), octets.tolist()) == (6, [4, 3, 2, 1])
+    functions, numbers, octets = load(package).functions, np.arange(6).reshape(2, 3), np.zeros(4, np.uint8)
+    assert (functions.fill(numbers, octets, True), octets.tolist()) == (8, [0, 1, 2, 3])
+    assert (functions.fill(numbers, octets, False), octets.tolist()) == (6, [4, 3, 2, 1])
 
 
 @pytest.mark.parametrize(
@@ -181,41 +179,11 @@ def test_where_bounds_are_checked_code_that_goes_beyond_them_raises(package: Pat
     assert "IndexError: compiled code went beyond the bounds" in done.stderr
 
 
-def test_code_that_asks_for_more_is_called_by_numba(package: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Such as a function of C that isn't known to be there: a line says so, and the result is the same."""
+def test_code_calls_functions_of_c(package: Path) -> None:
+    """They are found in the process, also where the code comes from disk."""
     (package / "times.py").write_text(SINE)
-    assert load(package).times(1) == 841
-    assert "it calls sin" in caplog.text
-
-
-def test_a_system_that_runs_no_written_memory_has_numba_call(
-    package: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A hardened one refuses; a line says so, and the result is the same."""
-
-    def refused(_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(calling, "loaded", refused)
-    assert load(package).times(2) == 7
-    assert "can't be loaded by itself" in caplog.text
-
-
-def test_elsewhere_numba_keeps_its_functions_itself(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only Linux on x86-64 is linked for; elsewhere the second process doesn't compile either."""
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
     first, second = load(package), load(package)
-    assert (first.times(2), second.times(2), kept(package)) == (7, 7, [])
-    assert [sum(found.times.stats.cache_hits.values()) for found in (first, second)] == [0, 1]
-
-
-def test_elsewhere_damaged_files_do_no_harm(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What numba can't read is compiled for this process."""
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    load(package)
-    for file in package.rglob("*.nb[ic]"):
-        file.write_bytes(file.read_bytes()[:-9])
-    assert load(package).times(2) == 7
+    assert (first.times(1), second.times(1), came_from_disk(second)) == (841, 841, True)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
@@ -290,9 +258,9 @@ from windrow.ingest.schema.checksum import checksum
 load_compiled()
 checksum(pa.record_batch({"a": ["text"]}))
 SPREADING.spread, PASS.scan
-print([name for name in ("numba", "llvmlite") if name in sys.modules])
+print("numba" in sys.modules)
 """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    for said in (None, "[]"):  # the first time it may be compiled
+    for said in (None, "False"):  # the first time it may be compiled
         done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
         assert said in {None, done.stdout.strip()}

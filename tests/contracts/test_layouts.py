@@ -19,6 +19,7 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where a folder costs no syncs of a disk: the ledgers of a thousand layouts make tens of thousands, and none of them is to be killed."""
 
 
+@pytest.mark.some(1)
 @pytest.mark.slow
 @pytest.mark.sampled(3, of=20)
 def test_layouts_in_memory(part: int, dice: random.Random) -> None:
@@ -30,6 +31,7 @@ def test_layouts_in_memory(part: int, dice: random.Random) -> None:
             assert layout.desk.verdict(layout.gone).ok, f"seed {seed}: {layout.desk.verdict(layout.gone)}"
 
 
+@pytest.mark.some(3)
 @pytest.mark.broker
 @pytest.mark.sampled(15, of=50)
 def test_layouts_on_kafka(part: int, dice: random.Random, kafka: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, TLS, SecureBroker
 from windrow.ingest.kafka.embedded.server import find_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.long]
 
 HOUR = "2026-01-05-01:00"
 DATABASE_PASSWORD = "C4nary of the database's"  # a test's own

@@ -46,6 +46,7 @@ def test_a_window_is_read_by_workers_that_have_nothing_of_it(
     assert user.types("verify", "--deep")["findings"] == []
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_workers_that_differ_are_told_before_anything_is_read(
@@ -63,6 +64,7 @@ def test_workers_that_differ_are_told_before_anything_is_read(
     assert user.types("show")["windows"] == []
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_doctor_looks_around_on_every_worker(two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
@@ -78,6 +80,7 @@ def test_doctor_looks_around_on_every_worker(two_workers: Cluster, kafka: str, t
     assert [path for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"] == before
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
@@ -103,6 +106,7 @@ list(spark_engine(lambda: spark_session(sys.argv[1], words), sys.argv[1]).run(Na
 """A run whose executors need more memory than a worker has."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None:
     """Spark waits for executors without end, and without a word: the run says what it waits for, and goes on waiting."""
@@ -118,12 +122,14 @@ def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None
             process.kill()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_contract_holds(two_workers: Cluster) -> None:
     """Everything that is promised of engines holds where workers have none of windrow's code, and none of the driver's files."""
     runs_there("tests/engine/on_cluster.py", two_workers)
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
 def test_dataframes_hold(two_workers: Cluster, kafka: str, tmp_path: Path) -> None:

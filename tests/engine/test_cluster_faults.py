@@ -18,7 +18,7 @@ from tests.integration.test_spark_task import OVER, status_of, until
 from tests.kafka.door import Door
 from tests.kafka.produce import Put, create_topic, produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 TRIES = 4
 """Of a task, where nobody says otherwise."""

@@ -138,6 +138,7 @@ def test_another_environment_is_refused(spark_server: str, monkeypatch: pytest.M
         names(spark)
 
 
+@pytest.mark.long
 def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> None:
     """1 A client has a session. 2 Its server is killed: an outage. 3 Another one comes up there: the client goes on with it."""
     with serving() as (address, command):
@@ -155,6 +156,7 @@ def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> N
         assert names(spark) == SPLITS
 
 
+@pytest.mark.long
 def test_java_is_killed_in_the_middle_of_a_job(tmp_path: Path, closing_all: list[ConnectedSpark]) -> None:
     """What ran there is an outage to its client, and the command ends with exit code 3 instead of waiting for nothing."""
     with serving() as (address, command), ThreadPoolExecutor(1) as pool:
@@ -169,6 +171,7 @@ def test_java_is_killed_in_the_middle_of_a_job(tmp_path: Path, closing_all: list
         assert command.wait(60) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_ends_cleanly(sign: signal.Signals, tmp_path: Path, closing_all: list[ConnectedSpark]) -> None:
     """Ctrl-C or a supervisor's signal ends it with its Java and its workers, while a task runs; the task's client is told."""
@@ -219,6 +222,7 @@ def token_file(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_a_token(token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without the server's token, or with another, is refused; one with it is served; nobody else gets to see it."""
     monkeypatch.delenv(TOKEN, raising=False)

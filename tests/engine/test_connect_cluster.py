@@ -37,7 +37,7 @@ from windrow.ingest.engine.spark import SparkEngine
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from tests.integration.test_exactly_once import fill
 from tests.integration.test_spark_task import halted, status_of, until
 from tests.kafka.produce import create_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
 
 @dataclass

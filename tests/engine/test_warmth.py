@@ -35,6 +35,7 @@ with spark_server("127.0.0.1", 0, None, {}, "local[1]") as server, closing(Conne
 """A server that doesn't wait twenty seconds, says which workers it gave its small tasks, and has a client of its own."""
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_server_keeps_the_workers_of_its_clients() -> None:
     """Spark ends workers a minute after the last task of any of their kind: the server's own small tasks run in those of its clients."""

@@ -83,6 +83,7 @@ class TestOnSpark:
         assert (told["windrow_id"], told["windrow_batch"], message.key()) == (b"out", b"batch-000000007", b'{"id":%d}' % number)
         assert not list((ground.folder / "staging").rglob("*.arrow")), "what is published is of no more use"
 
+    @pytest.mark.long
     def test_the_example_runs(self, spark: SparkSession, ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
         """The page's code and file do what they say, word for word but for the cluster and the topic."""
         page = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
@@ -94,6 +95,7 @@ class TestOnSpark:
             exec(compile(code.replace("totals.yaml", str(spec)), "docs/dataframes.md", "exec"), {"spark": spark})
         assert Counter(json.loads(m.value() or b"")["customer"] for m in ground.messages()) == each_once(range(1000))
 
+    @pytest.mark.long
     def test_what_dead_writes_left_is_removed_after_a_week(self, spark: SparkSession, ground: Ground) -> None:
         """By a later write; what may be of one that is still at it stays."""
         left = ground.folder / "staging" / "staged" / "batch-000000009"
@@ -104,12 +106,14 @@ class TestOnSpark:
         ground.write(spark.range(3), 1)
         assert [path.name for path in (ground.folder / "staging").rglob("*.arrow")] == ["new.arrow"]
 
+    @pytest.mark.long
     def test_no_rows_are_a_batch_too(self, spark: SparkSession, ground: Ground) -> None:
         """It is there, and nothing else comes under its number any more."""
         ground.write(spark.range(0), 1)
         ground.write(spark.range(5), 1)
         assert ground.messages() == []
 
+    @pytest.mark.long
     def test_the_order_of_a_partition_stays(self, spark: SparkSession, kafka: str, tmp_path: Path) -> None:
         """What a DataFrame has in an order comes in that order to each partition of the topic."""
         ground = Ground(kafka, tmp_path)
@@ -119,6 +123,7 @@ class TestOnSpark:
             by_partition[message.partition() or 0].append(json.loads(message.value() or b"")["id"])
         assert all(found == sorted(found) and found for found in by_partition.values())
 
+    @pytest.mark.long
     def test_values_as_bytes_with_a_topic_each(self, spark: SparkSession, kafka: str, tmp_path: Path) -> None:
         """Columns key, value and topic, as Spark's own Kafka sink has them; a topic that the file doesn't have refuses the batch."""
         ground = Ground(kafka, tmp_path)
@@ -144,6 +149,7 @@ class TestOnSpark:
         ground.write(spark.range(100), 1)
         assert ground.ids() == each_once(range(100))
 
+    @pytest.mark.long
     def test_it_says_what_it_cannot_do(self, spark: SparkSession, ground: Ground) -> None:
         """Overwriting, a table of somebody else's, a column with a header's name."""
         with pytest.raises(Exception, match="can't be taken back"):
@@ -155,6 +161,7 @@ class TestOnSpark:
         with pytest.raises(Exception, match="belongs to pipeline 'out'"):
             ground.write(spark.range(1), 1)
 
+    @pytest.mark.long
     def test_a_stream_writes_each_of_its_batches_once(self, spark: SparkSession, ground: Ground) -> None:
         """`foreachBatch` has the number: a stream that begins again from its checkpoint's start writes what isn't there yet."""
         source, checkpoints = ground.folder / "source", [ground.folder / "one", ground.folder / "two"]
@@ -193,6 +200,7 @@ def process(ground: Ground, crash: str = "") -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.long
 class TestByConnect:
     """On a server of Spark Connect."""
 
@@ -211,6 +219,7 @@ class TestByConnect:
         assert ground.ids() == each_once(range(200))
 
 
+@pytest.mark.long
 class TestThatDies:
     """In processes of its own."""
 

@@ -78,6 +78,7 @@ def test_messages_of_exact_ranges(kafka: str, reading: Any) -> None:
     assert rows[4].timestamp is None, "no table can hold it"
 
 
+@pytest.mark.long
 def test_whatever_spark_does_it_reads_the_same(kafka: str, reading: Any, tmp_path: Path) -> None:
     """A count, a self join and a write of one DataFrame see the same messages, whatever has come to the topic in between."""
     topic = create_topic(kafka)
@@ -91,6 +92,7 @@ def test_whatever_spark_does_it_reads_the_same(kafka: str, reading: Any, tmp_pat
     assert len(frame.limit(3).collect()) == 3
 
 
+@pytest.mark.long
 def test_a_topic_that_is_made_anew_is_another_one(kafka: str, reading: Any) -> None:
     """Offsets of a DataFrame mean the messages of the topic that it was made on: its name alone gives nothing."""
     topic = create_topic(kafka)
@@ -103,6 +105,7 @@ def test_a_topic_that_is_made_anew_is_another_one(kafka: str, reading: Any) -> N
         frame.count()
 
 
+@pytest.mark.long
 def test_what_is_gone_or_not_there_yet_is_refused(kafka: str, reading: Any) -> None:
     """Retention refuses when the DataFrame is made, and when it is read; so does an end beyond what is decided."""
     topic = create_topic(kafka)
@@ -132,12 +135,14 @@ def test_a_windows_rows(things: Path, reading: Any) -> None:
     assert reading(spec=str(things), window="2026-01-05T12:00:00Z", columns="messages").count() == 0
 
 
+@pytest.mark.long
 def test_a_window_that_is_not_over_is_refused(things: Path, reading: Any) -> None:
     """A read of a window whose messages still come would differ from the next one."""
     with pytest.raises(Exception, match="is not closed yet"):
         reading(spec=str(things), window="2999-01-05T09:00:00Z", columns="messages")
 
 
+@pytest.mark.long
 def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> None:
     """It refuses the read, with its place and without its content; or it is left out, if that was asked for."""
     topic = windrow.load_spec(things).source.topic
@@ -149,6 +154,7 @@ def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> Non
     assert reading(**options, mode="DROPMALFORMED").count() == 2
 
 
+@pytest.mark.long
 def test_rows_of_a_table_with_a_key_are_changes(kafka: str, things: Path, reading: Any) -> None:
     """Deletes aren't lost: a change says by its last own column whether it takes its key's row out."""
     topic, key = str(windrow.load_spec(things).source.topic), b'{"id": 9}'
@@ -159,6 +165,7 @@ def test_rows_of_a_table_with_a_key_are_changes(kafka: str, things: Path, readin
     assert [(row.id, row.name, row._deleted) for row in rows] == [(9, "a", False), (9, None, True)]
 
 
+@pytest.mark.long
 def test_columns_are_not_the_users_to_tell(spark: SparkSession, kafka: str, reading: Any) -> None:
     """A schema of the user's own is refused in words: values would be misread, or the read not be pinned."""
     topic = create_topic(kafka)
@@ -167,6 +174,7 @@ def test_columns_are_not_the_users_to_tell(spark: SparkSession, kafka: str, read
         reader.option("splits", msgspec.json.encode([Split(topic, 0, 0, 1)]).decode()).load().count()
 
 
+@pytest.mark.long
 def test_the_example_runs(spark: SparkSession, things: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The page's code does what it says, word for word."""
     code, *_ = blocks("python", PAGE)

@@ -99,6 +99,7 @@ def found(secret: str, text: bytes) -> list[bytes]:
     return [each for each in spelled(secret) if each in text]
 
 
+@pytest.mark.long
 def test_a_run_that_succeeds(server: SecureBroker, tmp_path: Path) -> None:
     """A password in the environment: workers log in by it; Spark's settings, event log, pages, files and command lines don't have it."""
     everything = ran(spec(server, tmp_path, {"env": "CANARY_PASSWORD"}), {"CANARY_PASSWORD": PASSWORD})
@@ -116,6 +117,7 @@ def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -
     assert found(PASSWORD, everything) == []
 
 
+@pytest.mark.long
 def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) -> None:
     """The twin: a password that is written out travels with the task, and is found there."""
     everything = ran(spec(server, tmp_path, WRITTEN), {"CANARY_PASSWORD": PASSWORD})
@@ -138,6 +140,7 @@ def words_of(made: Cluster) -> list[str]:
     return ["--master", made.master, *(word for process in made.workers.values() for word in ("--worker", str(process.pid)))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_run_on_a_cluster(server: SecureBroker, workers: Cluster, tmp_path: Path, fails: bool) -> None:
     """A password in a file, by which workers are let in or turned away, is in nothing that they were sent, say, show or keep."""
@@ -150,6 +153,7 @@ def test_a_run_on_a_cluster(server: SecureBroker, workers: Cluster, tmp_path: Pa
     assert found(PASSWORD, everything) == []
 
 
+@pytest.mark.long
 def test_the_search_on_a_cluster_finds_what_is_there(server: SecureBroker, workers: Cluster, tmp_path: Path) -> None:
     """The twin: a password that is written out travels with the job, and is found in what was sent."""
     ran([*spec(server, tmp_path, WRITTEN), *words_of(workers)], {"CANARY_PASSWORD": PASSWORD})

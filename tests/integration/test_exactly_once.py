@@ -73,6 +73,7 @@ def test_the_undisturbed_run_passes_the_checker(place: Place) -> None:
     assert report.ok, report
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_kill_at_every_crash_point(place: Place, answers: Path, point: CrashPoint) -> None:
     """Killed with SIGKILL at any named point, the rerun makes it exactly once, and says so if the commit was in already."""
@@ -87,6 +88,7 @@ def test_kill_at_every_crash_point(place: Place, answers: Path, point: CrashPoin
     assert report.ok, report
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["boundary.after", "plan.after", "write.after", "commit.before"])
 def test_the_rerun_reads_the_frozen_offsets(kafka: str, tmp_path: Path, answers: Path, point: str) -> None:
     """Messages that arrive between a killed run and its rerun, stamped inside the window, don't move what was frozen."""
@@ -123,6 +125,7 @@ def let_go(child: BaseProcess, seconds: float | None) -> float:
     return ran
 
 
+@pytest.mark.long
 @pytest.mark.sampled(1, of=5)
 def test_kill_at_random_delays_across_the_commit(
     part: int, dice: random.Random, kafka: str, one_hour: str, tmp_path: Path
@@ -147,6 +150,7 @@ def test_kill_at_random_delays_across_the_commit(
     assert outcomes == {True, False}, f"the delays, up to {longest:.3f} s, never straddled the commit"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["plan.after", "write.middle", "write.after", "dead.before", "commit.before"])
 def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(place: Place, answers: Path, point: str) -> None:
     """1 A stops before its commit. 2 B runs the window and commits. 3 A wakes: it reports B's receipt, and the table stays as it is."""

@@ -224,6 +224,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if not name.startswith("_")} for row in ordered]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_inferred_runs_as_it_is(name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer, typed: Any) -> None:
     """For each format: the two commands at its end make the table with the rows, and a check has nothing to say against it."""
@@ -245,6 +246,7 @@ def test_what_is_inferred_runs_as_it_is(name: str, kafka: str, tmp_path: Path, s
     assert (checked["fitting"], {finding["level"] for finding in checked["findings"]} <= {"info"}) == (len(case.messages), True)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("stamped", [True, False], ids=["hours", "batches"])
 def test_a_topic_becomes_a_table_without_an_edit(kafka: str, tmp_path: Path, typed: Any, stamped: bool) -> None:
     """What is written is planned and run as it is: by the hour where one is over, else at once as a micro-batch."""

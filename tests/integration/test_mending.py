@@ -87,6 +87,7 @@ def test_mended_by_the_command(user: User) -> None:
     sound(user)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before"])
 def test_killed(user: User, point: str) -> None:
     """kill -9 at each point; then the same command again: nothing is lost, and nothing is there twice."""
@@ -106,6 +107,7 @@ def test_killed(user: User, point: str) -> None:
     sound(user)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("other", [(*MENDED, "--edit", "mend.py"), ("replay", "--window", ONE)], ids=["mending", "replay"])
 def test_a_sleeper_changes_nothing(user: User, other: tuple[str, ...]) -> None:
     """A mending that stops right before its commit wakes after another mending, or a replay, has finished: all is there once."""

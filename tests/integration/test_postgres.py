@@ -46,6 +46,7 @@ def test_from_a_topic_to_a_table(kafka: str, tmp_path: Path, postgres: str) -> N
     assert user.types("verify", "--deep")["findings"] == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("mode", ["upsert", "delete-aware"])
 def test_the_last_word_on_each_customer(mode: str, kafka: str, tmp_path: Path, postgres: str, dice: random.Random) -> None:
     """Hours out of order, then each replayed: the table is the fold of the messages, and verifies to its values."""

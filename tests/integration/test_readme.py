@@ -19,7 +19,7 @@ import pytest
 
 from tests.shape.readme import ROOT, blocks, section
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.long]
 
 SECONDS = 600
 """How long a shell may take where the machine is busy; a hang must not cost the suite."""

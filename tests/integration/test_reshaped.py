@@ -138,6 +138,7 @@ def test_what_was_read_is_kept_for_the_window(place: Any, on_spark: Any, spark: 
     assert kept().size() == before
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("function", [
     lambda rows: rows,
     lambda rows: rows.where("id > 0").select("id"),
@@ -167,6 +168,7 @@ def reads_of(place: Place) -> int:
     return len(list((place.folder / "things_dead" / "data").rglob("*.parquet")))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("function", "rows"), [("same", 10), ("latest", 3), ("twice", 20), ("forgets", 10)])
 def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: int) -> None:
     """A server plans a DataFrame anew whenever it is sent one; each split is read once all the same, and no other session is changed."""
@@ -177,6 +179,7 @@ def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: in
     assert client.session().conf.getAll == before
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("function", "match"), [
     ("fails", r"fails: AnalysisException, \w+(?!.*reshape.py)"),
     ("breaks", r"A UDF of the function reshaped.py:breaks .* fails on a worker: ValueError(?!.*secret)"),
@@ -189,6 +192,7 @@ def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: st
     assert not table(here)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("function", "kind", "match"),
     [
@@ -211,6 +215,7 @@ def test_what_a_function_may_not_do(place: Any, on_spark: Any, function: str, ki
     assert not table(here)
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_while_the_function_asks_it(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a mistake of the function's, though its call fails: an outage, to be tried again."""
     here = place("goes")
@@ -278,6 +283,7 @@ def assert_exactly_once(user: User) -> None:
     assert report.ok, report
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["write.middle", "reshape.middle"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
     """1 A worker reads, or stages what the function gave, and is killed. 2 Spark runs its task again. 3 The window has each row once."""
@@ -288,6 +294,7 @@ def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
     assert_exactly_once(user)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
     """1 A worker has staged what the function gave, and halts. 2 The driver is killed. 3 A rerun reads again, and has each row once."""
@@ -300,6 +307,7 @@ def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
     assert_exactly_once(user)
 
 
+@pytest.mark.some(1)
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(("point", "recovered"), [("commit.before", False), ("commit.after", True)])
 def test_a_driver_that_is_killed_around_its_commit(user: User, point: str, recovered: bool) -> None:

@@ -47,6 +47,7 @@ def backfill(place: Place, pipeline: Pipeline) -> list[bool]:
     return [result.recovered for result in run_windows(pipeline, [place.window(n) for n in range(HOURS)], Request("test"))]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("splits", "deaths"), [(3, 1), (1, 4)], ids=["many", "again and again"])
 def test_workers_die_in_a_shared_job(place: Place, spark: SparkSession, dice: random.Random, splits: int, deaths: int) -> None:
     """Random splits kill their worker, one of them until Spark gives the job up: each window is committed once, with its own rows."""

@@ -36,6 +36,7 @@ def _drive(place: Place, hours: list[int], machine: Path, env: dict[str, str]) -
     (machine / "told.json").write_text(json.dumps(told))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("where", ["folder", "s3"])
 def test_two_machines_on_one_backfill(where: str, kafka: str, tmp_path: Path, postgres_url: str, request: pytest.FixtureRequest) -> None:
     """Both run all hours, in the same order, and stop side by side before the first one's commit; then they go on.

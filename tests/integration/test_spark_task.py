@@ -57,6 +57,7 @@ def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
     assert [(c.read, c.valid, c.dead) for c in counts] == [(202, 200, 2)]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["write.middle", "write.after"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
     """1 A worker has staged and is killed with SIGKILL. 2 Spark runs its task again. 3 The window commits, without what was left."""
@@ -107,6 +108,7 @@ def kill_with_all_below(command: subprocess.Popen[str]) -> None:
         pipe.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_killed_driver_is_run_again(user: User) -> None:
     """1 A worker has staged and halts. 2 The driver is killed with SIGKILL, then all below it. 3 A rerun makes it exactly once."""
@@ -138,6 +140,7 @@ def halting(user: User) -> Iterator[tuple[str, psutil.Process]]:
         yield address, server
 
 
+@pytest.mark.long
 def test_a_killed_worker_of_a_server_is_run_again(user: User) -> None:
     """1 A worker of the server has staged and is killed with SIGKILL. 2 Spark runs its task again. 3 The window commits, once."""
     killed, elsewhere = user.folder / "killed", user.folder / "elsewhere"
@@ -151,6 +154,7 @@ def test_a_killed_worker_of_a_server_is_run_again(user: User) -> None:
     assert list(elsewhere.iterdir()) == [], "something went to the server's folder"
 
 
+@pytest.mark.long
 def test_a_killed_server_is_an_outage(user: User) -> None:
     """1 A worker has staged and halts. 2 The server is killed with SIGKILL, with all below it. 3 A rerun makes it exactly once."""
     with halting(user) as (address, server):
@@ -171,6 +175,7 @@ def test_a_killed_server_is_an_outage(user: User) -> None:
     rerun_beside(user, left)
 
 
+@pytest.mark.long
 def test_a_killed_client_is_run_again(user: User) -> None:
     """1 A worker of the server has staged and halts. 2 The client is killed with SIGKILL. 3 A rerun beside what it left is exactly once."""
     with halting(user) as (address, server):

@@ -52,6 +52,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
         yield Cut(cluster, desk, partial(reader, "read_committed"))
 
 
+@pytest.mark.long
 class TestByConfluent(ReadTruncationContract):
     """By confluent-kafka's consumer, which reads where the compiled way can't be had."""
 

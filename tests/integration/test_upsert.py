@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("sp
 NO_KEY, NO_NAME = ("key", "key:null"), ("rules", "check:name:str_length")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("decode", "sink", "left", "dead"), [
     (PLAIN, "mode: upsert", LEFT, [NO_KEY, NO_NAME]),
     (PLAIN, "mode: delete-aware, buckets: 3", MARKED, [NO_KEY, NO_NAME]),
@@ -56,6 +57,7 @@ def all_of_them(rows):
 '''
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(("function", "sink"), [("newest", "mode: upsert"), ("all_of_them", "mode: delete-aware, buckets: 3")])
 def test_rows_that_a_function_made(function: str, sink: str, kafka: str, tmp_path: Path, dice: random.Random) -> None:
     """Each stands in its message's place, among deletes that the function never sees: the table is the fold of both, replays included."""

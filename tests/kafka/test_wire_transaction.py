@@ -82,6 +82,7 @@ def test_records_where_batches_are_packed_anew(kafka: str) -> None:
     assert seen(kafka, topic) == parts
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("step", ["send", "add", "commit"])
 @pytest.mark.parametrize("by", ["itself", "librdkafka"])
 def test_who_is_fenced_can_do_nothing_more(kafka: str, topic: str, step: str, by: str) -> None:

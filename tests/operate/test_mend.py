@@ -30,7 +30,7 @@ from windrow.ingest.sinks.decision import settled
 BEFORE = [(p, o, reason) for p in (0, 1) for o, reason in ((1, "not_json"), (3, "wrong_type"), (4, "check:id:greater_than_or_equal_to"))]
 
 
-@pytest.fixture(params=["memory", "delta", "sqlite"])
+@pytest.fixture(params=["memory", "delta", pytest.param("sqlite", marks=pytest.mark.long)])
 def ward(request: pytest.FixtureRequest, tmp_path: Path) -> Ward:
     """Two committed hours."""
     made = Ward(tmp_path, request.param)
@@ -336,6 +336,7 @@ def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
 POINTS = ("write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before")
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead at any point, each message is on exactly one side; the next mending mends what is left, once."""
@@ -443,6 +444,7 @@ def test_others_who_never_stop(light: Ward) -> None:
     light.sound()
 
 
+@pytest.mark.some(1)
 @pytest.mark.sampled(2, of=20)
 def test_random_histories(part: int, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mendings and replays by one schema or another, killed or not, in any order: after each step all is on one side, once."""

@@ -94,6 +94,7 @@ def write_compacted(dice: random.Random, logs: Logs) -> TopicPartition:
     return tp
 
 
+@pytest.mark.some(1)
 @pytest.mark.sampled(2, of=100)
 def test_both_ways_give_the_same(part: int, dice: random.Random, logs: Logs, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random logs, in any compression, with nulls, headers, transactions and compaction: the same batches, all columns, and counts."""

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.broker
 PLAN = ReadPlan("cluster", {"t": "id"}, "fail")
 
 
+@pytest.mark.some(1)
 class OnKafka(ReaderContract):
     """The promises of every reader."""
 

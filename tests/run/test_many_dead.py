@@ -102,6 +102,7 @@ def mended_one(message: RefusedMessage) -> RefusedMessage:
     return replace(message, value=b'{"id": 7, "name": null}')
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("use", [_read, _publish, _keep], ids=["shown", "published", "mended"])
 def test_memory_does_not_grow_with_them(refused: Pipeline, use: Callable[[Pipeline], None]) -> None:
     """Whatever is done with all of a window's dead letters, it is done batch by batch."""

@@ -40,6 +40,7 @@ def test_a_sentences_words_are_not_counted(before: str, after: str, wording: boo
     assert is_wording(changed(diff)) == wording
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_one_module_can_be_measured() -> None:
     """The smallest one, with the real tool: it has mutants, all of them are judged, and each is noticed."""

@@ -105,6 +105,7 @@ class KeyedTableContract:
         """A new table with a key of `KEYS`."""
         raise NotImplementedError
 
+    @pytest.mark.some(1)
     @pytest.mark.sampled(3, of=125)
     @pytest.mark.parametrize("kind", KEYS)
     def test_random_logs_fold_into_the_table(

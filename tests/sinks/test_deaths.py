@@ -63,7 +63,7 @@ def holds(stage: Stage, number: int, first: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("how", ["kill", "raise"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("raise", marks=pytest.mark.long)])
 def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
     """Killed, or failed: another attempt finds the commit exactly if it had been sent, and every message is there once."""
     job = stage.job.but(window=next(stage.numbers))
@@ -72,7 +72,7 @@ def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
     holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [point if point == "commit.before" else pytest.param(point, marks=pytest.mark.long) for point in POINTS])
 def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
     """Stopped at a point, it wakes when its retry has finished: it reports the retry's receipt, and writes nothing."""
     job = stage.job.but(window=next(stage.numbers))
@@ -89,6 +89,7 @@ def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
     holds(stage, job.window, first)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_retry_dies_too(stage: Stage, point: CrashPoint) -> None:
     """Killed at a point, and the retry at the next one; the third attempt ends it."""
@@ -113,6 +114,7 @@ def meets(job: Job, delay: float | None) -> tuple[int | None, float]:
     return process.exitcode, time.monotonic() - gate
 
 
+@pytest.mark.some(1)
 @pytest.mark.sampled(1, of=4)
 def test_killed_at_any_moment(part: int, dice: random.Random, stage: Stage) -> None:
     """Ten commits killed, one in each tenth of the time that a commit takes; the retries leave each window there once."""

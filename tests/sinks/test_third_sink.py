@@ -36,6 +36,7 @@ class SqliteBoth(WithDeadLetters, SqliteSink):
         self.dead_letters = DeltaDeadLetters(f"{file}_dead")
 
 
+@pytest.mark.some(1)
 class TestSqliteSink(
     SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
 ):  # fmt: skip

@@ -46,7 +46,7 @@ def windrow(work: str, does: str, into: Into = nowhere, master: str | None = Non
     """The program of this folder's project, on Spark here or at a master."""
 
     def command(bootstrap: str) -> Command:
-        return [sys.executable, MEASURED / "windrow.py", bootstrap, *([master] if master else [])]
+        return [sys.executable, MEASURED / "program.py", bootstrap, *([master] if master else [])]
 
     told = partial(_windrow_told, work)
     return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, into)

@@ -40,6 +40,7 @@ class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, Sin
         yield
 
 
+@pytest.mark.some(1)
 class TestDeltaSink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """On real Delta tables."""
 

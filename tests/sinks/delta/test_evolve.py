@@ -25,6 +25,8 @@ from windrow.ingest.sinks.delta.columns import Evolve
 from windrow.ingest.sinks.delta.stage import staged_files
 from windrow.ingest.sinks.delta.wide import WideFiles
 
+pytestmark = pytest.mark.some(2)
+
 NARROW = schema_of(n=pa.int32(), x=pa.float32())
 MORE = schema_of(n=pa.int32(), x=pa.float32(), note=pa.string())
 WIDE = schema_of(n=pa.int64(), x=pa.float64())

@@ -20,6 +20,7 @@ from windrow.ingest.sinks.delta import newest
 from windrow.ingest.sinks.delta import table as tables
 
 
+@pytest.mark.some(1)
 class TestDeltaKeyedSink(SinkKeyedContract, SinkGridsContract, DeadLettersContract):
     """On real Delta tables."""
 

@@ -24,6 +24,7 @@ from windrow.ingest.testing.checker import Report, check
 LOG = "/orders/_delta_log/"
 
 
+@pytest.mark.long
 class TestDeltaInStore(OF_A_STORE):
     """What hangs on how a commit is made, table and dead letters alike."""
 
@@ -61,6 +62,7 @@ def report(sink: DeltaBoth, numbers: range) -> Report:
     return check(produced(numbers), delta_pieces(sink.uri), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("how", ["lost", "cut", "slow_down", "broken"])
 def test_a_commit_goes_through_faults(s3: S3Server, sink: Any, how: Any) -> None:
     """A commit that is done and not answered is found by looking; one that isn't done is sent again; the window is there once."""

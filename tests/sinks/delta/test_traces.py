@@ -21,7 +21,7 @@ from windrow.ingest.sinks.delta import newest
 
 __all__ = ["recorder"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 KEY = PrimaryKey(("id",), buckets=3)
 

@@ -42,12 +42,14 @@ class _OnDisk(SinkUnderTest):
         yield
 
 
+@pytest.mark.some(1)
 class TestParquet(
     _OnDisk, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
 ):  # fmt: skip
     """Parquet files."""
 
 
+@pytest.mark.some(1)
 class TestJson(_OnDisk, SinkAuditContract, SinkChecksumsContract, SinkMetadataContract):
     """Lines of JSON: what depends on how rows are written."""
 

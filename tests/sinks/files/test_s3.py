@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow  # a server is started
 LOG = "/_windrow/log/"
 
 
+@pytest.mark.long
 class TestParquetInStore(OF_A_STORE):
     """What hangs on how a commit is put. Dead letters lie on a disk: their store is Delta's, which has tests of its own."""
 
@@ -58,6 +59,7 @@ def sink(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return made
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("how", ["lost", "cut", "slow_down", "broken"])
 def test_a_commit_goes_through_faults(s3: S3Server, sink: Any, how: Any, times: int) -> None:
@@ -92,6 +94,7 @@ def test_two_racers_one_of_whom_hears_nothing(s3: S3Server, sink: Any) -> None:
     assert len({outcome.committed.receipt.attempt for outcome in outcomes}) == 1
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("how", ["lost", "cut", "slow_down", "broken"])
 def test_a_table_is_begun_through_faults(s3: S3Server, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether only the answer is lost or nothing was put: it is put again; the trial of the store's promise is, too."""

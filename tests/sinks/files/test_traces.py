@@ -19,7 +19,7 @@ from tests.sinks.traced import commits
 
 __all__ = ["recorder"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 
 class TestFilesTraces(NumberedTraces):

@@ -23,6 +23,7 @@ from windrow.ingest.sinks.iceberg.table import Prepared
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.some(1)
 class TestIcebergSink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """On real Iceberg tables."""
 

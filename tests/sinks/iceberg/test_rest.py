@@ -47,6 +47,7 @@ def ids(sink: IcebergBoth) -> list[str]:
     return sorted(i for piece in pieces(sink) for i in piece["id"].to_pylist())
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 409, 401, 418])
 @pytest.mark.parametrize("arrives", [True, False])
 def test_whatever_a_commit_is_answered_with(rest: tuple[Server, str], sink: IcebergBoth, status: int, arrives: bool) -> None:

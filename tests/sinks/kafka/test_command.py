@@ -61,6 +61,7 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
     assert (headers["_window"], headers["_topic"]) == (hour(0).encode(), b"shop.things")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("more", "level", "says"),
     [

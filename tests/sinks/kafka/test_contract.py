@@ -26,7 +26,7 @@ from windrow.ingest.ports.sink import Promises
 from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.kafka.options import Reach
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 
 
 class TestKafkaSink(

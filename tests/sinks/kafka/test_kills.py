@@ -38,6 +38,7 @@ def place(kafka: str, tmp_path: Path) -> str:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("atomic", [False, True], ids=["split", "window"])
 def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
     """Whoever runs a killed window again finds the commit exactly if it was sent, and every message is there once."""
@@ -50,6 +51,7 @@ def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
     assert report(place, range(len(points))).ok, str(report(place, range(len(points))))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["split.before", "commit.before"])
 def test_a_zombie_changes_nothing(place: str, point: str) -> None:
     """A run that was stopped before a commit wakes when its retry has finished: its transaction is over, and it reports the retry's."""
@@ -64,6 +66,7 @@ def test_a_zombie_changes_nothing(place: str, point: str) -> None:
     assert report(place, range(1)).ok, str(report(place, range(1)))
 
 
+@pytest.mark.long
 @pytest.mark.sampled(1, of=4)
 def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> None:
     """Runs that are killed at any moment, each followed by another: every message once."""
@@ -106,6 +109,7 @@ def raced(place: str, sink: Any) -> Report:
     return check(produced([0]), pieces(fresh), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("twin", ["LookBeforeFence", "RandomId"])
 def test_the_checker_catches_the_twin_in_a_race(place: str, twin: str) -> None:
     """Both runs' messages are in the topic, and the checker says so."""
@@ -119,6 +123,7 @@ def test_the_checker_catches_a_publication_without_a_record(place: str) -> None:
     assert len(report(place, range(1)).duplicated) == 18
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("where", ["_publish_part", "_pumped"])
 def test_the_real_sink_passes_the_same_races(place: str, where: str) -> None:
     """The other run has its turn where the twins have it: between the look and the fence, and when all messages are written."""

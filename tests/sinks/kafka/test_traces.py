@@ -32,7 +32,7 @@ from windrow.ingest.sinks.kafka import sink as sinks
 
 __all__ = ["recorder"]
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 
 TRIES = 4
 """So often a run of the model begins again."""

@@ -69,6 +69,7 @@ def rows(stage: Stage) -> dict[int, Any]:
     return {row["id"]: {name: row[name] for name in ("id", "size", "name")} for row in held}
 
 
+@pytest.mark.some(1)
 @pytest.mark.broker
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "avro-confluent", "protobuf-confluent"])

@@ -52,6 +52,7 @@ class _OnAServer:
             yield
 
 
+@pytest.mark.some(1)
 class TestPostgresSink(
     _OnAServer, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
 ):
@@ -67,6 +68,7 @@ class TestPostgresSink(
         return pieces(sink)
 
 
+@pytest.mark.some(1)
 class TestPostgresKeyedSink(_OnAServer, SinkKeyedContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """Those of a table with a primary key."""
 

@@ -55,6 +55,7 @@ def place(database: str) -> str:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.sampled(1, of=4)
 def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> None:
     """Commits killed at random delays, some before and some after they arrived; the retries leave each window there once."""
@@ -68,6 +69,7 @@ def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> N
     assert json.loads(ran.stdout)["killed"] > KILLS // 4, ran.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", ["write.middle", "write.after", "commit.before", "commit.after"])
 def test_killed_at_a_crash_point(place: str, point: str) -> None:
     """Killed at a named point; another attempt finds the commit exactly if it had been sent, and every message is there once."""

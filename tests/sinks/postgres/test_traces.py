@@ -31,7 +31,7 @@ from windrow.ingest.sinks.postgres import catalog, lock, server
 
 __all__ = ["recorder"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 Make = Callable[[str], Any]
 

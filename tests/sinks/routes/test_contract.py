@@ -21,6 +21,7 @@ from windrow.ingest.ports.sink import Promises
 from windrow.ingest.schema.metadata import DEFAULT
 
 
+@pytest.mark.some(1)
 class RoutedContract(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """All that a sink of one table promises, but that its rows become visible at once."""
 

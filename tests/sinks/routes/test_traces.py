@@ -22,7 +22,7 @@ from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 
 __all__ = ["recorder"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.some(1)]
 
 
 class RecordingRoutes(Recorded):

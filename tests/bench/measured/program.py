@@ -1,6 +1,6 @@
 """windrow, as far as a job says: `raw` reads, `decoded` makes columns, `rules` holds them to the schema's checks, `table` is all of it.
 
-python windrow.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer per line on stdout
+python program.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer per line on stdout
 
 The first three run the task of a window without what comes behind, on the same engine. `table` has a fresh table and ledger each time, so
 it plans, freezes boundaries and commits. `around` is the same, and says how long that took without the engine's part: what the driver does.
