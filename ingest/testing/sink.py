@@ -13,13 +13,13 @@ import pyarrow as pa
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import Publication
 from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome, Unknown
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import DEAD_LETTERS
 from windrow.ingest.sinks.decision import Seen, decide
 from windrow.ingest.sinks.inline import InlineSink, InlineStagerFactory, tables

@@ -26,12 +26,13 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
-from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.schema.metadata import refuse_wrong
 from windrow.ingest.sinks import exclusive
 from windrow.ingest.sinks.decision import Seen, adjacent, decide
 from windrow.ingest.sinks.files.columns import check_rows, columns_after, in_words, whole_schema

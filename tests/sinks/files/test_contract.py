@@ -17,7 +17,7 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.files.world import FORMATS, FilesBoth, pieces
-from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.model.metadata import DEFAULT
 
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 
