@@ -13,10 +13,10 @@ from rich.text import Text
 from windrow.ingest.assemble import open_table
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.dead_letters import PAYLOAD, Chosen, documents, letters_of, refused_attempts
 from windrow.ingest.operate.files import Take, write_file
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import DEAD_LETTERS
 from windrow.ingest.spec.load import load_spec
 from windrow.ingest.spec.pipeline import PipelineSpec

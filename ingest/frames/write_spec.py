@@ -10,7 +10,7 @@ from pydantic import Field
 
 from windrow.ingest.config.document import Document, Mistake, Place, read_document
 from windrow.ingest.config.values import Section, section_of
-from windrow.ingest.schema.metadata import ALWAYS
+from windrow.ingest.model.metadata import ALWAYS
 from windrow.ingest.sinks.kinds import KafkaOfItsKind, sink_kind
 from windrow.ingest.spec.pipeline import PipelineId
 from windrow.ingest.spec.reading import client_mistakes, refusal, text_of, validated

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from windrow.ingest.decode.formats import make_decoder
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.operate.infer.offer import EXAMPLE, class_lines, schema_text, unfit_for_table
 from windrow.ingest.operate.infer.proposal import Proposal, Setting, refuse_useless, with_columns
 from windrow.ingest.operate.infer.recognise import propose
@@ -28,7 +29,6 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.schemas import UsesSchemas
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.load import import_pandera
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.spec.load import load_spec, parse_spec
 from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.windows.grid import BATCH, after, at_or_before, cron

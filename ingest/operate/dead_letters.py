@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.files import iso_instant, text_or_base64
@@ -20,7 +21,6 @@ from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.run.letters import letters_of_attempt
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 
 

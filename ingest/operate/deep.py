@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.operate.findings import Finding, read_again
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Audit, Promises, PublishedAudit, PublishedRows
 from windrow.ingest.schema.checksum import row_hashes, text
-from windrow.ingest.schema.metadata import DEFAULT
 
 Kind = Literal["rows", "dead letters"]
 KINDS: tuple[Kind, ...] = ("rows", "dead letters")

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Committed, Counts, Mending, Receipt, SplitCounts
 from windrow.ingest.model.refusals import Refusals, RefusedAt
@@ -38,7 +39,6 @@ from windrow.ingest.run.pipeline import commit
 from windrow.ingest.run.schemas import decoder_for
 from windrow.ingest.run.task import stage_rows
 from windrow.ingest.schema.checksum import text
-from windrow.ingest.schema.metadata import DEFAULT
 
 TRIES = 5
 """So often a mending begins anew because another commit of its window came first."""

@@ -1,8 +1,4 @@
-"""The metadata columns: what a row says of the message it came from, beside its own columns. Names, Arrow types and order; pure.
-
-A spec's `metadata` chooses among the names, those of Flink's Kafka table with a few of windrow's own, and says what the column is called.
-Everything that names these columns takes that mapping, name -> column.
-"""
+"""The metadata columns (`ingest.model.metadata`) as Arrow has them, and held against a schema's own columns. Pure."""
 
 from __future__ import annotations
 
@@ -11,31 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.metadata import ALWAYS, METADATA
 from windrow.ingest.schema.messages import HEADERS
 
-TYPES: dict[str, pa.DataType] = {
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "ordinal": pa.int32(),  # which of its message's rows a row is, from 0; with the three before it, it names the row for ever
-    "timestamp": pa.timestamp("us", tz="UTC"),  # null where the message has none, or one that no table can hold
-    "timestamp-type": pa.string(),
-    "headers": pa.map_(pa.string(), pa.binary()),  # of two with one key the last, as in Flink
-    "header-list": HEADERS,  # all of them, in order
-    "leader-epoch": pa.int32(),
-    "key": pa.binary(),
-    "value-size": pa.int64(),  # bytes; null for a tombstone
-    "attempt": pa.string(),
-    "window": pa.string(),  # the table's partition column; not in the files themselves
-}
-"""All names, in the order in which their columns stand, and what they hold."""
+_ARROW = {
+    "string": pa.string(), "binary": pa.binary(), "int32": pa.int32(), "int64": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC"),
+    "map": pa.map_(pa.string(), pa.binary()), "headers": HEADERS,
+}  # fmt: skip
 
-ALWAYS = ("topic", "partition", "offset", "window")
-"""Receipts are verified against these, so no table goes without them. They alone are never null in the table's own words: a table that is
-there already can take any other one later, and its older rows have nulls then."""
-
-DEFAULT: Mapping[str, str] = {name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp", "window")}
-"""The columns where a spec says nothing."""
+TYPES: dict[str, pa.DataType] = {name: _ARROW[column.type] for name, column in METADATA.items()}
+"""The type of each metadata column, in the order in which they stand in a table."""
 
 
 def fields(metadata: Mapping[str, str]) -> list[pa.Field]:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.schema.metadata import DEFAULT, fields
+from windrow.ingest.schema.metadata import fields
 
 DEAD_FILE = pa.schema(
     [

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import Publication
 from windrow.ingest.ports.sink import StagerFactory
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import DEAD_LETTERS
 from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
 from windrow.ingest.sinks.staging import DeadLetterLayout

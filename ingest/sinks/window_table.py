@@ -18,6 +18,7 @@ import pyarrow as pa
 from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
 from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
 from windrow.ingest.model.staged import Staged
@@ -33,7 +34,7 @@ from windrow.ingest.ports.sink import (
     Unreadable,
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
-from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.schema.metadata import refuse_wrong
 from windrow.ingest.sinks.decision import Seen, adjacent, decide, is_this
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.settle import gone, settle

@@ -33,12 +33,13 @@ from windrow.ingest.config.values import (
 )  # fmt: skip
 from windrow.ingest.decode.formats import ASKING, DecodeSection, asks_registry
 from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.registry.settings import RegistrySpec, registry_of
 from windrow.ingest.sinks.kind import OnClusterSection, SinkSection
 from windrow.ingest.sinks.kinds import SinkOfItsKind
 from windrow.ingest.spec.cluster import ClusterSpec, TuningSpec
-from windrow.ingest.spec.metadata import METADATA_DEFAULT, METADATA_SCHEMA, checked_metadata
+from windrow.ingest.spec.metadata import METADATA_SCHEMA, checked_metadata
 from windrow.ingest.spec.source import SourceSpec
 from windrow.ingest.spec.transform import TransformSpec, transform_mistakes
 from windrow.ingest.spec.window import WindowSpec, is_cron
@@ -157,7 +158,7 @@ class PipelineSpec(Section):
         WithJsonSchema(METADATA_SCHEMA),
         Values("`{NAME: COLUMN}`, `{NAME: none}`"),
     ] = Field(
-        default=METADATA_DEFAULT,
+        default=DEFAULT,
         description="What a row says of its message, and what the column is called. An entry renames or adds a column, or leaves it out.",
     )
     state: Annotated[

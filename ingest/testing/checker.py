@@ -14,9 +14,9 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.windows.tiling import between
 
 Place = tuple[TopicPartition, int]

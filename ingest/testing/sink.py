@@ -13,11 +13,11 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Promises
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.inline import InlineStagerFactory, tables

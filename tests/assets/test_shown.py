@@ -20,10 +20,10 @@ from windrow.assets.foundations import Clock
 from windrow.assets.metadata import MEANINGS, window_metadata
 from windrow.assets.names import SPARK_KEY, kafka_key
 from windrow.assets.topic import topic_assets
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Committed, Counts
 from windrow.ingest.run.context import Result
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.metadata import DEFAULT
 
 FIRST = ["rows_written", "dead_letters", "window", "offsets", "lag_records", "lag_seconds"]
 

@@ -32,8 +32,8 @@ from tests.sinks.postgres.world import sink_at as postgres_at
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 from windrow.ingest.sinks.delta.sink import DeltaSink
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.things import ROWS, produced, receipt, stage, staged_receipt
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.sink import Promises
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.testing.checker import Report, check
 
 

@@ -17,9 +17,9 @@ from pydantic.fields import FieldInfo
 
 from windrow.ingest.config.kinds import OfItsKind
 from windrow.ingest.config.values import LeftOut, Values
-from windrow.ingest.schema.metadata import ALWAYS, TYPES
+from windrow.ingest.model.metadata import ALWAYS, DEFAULT, METADATA
+from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.spec.cluster import ClusterSpec
-from windrow.ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from windrow.ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
 from windrow.ingest.spec.window import Undecided
 
@@ -171,8 +171,8 @@ def _metadata() -> str:
         "| --- | --- | --- | --- |",
     ]
     for name in METADATA:
-        column = f"`{METADATA_DEFAULT[name]}`" if name in METADATA_DEFAULT else "none"
-        lines.append(f"| `{name}` | {column} | {str(TYPES[name]).replace('|', '/')} | {METADATA_MEANINGS[name]} |")
+        column = f"`{DEFAULT[name]}`" if name in DEFAULT else "none"
+        lines.append(f"| `{name}` | {column} | {str(TYPES[name]).replace('|', '/')} | {METADATA[name].holds} |")
     return "\n".join(lines) + "\n"
 
 

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.operate.things import Scene
 from tests.sinks.things import window
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.operate.deep import Summed, published_differences
 from windrow.ingest.operate.verify import Verified
 from windrow.ingest.ports.sink import Promises
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks import parquet_files
 
 IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"

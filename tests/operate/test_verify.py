@@ -18,13 +18,13 @@ from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.tables import FACTS, RECEIPTS
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Counts
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.copies import Kept, compare_ledger
 from windrow.ingest.operate.rebuild import rebuild
 from windrow.ingest.operate.verify import Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
 from windrow.ingest.ports.sink import RowsHeld
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.windows.seams import difference, torn
 
 

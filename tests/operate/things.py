@@ -14,12 +14,12 @@ from windrow.ingest.errors import IdentityError, UnreachableError
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.verify import Verified, verify
 from windrow.ingest.ports.broker import TopicInfo
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.windows.grid import BATCH
 
 ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)

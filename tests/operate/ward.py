@@ -15,6 +15,7 @@ from tests.sinks.sqlite_sink import SqliteSink
 from windrow.ingest.decode.formats import make_decoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.dead_letters import Chosen, read_dead
@@ -25,7 +26,6 @@ from windrow.ingest.run.context import Pipeline, Request
 from windrow.ingest.run.pipeline import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.testing.broker import MemoryBroker

@@ -21,11 +21,11 @@ from tests.bench.orders import values
 from tests.bench.orders_schema import Order
 from tests.contracts.values import valued
 from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
 from windrow.ingest.sinks.staging import RowLayout
 from windrow.ingest.transform.validate import Validate

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from windrow.ingest.errors import BugError, RefusedError, SpecError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged, Staging
@@ -20,7 +21,7 @@ from windrow.ingest.run.reshape import StageTask, _refuse_other_key
 from windrow.ingest.schema.beside import columns, messages_of
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.schema.metadata import DEFAULT, TYPES
+from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.transform.chain import Chain
 
 SPLIT = Split("t", 0, 10, 30)

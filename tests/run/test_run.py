@@ -15,6 +15,7 @@ from windrow.ingest.decode.json.decoder import JsonDecoder
 from windrow.ingest.errors import GridError, IdentityError, SchemaChangedError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.deep import summed
@@ -24,7 +25,6 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.run.pipeline import Pipeline, Request, Result, preview, run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 from windrow.ingest.sinks.delta.sink import DeltaSink
 from windrow.ingest.spec.load import parse_spec

@@ -11,7 +11,7 @@ from typer.main import get_command
 from tests.shape.test_modules import PACKAGES, modules
 from tests.spec.test_settings import FIELDS
 from windrow.ingest.cli.main import app
-from windrow.ingest.spec.metadata import METADATA
+from windrow.ingest.model.metadata import METADATA
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "FLINK.md").read_text(encoding="utf-8")

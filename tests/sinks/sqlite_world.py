@@ -12,9 +12,9 @@ from tests.sinks.sqlite_sink import SqliteSink
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.decision import Seen, decide
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 

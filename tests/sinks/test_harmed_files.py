@@ -15,8 +15,8 @@ from tests.sinks.files.world import sink_at as files_at
 from tests.sinks.iceberg.world import sink_at as iceberg_at
 from tests.sinks.things import ROWS, plan, stage_split, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError, WindrowError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.operate.deep import summed
-from windrow.ingest.schema.metadata import DEFAULT
 
 pytestmark = pytest.mark.slow
 

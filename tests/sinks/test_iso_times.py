@@ -11,8 +11,8 @@ import pytest
 
 from tests.sinks.things import messages
 from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.iso_times import without_text
 from windrow.ingest.sinks.kafka.form import MessageForm, MessagePart

@@ -20,10 +20,11 @@ from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
 from tests.sinks.things import ROWS, TOPIC, staged_receipt, window
 from windrow.ingest.errors import SchemaChangedError
+from windrow.ingest.model.metadata import ALWAYS, DEFAULT
 from windrow.ingest.ports.sink import Done, RowsHeld
 from windrow.ingest.schema.beside import columns, last_headers
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.schema.metadata import ALWAYS, DEFAULT, TYPES
+from windrow.ingest.schema.metadata import TYPES
 
 pytestmark = pytest.mark.slow  # tables on disk
 

@@ -19,7 +19,7 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.sqlite_sink import SqliteSink
-from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 from windrow.ingest.sinks.kinds import KINDS
 

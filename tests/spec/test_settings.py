@@ -13,9 +13,9 @@ from pydantic import Field
 from tests.docs import settings as generator
 from windrow.ingest.config.values import LeftOut, Section, Text
 from windrow.ingest.kafka.properties import DEFAULTS, TUNED
+from windrow.ingest.model.metadata import DEFAULT, METADATA
 from windrow.ingest.read.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
 from windrow.ingest.spec.cluster import ClusterSpec, TuningSpec
-from windrow.ingest.spec.metadata import METADATA, METADATA_DEFAULT, METADATA_MEANINGS
 from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.spec.shared import named_cluster
 
@@ -66,7 +66,7 @@ def test_the_table_has_the_defaults(name: str) -> None:
     if field.is_required():
         assert default == "required"
     elif name == "metadata":
-        assert default == ", ".join(f"`{column}`" for column in METADATA_DEFAULT.values())
+        assert default == ", ".join(f"`{column}`" for column in DEFAULT.values())
     elif isinstance(field.default, timedelta):
         seconds = int(field.default.total_seconds())
         assert default == (f"`{seconds // 60}m`" if seconds >= 60 else f"`{seconds}s`")
@@ -90,9 +90,8 @@ def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
 
 def test_the_names_of_metadata_are_listed() -> None:
     """Each name that a column can be asked for by, in the order of the columns, with what it holds."""
-    assert tuple(METADATA_MEANINGS) == METADATA
     section = PAGE.partition("## Metadata columns")[2]
-    assert tuple(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == METADATA
+    assert tuple(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == tuple(METADATA)
 
 
 class _Table(Section):

@@ -11,9 +11,9 @@ import pytest
 from tests.sinks.beside import MemoryBoth
 from tests.sinks.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
 from windrow.ingest.model.boundary import TopicPartition, TopicSeen
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Counts, Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.testing.checker import Report, check
 
 

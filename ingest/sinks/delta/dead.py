@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import Publication
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.janitor import sweep

@@ -15,11 +15,12 @@ import msgspec
 import pyarrow as pa
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Audit, Promises
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
-from windrow.ingest.schema.metadata import DEFAULT, fields
+from windrow.ingest.schema.metadata import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import Evolution, Evolve, in_files

@@ -14,9 +14,9 @@ from deltalake.exceptions import DeltaError
 from pyarrow import fs
 
 from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.counting import rows_held
 from windrow.ingest.sinks.delta.table import listed, load, parts, rows_of
 

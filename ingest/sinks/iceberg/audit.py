@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
+from windrow.ingest.model.metadata import ALWAYS
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld, Unreadable
-from windrow.ingest.schema.metadata import ALWAYS, TYPES
+from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.sinks.counting import rows_held_in
 from windrow.ingest.sinks.iceberg.contents import rows_of
 from windrow.ingest.sinks.iceberg.table import LakeTable

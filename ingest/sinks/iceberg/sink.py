@@ -20,12 +20,13 @@ import pyarrow as pa
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown, Unreadable
-from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.schema.metadata import refuse_wrong
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.decision import Seen, adjacent, decide
 from windrow.ingest.sinks.gone import refuse_gone

@@ -36,13 +36,14 @@ from windrow.ingest.kafka.transaction import Sending
 from windrow.ingest.kafka.wire import reachable
 from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
 from windrow.ingest.schema.load import function_now
-from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.schema.metadata import refuse_wrong
 from windrow.ingest.sinks.kafka.control import (
     ControlTopic,
     Held,

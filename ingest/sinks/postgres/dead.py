@@ -12,11 +12,11 @@ from psycopg import sql
 
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError
 from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import Publication
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 from windrow.ingest.sinks.postgres import catalog
 from windrow.ingest.sinks.postgres.prepare import WantedTable, ensure

@@ -10,11 +10,11 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import Audit, Promises
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres.catalog import Target
 from windrow.ingest.sinks.postgres.columns import HASH, Evolve, check_rows

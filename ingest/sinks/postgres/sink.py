@@ -21,12 +21,13 @@ import pyarrow as pa
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
-from windrow.ingest.schema.metadata import DEFAULT, refuse_wrong
+from windrow.ingest.schema.metadata import refuse_wrong
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.decision import decide, is_this
 from windrow.ingest.sinks.postgres import catalog

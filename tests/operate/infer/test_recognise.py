@@ -12,6 +12,7 @@ import pytest
 from tests.decode.cdc.corpus import text
 from tests.decode.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.operate.infer.offer import unfit_for_table, unusable_beside
 from windrow.ingest.operate.infer.proposal import KEEP_KEY, Proposal, with_columns
@@ -20,7 +21,6 @@ from windrow.ingest.operate.infer.told import SampledFormat, Told
 from windrow.ingest.operate.unfit import compared
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.schema.metadata import DEFAULT
 
 Pair = tuple[bytes | None, bytes | None]
 AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}'

@@ -14,7 +14,7 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_keyed_contract import SinkKeyedContract
 from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
-from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import newest
 from windrow.ingest.sinks.delta import table as tables

@@ -20,9 +20,9 @@ from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, WHY, staged_receipt, together, window
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.operate.deep import compare_contents
 from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.columns import DEAD_FILE
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters

@@ -16,8 +16,8 @@ from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, produced, staged_receipt, together
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.testing.checker import Report, check
 

@@ -16,8 +16,8 @@ import pytest
 from tests.sinks.files.world import FORMATS, FilesBoth
 from tests.sinks.things import ROWS, staged_receipt
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.checksum import row_hashes
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.files.columns import check_rows
 from windrow.ingest.sinks.files.stage import FileFormat, rows_of
 from windrow.ingest.sinks.files.text import ValueTexts

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.columns import Evolve
 from windrow.ingest.sinks.iceberg.contents import rows_of

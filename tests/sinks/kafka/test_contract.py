@@ -22,8 +22,8 @@ from tests.sinks.kafka.world import KafkaBoth, options_of
 from windrow.ingest.kafka.delivery import Delivery
 from windrow.ingest.kafka.transaction import Sending, Transaction, TransactionError
 from windrow.ingest.kafka.wire_transaction import WireTransaction
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Promises
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.kafka.options import Reach
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]

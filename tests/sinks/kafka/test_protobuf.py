@@ -22,11 +22,11 @@ from tests.sinks.kafka.deserializers import protobuf_class
 from tests.sinks.things import messages
 from windrow.ingest.decode.protobuf.machine import protobuf_machine
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.subjects import Subjects
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.kafka.form import MessageForm
 from windrow.ingest.sinks.kafka.protobuf import misfit, records, schema_text
 from windrow.ingest.sinks.kafka.registered import RegisteredPart

@@ -10,8 +10,8 @@ import pytest
 
 from tests.sinks.things import messages
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.kafka.form import NOW, MessageForm, MessagePart
 from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.staging import RowLayout

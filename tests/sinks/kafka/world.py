@@ -14,7 +14,8 @@ from tests.kafka.produce import create_topic, until_decided
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
-from windrow.ingest.schema.metadata import DEFAULT, TYPES
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 from windrow.ingest.sinks.kafka.control import arrived
 from windrow.ingest.sinks.kafka.options import Options, Reach

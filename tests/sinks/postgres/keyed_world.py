@@ -13,7 +13,7 @@ from tests.sinks.keyed_logs import ROWS as KEYED_ROWS
 from tests.sinks.keyed_logs import Keyed
 from tests.sinks.postgres.world import place_of, staging_of
 from tests.sinks.things import ROWS
-from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.columns import HASH, Evolve

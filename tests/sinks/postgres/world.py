@@ -10,7 +10,7 @@ from psycopg import sql
 
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
-from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.columns import Evolve
 from windrow.ingest.sinks.postgres.dead import PostgresDeadLetters

@@ -17,8 +17,8 @@ from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.routes.things import RoutedBoth, in_memory, of_two_kinds, pieces
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Promises
-from windrow.ingest.schema.metadata import DEFAULT
 
 
 @pytest.mark.some(1)

@@ -20,13 +20,13 @@ from tests.sinks.things import PER_WINDOW, ROWS, identity, messages, plan, produ
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BindingError, BugError, OverlapError, RefusedError, SpecError
 from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.operate.verify import compare_rows
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
 from windrow.ingest.schema.messages import for_rows
-from windrow.ingest.schema.metadata import DEFAULT
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.testing.checker import check
 
@@ -269,7 +269,7 @@ ONE_RUN = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from windrow.ingest.schema.metadata import DEFAULT
+from windrow.ingest.model.metadata import DEFAULT
 from tests.sinks.routes.test_routed import attempt
 from tests.sinks.routes.things import of_two_kinds
 from tests.sinks.things import ROWS
