@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
@@ -130,8 +131,16 @@ class DeadLetterTable:
         return every if limit is None else every.slice(0, limit)
 
     def count(self, window: Window, attempt: str) -> int:
-        found = self._scan(window, ["attempt"])
-        return sum(pc.sum(pc.equal(batch["attempt"], attempt)).as_py() or 0 for batch in found)
+        with self.store.reading() as state:
+            if state is None:
+                return 0
+            found = state.scan(window, lambda: COLUMNS, ["attempt"])
+            count = sum(pc.sum(pc.equal(batch["attempt"], attempt)).as_py() or 0 for batch in found)
+            if count and state.note(note("dead", window, attempt)) is None:
+                where = f"dead letters of window {window.key} are in {self.store.place}"
+                do = "Restore what windrow keeps beside the table; or run windrow replay, which notes them."
+                raise RefusedError(f"{where}, and the note of their commit isn't", "check", do)
+            return count
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         return self._scan(window, None)

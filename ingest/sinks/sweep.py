@@ -14,6 +14,7 @@ ahead: then no window could be committed until that time has come.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from windrow.ingest.errors import UnreachableError
@@ -45,11 +46,12 @@ def check_staged(store: TableStore, state: TableState, committables: Sequence[st
 
 
 def remove_consumed(store: TableStore, committables: Sequence[str]) -> None:
-    """Remove staged files whose rows a commit has copied out."""
+    """Remove staged files whose rows a commit has copied out; what can't be removed is left to a sweep."""
     staged = store.staged
     if staged is not None and staged.consumed:
-        for file in staged.named(committables):
-            staged.place.remove(file.path)
+        with suppress(UnreachableError):
+            for file in staged.named(committables):
+                staged.place.remove(file.path)
 
 
 def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[str]:

@@ -27,17 +27,7 @@ def look_then_write(place: str) -> Any:
     from tests.sinks.postgres.twins import LookThenWrite
     from tests.sinks.postgres.world import place_of
 
-    class OfItsWindow(LookThenWrite):
-        """Other windows' receipts stay."""
-
-        def _put(self, connection: Any, target: Any, receipt: Any) -> None:
-            from windrow.ingest.sinks.postgres import catalog
-
-            for table in ("receipts", "ranges"):
-                connection.execute(self.place.query(f"DELETE FROM {{{table}}} WHERE window_key = %s"), [receipt.window.key])
-            catalog.put_receipt(connection, self.place, target, receipt)
-
-    return OfItsWindow(place_of(place), WAITING)
+    return LookThenWrite(place_of(place), WAITING)
 
 
 def receipt_first(place: str) -> Any:

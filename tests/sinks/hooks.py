@@ -65,3 +65,15 @@ def answered(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
 
     on_put(sink, put)
     return puts
+
+
+def before_look(sink: Any, turn: Callable[[], object]) -> None:
+    """Another run has its turn once, before the sink's next commit looks, and so before it waits for a lock."""
+    writing = sink.store.writing
+
+    def hooked() -> Any:
+        sink.store.writing = writing
+        turn()
+        return writing()
+
+    sink.store.writing = hooked

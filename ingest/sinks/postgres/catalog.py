@@ -1,9 +1,9 @@
-"""What windrow keeps of its tables in a schema of its own: whose each table is, its columns, receipts, ranges and marks.
+"""What windrow keeps of its tables in a schema of its own: whose each table is, its columns, receipts, ranges and notes.
 
     targets    one row a table: whose it is, its columns as windrow brought them, how many commits there were. Its lock is the table's.
     receipts   one row a window and generation; the primary key is the fence: no generation is committed twice
     ranges     which offsets are committed under which window, for the question whether a plan overlaps; one row each is looked at
-    marks      of dead letters: which attempt's are there, and what is published
+    notes      numbers by name: of dead letters, which attempt's are there, and what is published
 
 A table says by the comment on its window column which row of `targets` is its own: a name can be given to another table, and a table's
 number changes when it is restored from a dump. A copy (`CREATE TABLE ... (LIKE ... INCLUDING ALL)`) has the comment, too. So that says the
@@ -13,7 +13,7 @@ table's number besides: of tables with one comment it is the table that has this
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -24,23 +24,26 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import class_row
 
-from windrow.ingest.errors import DamagedError, RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Covered, covered
-from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Unreadable
-from windrow.ingest.sinks.decision import Seen, adjacent
 from windrow.ingest.sinks.postgres.columns import CatalogColumn
 from windrow.ingest.sinks.postgres.lock import lock_row
 from windrow.ingest.sinks.postgres.names import MARK, TableName, marked, quoted
-from windrow.ingest.sinks.postgres.server import Connection, Rollback, TablePlace, identifier, set_lock_timeout
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier, set_lock_timeout
+from windrow.ingest.sinks.table_store import StoredReceipt
+
+FORM = 2
+"""The version of what is kept here; a table that was begun with another one is refused."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS {targets} (
     id uuid PRIMARY KEY, place text NOT NULL, pipeline text NOT NULL, ledger text NOT NULL, grid text NOT NULL,
-    window_column text NOT NULL, columns bytea NOT NULL, commits bigint NOT NULL DEFAULT 0, form integer NOT NULL DEFAULT 1
+    window_column text NOT NULL, columns bytea NOT NULL, commits bigint NOT NULL DEFAULT 0, form integer NOT NULL
 );
 CREATE TABLE IF NOT EXISTS {receipts} (
     target uuid, window_key text COLLATE "C", generation integer, version bigint NOT NULL, receipt text NOT NULL, sha256 bytea NOT NULL,
@@ -50,10 +53,8 @@ CREATE TABLE IF NOT EXISTS {ranges} (
     target uuid, topic_id text COLLATE "C", partition integer, stop bigint, start bigint NOT NULL, window_key text NOT NULL COLLATE "C",
     PRIMARY KEY (target, topic_id, partition, stop)
 );
-CREATE TABLE IF NOT EXISTS {marks} (
-    target uuid, window_key text COLLATE "C", attempt text COLLATE "C", mark text COLLATE "C", value bigint NOT NULL,
-    number bigint GENERATED ALWAYS AS IDENTITY, PRIMARY KEY (target, window_key, attempt, mark)
-);
+CREATE INDEX IF NOT EXISTS ranges_of_window ON {ranges} (target, window_key);
+CREATE TABLE IF NOT EXISTS {notes} (target uuid, name text COLLATE "C", value bigint NOT NULL, PRIMARY KEY (target, name));
 """
 
 _COLUMNS = """
@@ -72,17 +73,15 @@ ORDER BY c.oid = %(number)s DESC, 1, 2 LIMIT 1
 """
 """Another table with a mark; rather the one that has the number which the mark says. Partitions are often made as copies of their table."""
 
-_NEWEST = """
-SELECT DISTINCT ON (window_key) window_key, receipt, sha256, version, generation FROM {receipts}
-WHERE target = %(target)s {some} ORDER BY window_key, generation DESC
-"""
-
-_EVERY = """
-SELECT coalesce(k.window_key, g.window_key) AS window_key, k.generation, k.receipt, k.sha256, k.version,
+_RECEIPTS = """
+SELECT coalesce(k.window_key, g.window_key) AS window_key, k.receipt, k.generation, k.sha256, k.version,
     coalesce(g.ranges, '{{}}') AS ranges
-FROM ({newest}) k FULL JOIN (
+FROM (
+    SELECT DISTINCT ON (window_key) window_key, receipt, sha256, version, generation FROM {receipts}
+    WHERE target = %(target)s {some} ORDER BY window_key, generation DESC
+) k FULL JOIN (
     SELECT window_key, array_agg(concat_ws(' ', topic_id, partition, start, stop)) AS ranges
-    FROM {ranges} WHERE target = %(target)s GROUP BY window_key
+    FROM {ranges} WHERE target = %(target)s {some} GROUP BY window_key
 ) g ON g.window_key = k.window_key ORDER BY 1
 """
 """A window that has ranges was committed, also where its receipt is gone."""
@@ -117,7 +116,10 @@ _LOST = "windrow verify SPEC --restore-receipts puts it back from the ledger's c
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A bound table: its id, to what it is bound, what its window column is called, and its columns as windrow brought them."""
+    """A bound table: its id, to what it is bound, what its window column is called, and its columns as windrow brought them.
+
+    `commits`: how many there were.
+    """
 
     id: UUID
     binding: Binding
@@ -176,89 +178,85 @@ def _refuse_copy(connection: Connection, place: TablePlace, window: str, mark: U
 
 
 def _target(connection: Connection, place: TablePlace, mark: UUID) -> Target:
-    asked = "SELECT id, pipeline, ledger, grid, window_column, columns, commits FROM {targets} WHERE id = %s"
-    row = connection.execute(place.query(asked), [mark]).fetchone() if has_own(connection, place) else None
+    asked = f"SELECT {_OF_TARGET}, commits, form FROM {{targets}} WHERE id = %s"  # noqa: S608 - constants
+    row = connection.execute(place.query(asked), [mark]).fetchone() if has_own(connection, place, "targets") else None
     if row is None:
         what = f"the table {place} was bound by windrow, and the schema {place.own} knows nothing of it"
         do = "Set sink.windrow_schema to the schema that it was begun with; or restore that from a backup, together with the table."
         raise SpecError(what, "setup", do)
+    if row[-1] != FORM:
+        what = f"the table {place} was begun by {'an earlier' if row[-1] < FORM else 'a later'} version of windrow, which keeps other notes"
+        raise SpecError(what, "setup", "Go on with that version; or begin a pipeline with another id and table.")
     return _as_target(row)
+
+
+_OF_TARGET = "id, pipeline, ledger, grid, window_column, columns"
 
 
 def _as_target(row: tuple[Any, ...]) -> Target:
     return Target(row[0], Binding(*row[1:4]), row[4], pa.ipc.read_schema(pa.py_buffer(row[5])), row[6])
 
 
-def has_own(connection: Connection, place: TablePlace) -> bool:
-    """Whether windrow's own tables are there."""
-    return _is(connection, sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), TableName(place.own, "marks").quoted)
+def has_own(connection: Connection, place: TablePlace, table: str = "notes") -> bool:
+    """Whether windrow's own tables are there, of which the notes are made last; or one of them."""
+    return _is(connection, sql.SQL("SELECT to_regclass(%s) IS NOT NULL"), TableName(place.own, table).quoted)
 
 
-def locked(connection: Connection, place: TablePlace) -> tuple[Target, tuple[CatalogColumn, ...]]:
-    """The bound table, locked until the end of the transaction, and its columns: no other commit comes into it, and what is seen stays so.
+def locked(connection: Connection, place: TablePlace) -> tuple[Target, tuple[CatalogColumn, ...]] | None:
+    """The bound table, locked until the end of the transaction, and its columns; None if it isn't there (any more).
 
-    Raises:
-        RefusedError: it isn't there any more.
+    No other commit comes into it meanwhile: what is looked at from here on stays so.
     """
     found = table_at(connection, place)
-    lock = "UPDATE {targets} SET commits = commits + 1 WHERE id = %s RETURNING id, pipeline, ledger, grid, window_column, columns, commits"
     mark = None if found is None or found.target is None else found.target.id
+    lock = f"UPDATE {{targets}} SET commits = commits + 1 WHERE id = %s RETURNING {_OF_TARGET}, commits - 1"  # noqa: S608 - constants
     row = None if mark is None else lock_row(connection, place, lock, [mark])
     now = None if row is None else table_at(connection, place)  # as it is since the lock is ours
-    if row is None or now is None:
-        raise RefusedError(f"the table {place} isn't there any more", "commit", "Was it removed meanwhile? Run the window again.")
-    return _as_target(row), now.columns
+    return None if row is None or now is None else (_as_target(row), now.columns)
 
 
 # -------------------------------------------------------------------------------------------------------------------------- receipts
 
 
 class KeptReceipt(msgspec.Struct, frozen=True):
-    """A receipt as it lies in the table. `ranges`: those that are kept for its window; None where they weren't asked for."""
+    """The newest receipt of a window as it lies in windrow's tables, and the ranges that lie there under its name."""
 
     window_key: str
     generation: int | None
     receipt: str | None
     sha256: bytes | None
     version: int | None
-    ranges: list[str] | None = None
+    ranges: list[str]
 
-    def committed(self) -> Committed | Unreadable:
-        """What it says, or that it is missing or damaged."""
+    def stored(self) -> StoredReceipt | Unreadable:
+        """The receipt, unless something but windrow has changed what is kept of the window."""
         key = self.window_key
-        if self.receipt is None or self.version is None:
-            return lost(key)
-        if hashlib.sha256(self.receipt.encode()).digest() != self.sha256:
-            return Unreadable(key, f"the receipt of window {key} is not what was committed", _LOST)
-        try:
-            receipt = from_json(self.receipt, Receipt)
-        except (msgspec.DecodeError, ValueError):
-            what = f"the receipt of window {key} can't be read"
-            return Unreadable(key, what, "A later version of windrow wrote it: use that one.")
-        if (receipt.window.key, receipt.generation) != (key, self.generation):
-            what = f"the receipt of window {receipt.window.key} lies under {key}, generation {self.generation}: it was changed by hand"
-            return Unreadable(receipt.window.key, what, _LOST)
-        if self.ranges is not None and sorted(self.ranges) != sorted(map(_range_text, covered(receipt.plan))):
-            return Unreadable(key, f"the offsets of window {key} are not in windrow's table of ranges: something else changed that", _LOST)
-        return Committed(receipt, self.version)
-
-    def whole(self) -> Committed:
-        """What it says.
-
-        Raises:
-            DamagedError: it is damaged.
-        """
-        found = self.committed()
-        if isinstance(found, Unreadable):
-            raise DamagedError(found.what, "commit", found.do)
-        return found
+        if self.receipt is None or self.generation is None:
+            return Unreadable(key, f"window {key} is committed, and its receipt is missing", _LOST)
+        if _digest(key, self.generation, self.ranges, self.receipt) != self.sha256:
+            what = f"what windrow keeps of window {key}, its receipt and which offsets it holds, is not what was committed"
+            return Unreadable(key, what, _LOST)
+        return StoredReceipt(key, self.receipt, self.version)
 
 
-def newest(connection: Connection, place: TablePlace, target: Target, keys: Sequence[str]) -> dict[str, KeptReceipt]:
-    """Of some windows, by key: the receipt of the newest generation."""
-    query = place.query(_NEWEST, some=sql.SQL("AND window_key = ANY(%(keys)s)"))
-    with connection.cursor(row_factory=class_row(KeptReceipt)) as cursor:
-        return {kept.window_key: kept for kept in cursor.execute(query, {"target": target.id, "keys": list(keys)})}
+def _digest(key: str, generation: int, ranges: Sequence[str], text: str) -> bytes:
+    """Proves a receipt, under which name it lies, and the ranges that lie beside it."""
+    return hashlib.sha256("\n".join([key, str(generation), *sorted(ranges), text]).encode()).digest()
+
+
+def _range_texts(receipt: Receipt) -> list[str]:
+    return [f"{one.topic_id} {one.partition} {one.start} {one.stop}" for one in covered(receipt.plan)]
+
+
+def receipts(
+    connection: Connection, place: TablePlace, target: Target, keys: Collection[str] | None = None
+) -> Iterator[KeptReceipt]:  # fmt: skip
+    """The newest of some windows; or of all, a bounded number at a time; in the order of keys; within a transaction."""
+    some = sql.SQL("" if keys is None else "AND window_key = ANY(%(keys)s)")
+    with connection.cursor("" if keys is not None else "receipts", row_factory=class_row(KeptReceipt)) as cursor:
+        if keys is None:
+            cursor.itersize = 200
+        yield from cursor.execute(place.query(_RECEIPTS, some=some), {"target": target.id, "keys": list(keys or ())})
 
 
 def committed(connection: Connection, place: TablePlace, target: Target) -> set[str]:
@@ -267,95 +265,55 @@ def committed(connection: Connection, place: TablePlace, target: Target) -> set[
     return {key for (key,) in connection.execute(query, [target.id])}
 
 
-def every(connection: Connection, place: TablePlace, target: Target) -> Iterator[KeptReceipt]:
-    """Of all windows, in the order of keys, a bounded number at a time; within a transaction."""
-    with connection.cursor("receipts", row_factory=class_row(KeptReceipt)) as cursor:
-        cursor.itersize = 200
-        newest = place.query(_NEWEST, some=sql.SQL(""))
-        yield from cursor.execute(place.query(_EVERY, newest=newest), {"target": target.id})
+def overlapping(connection: Connection, place: TablePlace, target: Target, ranges: Sequence[Covered]) -> set[str]:
+    """The keys of committed windows that hold any of these offsets."""
+    return {key for (key,) in connection.execute(place.query(_OVERLAPPING), [*_columns_of(ranges), target.id])}
 
 
-def lost(key: str) -> Unreadable:
-    """What to say of a window whose receipt is gone."""
-    return Unreadable(key, f"window {key} is committed, and its receipt is missing", _LOST)
+def _columns_of(ranges: Sequence[Covered]) -> list[list[Any]]:
+    return [[getattr(one, name) for one in ranges] for name in ("topic_id", "partition", "start", "stop")]
 
 
-def seen(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> Seen:
-    """What the table holds that bears on a receipt.
-
-    Raises:
-        DamagedError: it has the ranges of a window whose receipt is missing or damaged.
-    """
-    key = receipt.window.key
-    overlapping = [row[0] for row in connection.execute(place.query(_OVERLAPPING), [*_ranges(receipt), target.id])]
-    before, after = adjacent(receipt)
-    kept = newest(connection, place, target, [k for k in {key, before, after, *overlapping} if k is not None])
-    held = {k: found.whole() for k, found in kept.items()}
-    gone = next((lost(k) for k in overlapping if k not in held), None)
-    if gone is not None:
-        raise DamagedError(gone.what, "commit", gone.do)
-    others = [held[k].receipt for k in overlapping if k != key]
-    return Seen(str(place), target.binding, held.get(key), held.get(before or ""), held.get(after), others)
-
-
-def _ranges(receipt: Receipt) -> list[list[str] | list[int]]:
-    """What a receipt's plan covers: one list a column."""
-    mine = covered(receipt.plan)
-    return [[c.topic_id for c in mine], [c.partition for c in mine], [c.start for c in mine], [c.stop for c in mine]]
-
-
-def put_receipt(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> Committed:
+def put_receipt(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> None:
     """Keep a receipt, and the ranges of a window that is new. The primary key refuses a generation that is there."""
     _put_receipt(connection, place, target, receipt, to_json(receipt))
     if receipt.generation == 0:
         _put_ranges(connection, place, target, receipt)
-    return Committed(receipt, target.commits)
 
 
 def _put_receipt(connection: Connection, place: TablePlace, target: Target, receipt: Receipt, text: str) -> None:
     put = "INSERT INTO {receipts} (target, window_key, generation, version, receipt, sha256) VALUES (%s, %s, %s, %s, %s, %s)"
-    digest = hashlib.sha256(text.encode()).digest()
-    connection.execute(place.query(put), [target.id, receipt.window.key, receipt.generation, target.commits, text, digest])
+    key, digest = receipt.window.key, _digest(receipt.window.key, receipt.generation, _range_texts(receipt), text)
+    connection.execute(place.query(put), [target.id, key, receipt.generation, target.commits + 1, text, digest])
 
 
 def _put_ranges(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> None:
     if receipt.plan.splits:
-        connection.execute(place.query(_PUT_RANGES), [target.id, receipt.window.key, *_ranges(receipt)])
+        connection.execute(place.query(_PUT_RANGES), [target.id, receipt.window.key, *_columns_of(covered(receipt.plan))])
 
 
-def _range_text(one: Covered) -> str:
-    return f"{one.topic_id} {one.partition} {one.start} {one.stop}"
-
-
-def text_of(connection: Connection, place: TablePlace, target: Target, receipt: Receipt) -> str | None:
-    """The exact text of a receipt, as it lies there; None if it doesn't."""
-    asked = "SELECT receipt FROM {receipts} WHERE target = %s AND window_key = %s AND generation = %s"
-    row = connection.execute(place.query(asked), [target.id, receipt.window.key, receipt.generation]).fetchone()
-    return None if row is None else str(row[0])
-
-
-def restore(connection: Connection, place: TablePlace, window: Window, text: str, *, dry_run: bool) -> None:
+def restore(connection: Connection, place: TablePlace, target: Target, window: Window, text: str) -> None:
     """Put a damaged receipt's text, a missing receipt, one that lies under another name, or a window's ranges back.
 
     A receipt's own fingerprint proves its text; where its row is gone, that the window's ranges are those of the text.
 
     Raises:
-        RefusedError: the window isn't committed, or its commit named another text.
+        RefusedError: the commit named another text.
     """
-    target, _ = locked(connection, place)
-    receipt, said = from_json(text, Receipt), hashlib.sha256(text.encode()).digest()
+    receipt = from_json(text, Receipt)
+    said = _digest(window.key, receipt.generation, _range_texts(receipt), text)
     back = "UPDATE {receipts} SET window_key = %s, generation = %s, receipt = %s WHERE target = %s AND sha256 = %s"
     if not connection.execute(place.query(back), [window.key, receipt.generation, text, target.id, said]).rowcount:
-        asked = "SELECT concat_ws(' ', topic_id, partition, start, stop) FROM {ranges} WHERE target = %s AND window_key = %s"
-        ranges = [row[0] for row in connection.execute(place.query(asked), [target.id, window.key])]
-        same = bool(ranges) and sorted(ranges) == sorted(map(_range_text, covered(receipt.plan)))
-        if not same or window.key in newest(connection, place, target, [window.key]):
-            raise RefusedError(f"the commit of window {window.key} named another receipt, or there is none", "check", "Look again.")
+        kept = next(receipts(connection, place, target, [window.key]), None)
+        lost = kept is not None and kept.receipt is None and sorted(kept.ranges) == sorted(_range_texts(receipt))
+        if not lost:
+            raise RefusedError(f"the commit of window {window.key} named another receipt", "check", "Look again.")
         _put_receipt(connection, place, target, receipt, text)
     connection.execute(place.query("DELETE FROM {ranges} WHERE target = %s AND window_key = %s"), [target.id, window.key])
     _put_ranges(connection, place, target, receipt)
-    if dry_run:
-        raise Rollback(None)
+
+
+# ------------------------------------------------------------------------------------------------------------------------------ rows
 
 
 def delete_rows(connection: Connection, place: TablePlace, target: Target, key: str) -> None:
@@ -407,17 +365,22 @@ def _is(connection: Connection, question: sql.SQL | sql.Composed, *values: objec
     return row is not None and bool(row[0])
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- marks
+# ----------------------------------------------------------------------------------------------------------------------------- notes
 
 
-def mark(connection: Connection, place: TablePlace, target: Target, key: str, attempt: str, name: str) -> int | None:
-    """The value of an attempt's mark; None if there is none."""
-    asked = "SELECT value FROM {marks} WHERE target = %s AND window_key = %s AND attempt = %s AND mark = %s"
-    row = connection.execute(place.query(asked), [target.id, key, attempt, name]).fetchone()
+def note(connection: Connection, place: TablePlace, target: Target, name: str) -> int | None:
+    """The value of a note; None if there is none."""
+    asked = place.query("SELECT value FROM {notes} WHERE target = %s AND name = %s")
+    row = connection.execute(asked, [target.id, name]).fetchone()
     return None if row is None else int(row[0])
 
 
-def put_mark(connection: Connection, place: TablePlace, target: Target, key: str, attempt: str, name: str, value: int) -> None:
-    """Put an attempt's mark. The primary key refuses a second one."""
-    put = "INSERT INTO {marks} (target, window_key, attempt, mark, value) VALUES (%s, %s, %s, %s, %s)"
-    connection.execute(place.query(put), [target.id, key, attempt, name, value])
+def notes(connection: Connection, place: TablePlace, target: Target) -> dict[str, int]:
+    """All notes."""
+    return dict(connection.execute(place.query("SELECT name, value FROM {notes} WHERE target = %s"), [target.id]).fetchall())
+
+
+def put_note(connection: Connection, place: TablePlace, target: Target, name: str, value: int) -> None:
+    """Put a note in the place of the one that is there."""
+    put = "INSERT INTO {notes} (target, name, value) VALUES (%s, %s, %s) ON CONFLICT (target, name) DO UPDATE SET value = excluded.value"
+    connection.execute(place.query(put), [target.id, name, value])

@@ -102,21 +102,20 @@ class _Postgres:
         from windrow.ingest.sinks.place import normal
 
         staging = normal(absolute(section.staging, folder))
-        if section.key is not None:
-            from windrow.ingest.sinks.postgres.keyed import PostgresKeyedSink
+        from windrow.ingest.sinks.postgres.store import PostgresStore, PostgresTable
 
-            return PostgresKeyedSink(place, staging, rows, section.key, metadata, section.evolve)
-        from windrow.ingest.sinks.postgres.sink import PostgresSink
-
-        return PostgresSink(place, staging, rows, metadata, section.evolve)
+        store = PostgresStore(place, staging, metadata, section.evolve, section.key)
+        return PostgresTable(store, rows, metadata)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
         place = _place(section)
+        from windrow.ingest.sinks.dead_letters import DeadLetterTable
         from windrow.ingest.sinks.place import normal
-        from windrow.ingest.sinks.postgres.dead import PostgresDeadLetters
+        from windrow.ingest.sinks.postgres.store import PostgresStore
 
-        return PostgresDeadLetters(place.dead, normal(absolute(section.staging, folder)))
+        staging = normal(absolute(section.staging, folder))
+        return DeadLetterTable(PostgresStore(place.dead, staging))
 
 
 def _place(section: PostgresSection) -> TablePlace:

@@ -16,7 +16,7 @@ what they keep is right, and what is refused for it, says `ingest/sinks/delta/me
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,10 +25,10 @@ import pyarrow as pa
 from psycopg import sql
 
 from windrow.ingest.errors import DamagedError, RefusedError
-from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.sinks.merging import Tally, kept_by, refuse_unknown, refuse_untold
-from windrow.ingest.sinks.postgres.catalog import Target, committed, newest, rows_stay
+from windrow.ingest.sinks.postgres.catalog import Target, committed, rows_stay
 from windrow.ingest.sinks.postgres.columns import HASH, column_type
 from windrow.ingest.sinks.postgres.form import KeyedForm
 from windrow.ingest.sinks.postgres.names import TableName
@@ -40,6 +40,9 @@ _CHANGES, _WORDS = sql.Identifier("pg_temp", "windrow_changes"), sql.Identifier(
 _LOST = (
     "Restore it from a backup, together with the table. Until then no window can be committed: nobody could tell which keys were taken out."
 )
+
+
+ReceiptsOf = Callable[[Collection[str]], Mapping[str, Committed]]
 
 
 # ------------------------------------------------------------------------------------------------------------------------- the graves
@@ -67,7 +70,7 @@ def refuse_lost_graves(connection: Connection, place: TablePlace, target: Target
 
 def merge(
     connection: Connection, place: TablePlace, target: Target, form: KeyedForm, columns: pa.Schema, receipt: Receipt,
-    older: Receipt | None, staged: CopyFiles, files: Sequence[CopyFile],
+    receipts_of: ReceiptsOf, staged: CopyFiles, files: Sequence[CopyFile],
 ) -> Receipt:  # fmt: skip
     """Merge staged changes into a table, within a transaction; the receipt with what was done.
 
@@ -78,7 +81,7 @@ def merge(
         form: by which columns it is merged.
         columns: its own, as they are in this transaction.
         receipt: of the window.
-        older: that of the generation before, if there is one.
+        receipts_of: the newest receipts that this transaction sees of some windows, by key.
         staged: where the files are.
         files: which of them.
 
@@ -89,7 +92,7 @@ def merge(
     """
     if form.buries:
         refuse_lost_graves(connection, place, target)
-    merging = _Merge(connection, place, target, form, columns, receipt)
+    merging = _Merge(connection, place, target, form, columns, receipt, receipts_of)
     merging.stage(staged, files)
     merging.keep_the_last()
     merging.drop_what_is_late()
@@ -103,19 +106,22 @@ def merge(
     merging.fill_in()
     merging.write()
     buried = merging.buried if form.buries else None
-    return msgspec.structs.replace(receipt, merged=merging.tally.after(older, buried=buried))
+    older = receipts_of([receipt.window.key]).get(receipt.window.key) if receipt.generation > 0 else None
+    return msgspec.structs.replace(receipt, merged=merging.tally.after(None if older is None else older.receipt, buried=buried))
 
 
 class _Merge:
     """One merge, step by step."""
 
     def __init__(
-        self, connection: Connection, place: TablePlace, target: Target, form: KeyedForm, columns: pa.Schema, receipt: Receipt
+        self, connection: Connection, place: TablePlace, target: Target, form: KeyedForm, columns: pa.Schema, receipt: Receipt,
+        receipts_of: ReceiptsOf,
     ) -> None:  # fmt: skip
         self.tally, self.buried = Tally(), Tally()
         self._beaten_by: dict[str, int] = {}
         self._connection, self._place, self._form, self._columns = connection, place, form, columns
         self._graves, self._target = graves_name(place, target), target
+        self._receipts_of = receipts_of
         self._key, self._mends = receipt.window.key, receipt.mending is not None
 
     def stage(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
@@ -164,13 +170,13 @@ class _Merge:
 
     def beaten_by_keeping(self) -> int:
         """Of how many keys the word that is there is a row of a window that kept what changes left alone."""
-        found = newest(self._connection, self._place, self._target, list(self._beaten_by)) if self._beaten_by else {}
-        return sum(keys for key, keys in self._beaten_by.items() if key in found and kept_by(found[key].whole().receipt))
+        found = self._receipts_of(self._beaten_by)
+        return sum(keys for key, keys in self._beaten_by.items() if key in found and kept_by(found[key].receipt))
 
     def kept_later(self) -> int:
         """Of how many keys later windows kept what changes left alone."""
         later = [key for key in committed(self._connection, self._place, self._target) if key > self._key]
-        return sum(kept_by(kept.whole().receipt) for kept in newest(self._connection, self._place, self._target, later).values())
+        return sum(kept_by(one.receipt) for one in self._receipts_of(later).values())
 
     def left_alone(self) -> int:
         """How many changes leave columns alone."""

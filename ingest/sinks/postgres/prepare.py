@@ -17,15 +17,15 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from windrow.ingest.errors import OutcomeUnknownError, SchemaChangedError, SpecError
-from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.errors import SchemaChangedError, SpecError
+from windrow.ingest.model.binding import Binding
 from windrow.ingest.sinks.postgres import catalog
 from windrow.ingest.sinks.postgres.catalog import TableThere, Target
 from windrow.ingest.sinks.postgres.columns import HASH, CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
 from windrow.ingest.sinks.postgres.form import KeyedForm, other_key
 from windrow.ingest.sinks.postgres.merge import graves_name
 from windrow.ingest.sinks.postgres.names import mark_of
-from windrow.ingest.sinks.postgres.server import Connection, TablePlace, Unanswered, identifier, reading, reason, transact
+from windrow.ingest.sinks.postgres.server import Connection, TablePlace, commit, identifier, reading, reason, writing
 from windrow.ingest.sinks.postgres.unfit import refuse_unfit
 
 _SETUP = 7_308_332_045_911_029_879
@@ -52,40 +52,35 @@ _ALLOWED: Mapping[Evolve, str] = {
 class WantedTable(msgspec.Struct, frozen=True):
     """What a table is to be like: its columns, which of them is the window's, and what may become of columns that are there.
 
-    `at_once`: columns are added before there are rows with them; else the first commit of such rows does. `merged`: where rows replace each
-    other, by which columns.
+    `merged`: where rows replace each other, by which columns.
     """
 
     schema: pa.Schema
     window: str
     evolve: Evolve = "add_columns"
-    at_once: bool = False
     merged: KeyedForm | None = None
 
 
 def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
-    """Create the table, or hold it against what is wanted. Idempotent; racing calls agree.
+    """Create the table and bind it, unless that is done. Idempotent; of calls that race one does it.
 
     Raises:
-        SchemaChangedError: every difference that no commit may make good, column by column.
-        BindingError, GridError: see `model.binding.refuse_other_binding`.
-        SpecError: somebody else's rows are in it; or the user may not do this there.
+        SchemaChangedError, SpecError: as `seen`; or the user may not do this there.
+        LostConnectionError: whether it was done can't be told; it may be done again.
     """
     with reading(place.url) as connection:
         found = seen(connection, place, wanted)
-        bound = None if found is None or found.stale else found.target
-        if found is not None and bound is not None and not _to_add(place, bound, found.columns, wanted, mine):
-            return
-    done = transact(place.url, lambda connection: _ensure(connection, place, wanted, mine), "setup")
-    if isinstance(done, Unanswered):
-        raise OutcomeUnknownError(f"the table {place} may have been set up, or not: {done.why}", "setup", "Run this again.")
+    if found is None or found.target is None or found.stale:
+        with writing(place.url, "setup") as connection:
+            _ensure(connection, place, wanted, mine)
+            commit(connection)
 
 
 def seen(connection: Connection, place: TablePlace, wanted: WantedTable) -> TableThere | None:
     """The table as it is, if it is there and can become, or stay, the wanted one.
 
     Raises:
-        SchemaChangedError: as `ensure`, of columns.
+        SchemaChangedError: every difference that no commit may make good, column by column.
         SpecError: it can hold no windows, or somebody else's rows are in it.
     """
     found = catalog.table_at(connection, place)
@@ -107,22 +102,8 @@ def _ensure(connection: Connection, place: TablePlace, wanted: WantedTable, mine
         _create(connection, place, wanted)
     if found is None or found.target is None:
         _bind(connection, place, wanted, mine, found)
-        return
-    added = _to_add(place, found.target, found.columns, wanted, mine)
-    if found.stale:
+    elif found.stale:
         _put_mark(connection, place, found.target)
-    if added is not None:
-        change_columns(connection, place, found.target, added, wanted)
-
-
-def _to_add(
-    place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable, mine: Binding
-) -> ColumnChanges | None:
-    """What is still to be done of a bound table; None if it is as wanted, or a commit may make it so."""
-    refuse_other_binding(str(place), target.binding, mine)
-    refuse_other_columns(place, target, columns, wanted)
-    become = evolution(target.columns, wanted.schema, wanted.evolve)
-    return become if wanted.at_once and become.added else None
 
 
 def refuse_other_columns(place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable) -> None:
@@ -212,9 +193,9 @@ def _bind(connection: Connection, place: TablePlace, wanted: WantedTable, mine: 
     target, window = Target(uuid.uuid4(), mine, wanted.window, wanted.schema, 0), identifier(wanted.window)
     connection.execute(place.query("CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)", window=window), ())
     _put_mark(connection, place, target)
-    put = "INSERT INTO {targets} (id, place, pipeline, ledger, grid, window_column, columns) VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    put = "INSERT INTO {targets} (id, place, pipeline, ledger, grid, window_column, columns, form) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
     columns = wanted.schema.serialize().to_pybytes()
-    values = [target.id, str(place.name), mine.pipeline, mine.ledger, mine.grid, wanted.window, columns]
+    values = [target.id, str(place.name), mine.pipeline, mine.ledger, mine.grid, wanted.window, columns, catalog.FORM]
     connection.execute(place.query(put), values)
     if wanted.merged is not None:
         _bind_key(connection, place, target, wanted.merged, new=found is None)

@@ -1,4 +1,4 @@
-"""Connections to the server, transactions with their three outcomes, and what the driver's errors stand for.
+"""Connections to the server, transactions, and what the driver's errors stand for.
 
 A transaction that writes looks first, under a lock; so one whose COMMIT was sent and not answered is run again, and finds what it did:
 
@@ -11,10 +11,8 @@ those who wait go on; when the client wakes, its COMMIT fails, it looks again, a
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import msgspec
 import psycopg
@@ -22,12 +20,10 @@ from psycopg import conninfo, sql
 
 from windrow.ingest.config.libpq import TCP, tls_cure
 from windrow.ingest.config.watched import WatchedConnection
-from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
+from windrow.ingest.errors import LostConnectionError, RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
 
-T = TypeVar("T")
 Connection = WatchedConnection
 
 IDLE = "10s"
@@ -92,7 +88,7 @@ class TablePlace(msgspec.Struct, frozen=True):
 
     def query(self, text: str, **names: sql.Composable) -> sql.Composed:
         """SQL with the names of the table and of windrow's own tables filled in; to be run with values (see `identifier`)."""
-        own = {name: self.mine(name) for name in ("targets", "receipts", "ranges", "marks")}
+        own = {name: self.mine(name) for name in ("targets", "receipts", "ranges", "notes")}
         return sql.SQL(text).format(table=self.table, own=identifier(self.own), **own, **names)
 
 
@@ -158,70 +154,29 @@ def _set(connection: Connection, settings: Mapping[str, str]) -> None:
     connection.session = None if row is None else row[0]
 
 
-class Finished(msgspec.Struct, Generic[T], frozen=True):
-    """What a transaction came to. `sent`: an earlier COMMIT of it may have arrived."""
-
-    value: T
-    sent: bool
-
-
-class Unanswered(msgspec.Struct, frozen=True):
-    """A COMMIT was sent, and whether it arrived couldn't be told since."""
-
-    why: str
-
-
-class Rollback(Exception, Generic[T]):  # noqa: N818  # no error: a transaction that found nothing to write
-    """End the transaction without writing, with a result."""
-
-    def __init__(self, value: T) -> None:
-        super().__init__()
-        self.value = value
-
-
-def transact(url: ServerUrl, body: Callable[[Connection], T], stage: Stage = "commit", *, marked: bool = False) -> Finished[T] | Unanswered:
-    """Run a transaction that looks before it writes, and again where its connection is lost, a bounded number of times.
-
-    Args:
-        url: of the server.
-        body: looks and writes; raises `Rollback` if there is nothing to write.
-        stage: for errors.
-        marked: whether it goes by the crash points around its COMMIT.
+@contextmanager
+def writing(url: ServerUrl, stage: Stage = "commit") -> Iterator[Connection]:
+    """A connection in a transaction that writes; whatever isn't committed at the end is taken back.
 
     Raises:
-        UnreachableError: the server is out of reach, and surely nothing was committed.
-        SpecError, RefusedError: the server refuses it; nothing was committed.
+        LostConnectionError: the connection was lost, or the server took the transaction back by itself.
+            Nothing was written unless a COMMIT was sent.
+        UnreachableError, SpecError, RefusedError: the server refuses it; nothing was committed.
     """
-    sent, waits = False, list(WAITS)
-    while True:
-        asked = False
+    try:
+        connection = _connect(url)
         try:
-            with _connect(url) as connection:
-                try:
-                    begin(connection)
-                    value = body(connection)
-                except Rollback as found:
-                    connection.rollback()  # else the connection's end would commit what the body wrote to get the lock
-                    return Finished(found.value, sent)
-                if marked:
-                    crash_point("commit.before")
-                asked = True
-                commit(connection)
-                if marked:
-                    crash_point("commit.after")
-                return Finished(value, sent)
-        except psycopg.Error as error:
-            lost = is_lost(error)
-            if not (lost or error.sqlstate in _RETRIED):
-                if sent:  # what refuses it now says nothing of the try before
-                    return Unanswered(reason(url, error))
-                raise as_error(url, error, stage) from error
-            sent = sent or (asked and lost)
-            if not waits:
-                if sent:
-                    return Unanswered(reason(url, error))
-                raise as_error(url, error, stage) from error
-            time.sleep(waits.pop(0))
+            begin(connection)
+            yield connection
+        finally:
+            with suppress(psycopg.Error):
+                connection.rollback()
+            connection.close()
+    except psycopg.Error as error:
+        told = as_error(url, error, stage)
+        if is_lost(error) or error.sqlstate in _RETRIED:
+            told = LostConnectionError(told.what, stage, told.do)
+        raise told from error
 
 
 def commit(connection: Connection) -> None:

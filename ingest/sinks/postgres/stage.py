@@ -13,13 +13,13 @@ import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import msgspec
 import numpy as np
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 
 from windrow.ingest.errors import RefusedError, UnfitRowsError, UnreachableError
@@ -31,13 +31,13 @@ from windrow.ingest.sinks.postgres.columns import HASH, column_type
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
 from windrow.ingest.sinks.postgres.form import KeyedForm
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace
-from windrow.ingest.sinks.staging import Layout, writable
+from windrow.ingest.sinks.staging import DeadLetterLayout, Layout, writable
 
 _BLOCK = 1 << 20
 """So many bytes of a file are in the driver's memory at once."""
 
-_LEAST = timedelta(hours=1)
 _AGAIN = "Nothing was committed. Run the window again."
+_NUL_SHOWN = "\N{SYMBOL FOR NULL}"
 
 
 class CopyFile(msgspec.Struct, frozen=True):
@@ -49,6 +49,15 @@ class CopyFile(msgspec.Struct, frozen=True):
     rows: int
     columns: tuple[str, ...]
     types: tuple[str, ...]
+
+
+class ShownNul(DeadLetterLayout, frozen=True):
+    """Dead letters as a text of PostgreSQL can hold them: where what is said of a message has the character NUL, there is a symbol."""
+
+    def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
+        whole = super().batch(rows, messages, split)
+        shown = [pc.replace_substring(c, "\0", _NUL_SHOWN) if pa.types.is_string(c.type) else c for c in whole.columns]
+        return pa.RecordBatch.from_arrays(shown, schema=whole.schema)
 
 
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
@@ -139,16 +148,22 @@ class PostgresStager:
 
 
 class CopyFiles:
-    """What attempts have staged for one table, for the driver. `staging`: a place that executors and driver share."""
+    """The files of attempts at one table (`sinks.table_store.StagedFiles`): a commit copies their rows out, block by block.
+
+    Args:
+        staging: a place that executors and driver share.
+        table: the table's.
+    """
+
+    consumed = True
 
     def __init__(self, staging: str, table: TablePlace) -> None:
-        self.staging = staging
-        self.folder = f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}"
-        self._place = Place(staging)
+        self.uri, self.place = staging, Place(staging)
+        self.folders = (f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}",)
 
-    def stager(self, layout: Layout, window_column: str, window: str, form: KeyedForm | None = None) -> PostgresStagerFactory:
-        """What makes stagers of a window."""
-        return PostgresStagerFactory(self.staging, self.folder, layout, window_column, window, form)
+    def named(self, committables: Iterable[str]) -> list[CopyFile]:
+        """The files that committables name."""
+        return [msgspec.json.decode(word, type=CopyFile) for word in committables]
 
     def blocks(self, file: CopyFile) -> Iterator[bytes]:
         """The bytes of a file; the end is reached only if they are what was staged.
@@ -159,14 +174,14 @@ class CopyFiles:
         """
         size = crc = 0
         try:
-            with self._place.filesystem().open_input_stream(file.path) as source:
+            with self.place.filesystem().open_input_stream(file.path) as source:
                 while block := bytes(source.read(_BLOCK)):
                     size, crc = size + len(block), zlib.crc32(block, crc)
                     yield block
         except FileNotFoundError:
             raise self._lost(file, "is gone: did a sweep take it, or do executors and driver see different folders?") from None
         except OSError as error:
-            what = f"the staged file {self.staging}/{file.path} can't be read: {error.strerror or type(error).__name__}"
+            what = f"the staged file {self.uri}/{file.path} can't be read: {error.strerror or type(error).__name__}"
             raise UnreachableError(what, "commit", _AGAIN) from error
         if size != file.size:
             raise self._lost(file, f"has {size} bytes, not the {file.size} that were staged")
@@ -174,34 +189,7 @@ class CopyFiles:
             raise self._lost(file, "is damaged: its bytes are not those that were staged")
 
     def _lost(self, file: CopyFile, what: str) -> RefusedError:
-        return RefusedError(f"the staged file {self.staging}/{file.path} {what}", "commit", _AGAIN)
-
-    def remove(self, files: Iterable[CopyFile]) -> None:
-        """What is committed is of no more use; a file that can't be removed is left to a sweep."""
-        with suppress(UnreachableError):
-            for file in files:
-                self._place.remove(file.path)
-
-    def sweep(self, older_than: timedelta, *, dry_run: bool) -> list[str]:
-        """Remove what was last written longer ago than that, or only look for it; an attempt whose files are gone is refused.
-
-        Raises:
-            ValueError: for a grace period under an hour.
-            UnreachableError: the place is out of reach.
-        """
-        if older_than < _LEAST:
-            msg = f"a grace period of {older_than} would take the rows of runs that are still staging; the least is {_LEAST}"
-            raise ValueError(msg)
-        cutoff = datetime.now(UTC) - older_than
-        found = sorted(f.path for f in self._place.walk(self.folder) if f.modified <= cutoff)
-        for path in () if dry_run else found:
-            self._place.remove(path)
-        return [f"{self.staging}/{path}" for path in found]
-
-
-def staged_files(committables: Iterable[str]) -> list[CopyFile]:
-    """The files that committables name."""
-    return [msgspec.json.decode(word, type=CopyFile) for word in committables]
+        return RefusedError(f"the staged file {self.uri}/{file.path} {what}", "commit", _AGAIN)
 
 
 def copy_in(

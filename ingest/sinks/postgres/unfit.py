@@ -13,7 +13,7 @@ _UNKEPT = """
 SELECT c.oid::regclass::text, CASE c.relkind WHEN 'f' THEN 'a foreign table' ELSE 'unlogged' END FROM pg_class c
 WHERE (
         c.oid IN (SELECT to_regclass(%s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%s)))
-        OR (c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname IN ('targets', 'receipts', 'ranges', 'marks'))
+        OR (c.relnamespace = to_regnamespace(quote_ident(%s)) AND c.relname IN ('targets', 'receipts', 'ranges', 'notes'))
     ) AND (c.relpersistence = 'u' OR c.relkind = 'f')
 ORDER BY 1 LIMIT 1
 """
@@ -115,7 +115,7 @@ _RIGHTS = {
     "SELECT, INSERT, UPDATE and DELETE of all tables in the schema {own}": (
         "SELECT coalesce(bool_and(has_table_privilege(c.oid, right_to)), true) FROM pg_class c CROSS JOIN "
         "unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS right_to WHERE c.relnamespace = to_regnamespace(quote_ident(%(own)s)) "
-        "AND c.relname IN ('targets', 'receipts', 'ranges', 'marks') AND c.relkind = 'r'"
+        "AND c.relname IN ('targets', 'receipts', 'ranges', 'notes') AND c.relkind = 'r'"
     ),
 }
 _TEMPORARY = {"TEMPORARY in the database": "SELECT has_database_privilege(current_database(), 'TEMPORARY')"}

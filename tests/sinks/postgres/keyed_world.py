@@ -8,30 +8,27 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from tests.sinks.beside import WithDeadLetters
 from tests.sinks.keyed_logs import ROWS as KEYED_ROWS
 from tests.sinks.keyed_logs import Keyed
-from tests.sinks.postgres.world import place_of, staging_of
+from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import ROWS
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.columns import HASH, Evolve
-from windrow.ingest.sinks.postgres.dead import PostgresDeadLetters
-from windrow.ingest.sinks.postgres.keyed import PostgresKeyedSink
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
 
 
-class PostgresKeyedBoth(WithDeadLetters, PostgresKeyedSink):
-    """With its dead letters at hand."""
+class PostgresKeyedBoth(PostgresBoth):
+    """With a primary key."""
 
     def __init__(
         self, place: TablePlace, schema: pa.Schema, primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
     ) -> None:  # fmt: skip
-        super().__init__(place, staging_of(place), schema, primary_key, metadata, evolve)
-        self.dead_letters = PostgresDeadLetters(place.dead, staging_of(place))
+        super().__init__(place, schema, metadata, evolve, primary_key)
+        self.primary_key = primary_key
 
 
 def sink_at(place: str) -> Any:
@@ -41,7 +38,7 @@ def sink_at(place: str) -> Any:
 
 def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, in the log's order: in the table they stand in none."""
-    schema = pa.schema([f for f in sink._wanted.schema if f.name != HASH.name])
+    schema = pa.schema([f for f in sink.columns if f.name != HASH.name])
     order = [sql.Identifier(sink.metadata[name]) for name in ("window", "partition", "offset")]
     ordered = sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(order))
     with reading(sink.place.url) as connection:

@@ -38,12 +38,13 @@ class Run:
 
     def __init__(self, recorder: Recorder, who: str, window: str) -> None:
         self.recorder, self.who, self.window = recorder, who, window
+        self.looked = False
 
 
 _RUN: ContextVar[Run | None] = ContextVar("run")
 
 _STEPS = {
-    "SET commits = commits + 1": "lock", "SELECT DISTINCT ON (window_key)": "look", "pg_terminate_backend": "terminate",
+    "SET commits = commits + 1": "lock", "SELECT coalesce(k.window_key": "look", "pg_terminate_backend": "terminate",
     '."receipts" (target, window_key, generation': "insert",
 }  # fmt: skip
 
@@ -54,8 +55,10 @@ class RecordedCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, *args: Any, **more: Any) -> Any:
         run, text = _RUN.get(None), query.as_string(self.connection) if isinstance(query, sql.Composable) else str(query)
         name = "send_commit" if text == "COMMIT" else next((name for words, name in _STEPS.items() if words in text), None)
-        if run is not None and name == "look" and run.window not in str(args):
-            name = None  # it is other windows that are looked at, behind the lock
+        if run is not None and name == "look" and (run.looked or run.window not in str(args)):
+            name = None  # it is other windows that are looked at, behind the lock; or it is looked at again
+        if run is not None and name in {"lock", "look"}:
+            run.looked = name == "look"
         if run is None or name is None:
             return super().execute(query, *args, **more)
         with run.recorder.step(run.who, name) as reply:

@@ -19,9 +19,8 @@ from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import window
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.postgres import audit
 from windrow.ingest.sinks.postgres import merge as merging
-from windrow.ingest.sinks.postgres.server import reading
+from windrow.ingest.sinks.postgres import store
 
 pytestmark = pytest.mark.slow  # starts a server
 
@@ -130,12 +129,13 @@ def test_lost_graves_refuse_windows(database: str, table: PostgresKeyed) -> None
 
 
 def test_graves_are_looked_for_once(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many windows took keys out, verification comes to the server once for the graves of all."""
+    """However many windows took keys out, verification looks once for the graves of all."""
     log = log_of([[Change(A, 1)]], [[Change(A, None)]], [[Change(A, 2)]], [[Change(A, None)]])
     for number in log:
         table.commit(log, number)
     receipts, came = [c.receipt for c in table.sink.receipts()], list[object]()
-    monkeypatch.setattr(audit, "reading", lambda *told: came.append(told) or reading(*told))
+    looked = store.refuse_lost_graves
+    monkeypatch.setattr(store, "refuse_lost_graves", lambda *told: came.append(told) or looked(*told))
     assert list(table.sink.audit().keyed.lost_graves(receipts)) == []
     assert len(came) == 1
 

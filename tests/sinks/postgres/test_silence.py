@@ -15,15 +15,16 @@ import psutil
 import psycopg
 import pytest
 
+from tests.sinks.hooks import before_look
 from tests.sinks.postgres.world import place_of, sink_at, staging_of
 from tests.sinks.things import staged_receipt, window
 from windrow.ingest.config import watched
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.ledger import open_ledger
 from windrow.ingest.ports.sink import Done, Unknown
-from windrow.ingest.sinks.postgres import catalog, server
-from windrow.ingest.sinks.postgres import sink as postgres_sink
+from windrow.ingest.sinks.postgres import catalog, server, store
 from windrow.ingest.sinks.postgres.server import connected
+from windrow.ingest.sinks.postgres.stage import CopyFiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]  # starts a server
 
@@ -145,8 +146,9 @@ def test_a_commit_that_a_stopped_server_does_not_answer(
         commit(connection)
 
     monkeypatch.setattr(server, "commit", stop_first)
-    monkeypatch.setattr(server, "WAITS", (0.1,))
-    monkeypatch.setattr(server.time, "sleep", lambda _: stopped.resume() if goes_on else None)
+    sink.store.waits = (0.1,)
+    if goes_on:  # before its second look
+        before_look(sink, lambda: before_look(sink, stopped.resume))
     outcome = sink.commit(made, staged)
     assert isinstance(outcome, Done if goes_on else Unknown)
     stopped.resume()
@@ -198,10 +200,10 @@ def test_an_answer_that_is_lost_on_the_way_is_looked_for(
     """The connection stands, the server answers others, and this answer never comes: the window is looked for by a new connection."""
     proxy, options = Proxy(database), psycopg.conninfo.conninfo_to_dict(database)
     sink = sink_at(f"postgresql://{options['user']}:{options.get('password', '')}@127.0.0.1:{proxy.port}/{options['dbname']}#orders")
-    sink._staged = type(sink._staged)(staging_of(place_of(f"{database}#orders")), sink.place)
+    sink.store.staged = CopyFiles(staging_of(place_of(f"{database}#orders")), sink.place)
     sink_at(f"{database}#orders").prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
-    module = server if what == "commit" else postgres_sink
+    module = server if what == "commit" else store
     done = getattr(module, what)
 
     def lose_first(*args: Any) -> Any:

@@ -404,16 +404,16 @@ def test_a_damaged_receipt_is_told_and_restored(sink: Any, owner: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "told", "commits"),
+    "harm",
     [
-        ("DELETE FROM windrow.receipts WHERE window_key = '{key}'", "its receipt is missing", False),
-        ("UPDATE windrow.receipts SET window_key = 'x' WHERE window_key = '{key}'", "lies under x, generation 0", False),
-        ("UPDATE windrow.receipts SET generation = 3 WHERE window_key = '{key}'", "lies under {key}, generation 3", False),
-        ("DELETE FROM windrow.ranges WHERE window_key = '{key}'", "not in windrow's table of ranges", True),
-        ("UPDATE windrow.ranges SET stop = stop - 1 WHERE window_key = '{key}'", "not in windrow's table of ranges", True),
+        "DELETE FROM windrow.receipts WHERE window_key = '{key}'",
+        "UPDATE windrow.receipts SET window_key = 'x' WHERE window_key = '{key}'",
+        "UPDATE windrow.receipts SET generation = 3 WHERE window_key = '{key}'",
+        "DELETE FROM windrow.ranges WHERE window_key = '{key}'",
+        "UPDATE windrow.ranges SET stop = stop - 1 WHERE window_key = '{key}'",
     ],
 )
-def test_what_windrow_keeps_of_a_window_is_told_and_restored(sink: Any, owner: Any, harm: str, told: str, commits: bool) -> None:
+def test_what_windrow_keeps_of_a_window_is_told_and_restored(sink: Any, owner: Any, harm: str) -> None:
     """What was changed by hand is found, nothing is written over it, and the ledger's copy puts it back as it was."""
     sink.prepare()
     key = window(0).key
@@ -423,14 +423,10 @@ def test_what_windrow_keeps_of_a_window_is_told_and_restored(sink: Any, owner: A
     own += "(SELECT array_agg(row(topic_id, partition, start, stop) ORDER BY start, partition) FROM windrow.ranges)"
     before = owner(own).fetchall()
     owner(harm.format(key=key))
-    found = {one.key: one.what for one in sink.audit().receipts() if isinstance(one, Unreadable)}
-    assert found.keys() == {key}
-    assert told.format(key=key) in found[key]
-    with pytest.raises(DamagedError, match=r"receipt|ranges"):
-        list(sink.receipts())
-    if not commits:
+    assert {one.key for one in sink.audit().receipts() if isinstance(one, Unreadable)} - {"x"} == {key}
+    for ask in (lambda: list(sink.receipts()), lambda: sink.look(window(0)), lambda: commit(sink, 0, attempt="again")):
         with pytest.raises(DamagedError, match=key):
-            commit(sink, 0, attempt="again")
+            ask()
     harmed = owner(own).fetchall()
     sink.audit().restore(window(0), text, dry_run=True)
     assert owner(own).fetchall() == harmed
@@ -439,13 +435,22 @@ def test_what_windrow_keeps_of_a_window_is_told_and_restored(sink: Any, owner: A
     assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
 
 
-def test_marks_that_were_removed_are_told(sink: Any, owner: Any) -> None:
-    """Dead letters came with their mark: without it something else changed windrow's own tables."""
+def test_what_another_version_keeps_is_refused(sink: Any, owner: Any) -> None:
+    """Of a table whose receipts lie in another form nothing is read, and nothing goes in."""
+    sink.prepare()
+    owner("UPDATE windrow.targets SET form = 1")
+    for ask in (sink.prepare, sink.binding, lambda: sink.look(window(0)), lambda: commit(sink, 0)):
+        with pytest.raises(SpecError, match="an earlier version of windrow"):
+            ask()
+
+
+def test_notes_that_were_removed_are_told(sink: Any, owner: Any) -> None:
+    """Dead letters came with a note: without it something else changed windrow's own tables."""
     sink.prepare()
     commit(sink, 0)
     assert sink.dead_letters.count(window(0), "a1") == 2
-    owner("DELETE FROM windrow.marks")
-    with pytest.raises(RefusedError, match="marks"):
+    owner("DELETE FROM windrow.notes")
+    with pytest.raises(RefusedError, match="the note of their commit isn't"):
         sink.dead_letters.count(window(0), "a1")
 
 

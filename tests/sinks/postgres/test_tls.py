@@ -13,7 +13,7 @@ from tests.kafka.listener import TLS
 from tests.sinks.postgres.tls import tls_port
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ledger.database import Database, open_database
-from windrow.ingest.sinks.postgres.server import connected, transact
+from windrow.ingest.sinks.postgres.server import connected, writing
 from windrow.ingest.sinks.postgres.url import server_url
 
 __all__ = ["stage"]
@@ -96,8 +96,8 @@ def _read_table(url: str) -> None:
 
 
 def _write_table(url: str) -> None:
-    """Without a second try: the waits between tries would take longer than all of this."""
-    transact(server_url(url), lambda _: None)
+    with writing(server_url(url)):
+        pass
 
 
 def _read_ledger(url: str) -> None:

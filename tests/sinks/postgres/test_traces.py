@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ import pytest
 from tests.protocols.traces import Event, Recorder, refused
 from tests.protocols.transaction import Transaction
 from tests.sinks import traced
+from tests.sinks.hooks import in_between
 from tests.sinks.postgres.keyed_world import sink_at as keyed_at
 from tests.sinks.postgres.recorded import RecordedKeyed, RecordedPostgres, record_the_wire
+from tests.sinks.postgres.twins import NoLock
 from tests.sinks.postgres.world import place_of, sink_at
 from tests.sinks.things import ROWS, staged_receipt, together
 from tests.sinks.traced import commits, recorder
 from tests.warm import SERVER, stops
-from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.errors import RefusedError, WindrowError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.primary_key import PrimaryKey
@@ -67,22 +68,6 @@ def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Even
     return traced.follows(Transaction(), recorder, scenario)
 
 
-def in_turn(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, turn: Callable[[], object], *, behind: bool = True) -> None:
-    """Another run gets its turn once, behind a function's first call, or before it."""
-    real = getattr(module, name)
-
-    def once(*args: Any, **more: Any) -> Any:
-        monkeypatch.setattr(module, name, real)
-        if not behind:
-            turn()
-        found = real(*args, **more)
-        if behind:
-            turn()
-        return found
-
-    monkeypatch.setattr(module, name, once)
-
-
 def test_a_race_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """B comes to the lock while A is inside, waits, and finds A's receipt behind it."""
     first, second = make("A"), make("B")
@@ -102,7 +87,7 @@ def test_a_race_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.
         results.append(commits(second))
 
     monkeypatch.setattr(lock, "_end_stalled", looked_around)
-    in_turn(monkeypatch, catalog, "seen", other_comes)
+    in_between(first, other_comes)
     together([lambda: results.append(commits(first)), second_runs])
     told = [(e.who, e.name, e.reply) for e in follows(recorder)]
     assert ("B", "lock", "timeout") in told
@@ -146,17 +131,20 @@ def test_a_lost_answer_is_followed(make: Make, recorder: Recorder, monkeypatch: 
     assert [e.reply for e in follows(recorder) if e.name == "send_commit"] == (["unknown"] if arrives else ["unknown", "ok"])
 
 
-def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def end_session(place: str) -> None:
+    """The server ends the session that has the lock, and waits for its client."""
+    with psycopg.Connection.connect(place.partition("#")[0], autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
+                      "WHERE a.state = 'idle in transaction' AND l.relation = 'windrow.targets'::regclass")  # fmt: skip
+
+
+def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, place: str) -> None:
     """The server ends A's session behind its look; A takes the lock anew, and looks anew."""
-
-    def ended() -> None:
-        with psycopg.Connection.connect(place.partition("#")[0], autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
-                          "WHERE a.state = 'idle in transaction' AND l.relation = 'windrow.targets'::regclass")  # fmt: skip
-
-    in_turn(monkeypatch, catalog, "seen", ended)
-    assert isinstance(commits(make("A")), Done)
-    assert [e.name for e in follows(recorder)] == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
+    first = make("A")
+    in_between(first, partial(end_session, place))
+    assert isinstance(commits(first), Done)
+    told = [e.name for e in follows(recorder) if e.reply != "gone"]
+    assert told == ["keep_letters", "lock", "look", "lock", "look", "insert", "send_commit"]
 
 
 def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
@@ -164,7 +152,7 @@ def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
     sink = make("A")
     made, staged = staged_receipt(sink, 0, 0, "A")
     sink.commit_dead(made.plan, "A", staged)
-    for file in Path(sink._staged.staging).rglob("*/A-*.copy"):
+    for file in Path(sink.store.staged.uri).rglob("*/A-*.copy"):
         file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(RefusedError, match="bytes"):
         sink.commit(made, staged)
@@ -172,28 +160,36 @@ def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
     assert [(e.who, e.name, e.reply) for e in follows(recorder)][3:5] == [("A", "insert", "cut"), ("A", "end", None)]
 
 
-def crashes_at(place: str, recorder: Recorder, crash: str) -> None:
-    """A run, in a process of its own, whose idle sessions the server ends at once."""
-    os.environ["WINDROW_CRASH"] = crash
+def struck_at(place: str, recorder: Recorder, strike: signal.Signals, committed: bool) -> None:
+    """A run, in a process of its own, whose idle sessions the server ends at once; it is struck around its COMMIT."""
     server.IDLE = "300ms"
+    commit, sink = server.commit, opened(place, recorder, "A")
+
+    def struck(connection: Any) -> None:
+        if committed:
+            commit(connection)
+        os.kill(os.getpid(), strike)
+        commit(connection)
+
     record_the_wire(pytest.MonkeyPatch())
-    commits(opened(place, recorder, "A"))
+    in_between(sink, lambda: setattr(server, "commit", struck))  # the dead letters' commit is behind it
+    commits(sink)
 
 
-@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
-def test_a_kill_is_followed(make: Make, place: str, recorder: Recorder, point: CrashPoint) -> None:
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_kill_is_followed(make: Make, place: str, recorder: Recorder, committed: bool) -> None:
     """A is killed right before or behind its COMMIT; B finds what A left."""
-    first = SERVER.Process(target=crashes_at, args=(place, recorder, f"{point}:kill"))
+    first = SERVER.Process(target=struck_at, args=(place, recorder, signal.SIGKILL, committed))
     first.start()
     first.join(60)
     assert first.exitcode == -signal.SIGKILL
-    assert isinstance(commits(make("B")), AlreadyDone if point == "commit.after" else Done)
+    assert isinstance(commits(make("B")), AlreadyDone if committed else Done)
     follows(recorder)
 
 
 def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> None:
     """A is stopped before its COMMIT, so the server ends its session, and B commits; A wakes, and finds B's receipt."""
-    first = SERVER.Process(target=crashes_at, args=(place, recorder, "commit.before:stop"))
+    first = SERVER.Process(target=struck_at, args=(place, recorder, signal.SIGSTOP, False))
     first.start()
     try:
         assert stops(first)
@@ -212,30 +208,15 @@ def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> Non
 # --------------------------------------------------------------------------------------------------------------------- broken twins
 
 
-def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A looks, B commits, A takes the lock: the model has no look without it."""
-    locked, seen = catalog.locked, catalog.seen
-
-    def unlocked(connection: Any, place: Any) -> Any:
-        found = catalog.table_at(connection, place)
-        assert found is not None
-        return found.target, found.columns
-
-    def seen_before(connection: Any, place: Any, *args: Any) -> Any:
-        found = seen(connection, place, *args)
-        with pytest.MonkeyPatch.context() as real:
-            real.setattr(catalog, "locked", locked)
-            real.setattr(catalog, "seen", seen)
-            commits(make("B"))
-        locked(connection, place)
-        return found
-
-    monkeypatch.setattr(catalog, "locked", unlocked)
-    monkeypatch.setattr(catalog, "seen", seen_before)
+def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) -> None:
+    """A looks, B commits, A writes: the model has no look without the lock."""
+    first = make("A")
+    first.store = NoLock(first.place).store
+    first.store.meanwhile = partial(commits, make("B"))
     with suppress(WindrowError):
-        commits(make("A"))
-    first, *_ = refused(Transaction(), "one window twice", recorder.trace())
-    assert (first.who, first.name, first.reply) == ("A", "look", None)
+        commits(first)
+    told, *_ = refused(Transaction(), "one window twice", recorder.trace())
+    assert (told.who, told.name, told.reply) == ("A", "look", None)
 
 
 def test_rows_without_their_receipt_are_not_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,19 +226,24 @@ def test_rows_without_their_receipt_are_not_followed(make: Make, recorder: Recor
     assert [(e.name, e.reply) for e in refused(Transaction(), "one window twice", recorder.trace())] == [("send_commit", "ok")]
 
 
-def test_a_second_try_without_a_look_is_not_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_try_without_a_look_is_not_followed(make: Make, recorder: Recorder, place: str) -> None:
     """A sink that takes its first look for the truth, after its session was ended, locks and writes."""
-    made: list[Any] = []
-    seen = catalog.seen
+    sink = make("A")
+    writing, looked = sink.store.writing, list[object]()
 
-    def seen_once(connection: Any, *args: Any) -> Any:
-        if not made:
-            made.append(seen(connection, *args))
-            connection.close()
-            raise psycopg.OperationalError("the connection was lost")
-        return made[0]
+    @contextmanager
+    def remembering() -> Iterator[Any]:
+        with writing() as state:
+            if looked:
+                state.receipts = lambda _: iter(())
+            yield state
 
-    monkeypatch.setattr(catalog, "seen", seen_once)
-    commits(make("A"))
+    def ended() -> None:
+        looked.append(None)
+        end_session(place)
+
+    sink.store.writing = remembering
+    in_between(sink, ended)
+    commits(sink)
     first, *_ = refused(Transaction(), "one window twice", recorder.trace())
     assert (first.name, first.reply) == ("insert", "all")

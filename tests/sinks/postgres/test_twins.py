@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.postgres.twins import BlindRetry, LookThenWrite, NoLock, RealSink, ReceiptBehindTheRows
+from tests.sinks.postgres.twins import BlindRetry, LookThenWrite, NoLock, ReceiptBehindTheRows, real
 from tests.sinks.postgres.world import pieces, place_of
 from tests.sinks.things import PER_WINDOW, plan, produced, receipt, stage, staged_receipt
 from windrow.ingest.errors import WindrowError
@@ -65,10 +65,10 @@ def a_death_between(make: Make, place: TablePlace) -> Report:
     def die() -> None:
         raise KeyboardInterrupt
 
-    sink.crash = die
+    sink.store.crash = die
     with suppress(KeyboardInterrupt):
         sink.commit(a, a_files)
-    sink.crash = lambda: None
+    sink.store.crash = lambda: None
     retry, files = staged_receipt(sink, 0, 0, "retry", dead=False)
     sink.commit(retry, files)
     return report(sink, [retry if c is None else c.receipt for c in [sink.look(retry.window)]])
@@ -101,6 +101,6 @@ def test_the_checker_catches_the_twin(place: TablePlace, twin: Make, race: Calla
 @pytest.mark.parametrize("race", [two_runs, two_windows_that_overlap, a_death_between, a_lost_answer])
 def test_the_real_sink_passes_the_same_races(place: TablePlace, race: Callable[[Make, TablePlace], Report]) -> None:
     """One of the two runs' rows are in the table."""
-    result = race(RealSink, place)
+    result = race(real, place)
     assert (result.duplicated, result.invented, result.out_of_order) == ((), (), ())
     assert not result.lost or race is two_windows_that_overlap  # of which the one that came first is there

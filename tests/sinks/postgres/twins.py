@@ -2,108 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
+from tests.sinks.hooks import before_look
 from tests.sinks.postgres.world import PostgresBoth
 from tests.sinks.things import ROWS
-from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.model.staged import Staged
-from windrow.ingest.ports.sink import AlreadyDone, Done, Outcome
-from windrow.ingest.sinks.decision import decide
-from windrow.ingest.sinks.postgres import catalog
-from windrow.ingest.sinks.postgres.server import Connection, TablePlace, begin, commit, connected
-from windrow.ingest.sinks.postgres.stage import CopyFile, copy_in, staged_files
+from windrow.ingest.sinks.postgres import catalog, server
+from windrow.ingest.sinks.postgres.server import TablePlace
+from windrow.ingest.sinks.postgres.store import PostgresState, PostgresStore
+from windrow.ingest.sinks.table_store import Answer, TableChange
 
 
-class RealSink(PostgresBoth):
-    """The sink itself; another run gets its turn before its first look, and again after it as far as it gets there."""
-
-    def __init__(self, place: TablePlace, meanwhile: Callable[[], object] = lambda: None) -> None:
-        super().__init__(place, ROWS)
-        self.meanwhile = meanwhile
-
-    def _commit(self, connection: Connection, receipt: Receipt, files: Sequence[CopyFile]) -> Outcome:
-        turn, self.meanwhile = self.meanwhile, lambda: None
-        turn()
-        return super()._commit(connection, receipt, files)
+def real(place: TablePlace, meanwhile: Callable[[], object] = lambda: None) -> Any:
+    """The sink itself; another run gets its turn before its first look: behind that it waits for the lock."""
+    sink = PostgresBoth(place, ROWS)
+    before_look(sink, meanwhile)
+    return sink
 
 
-class _Twin(PostgresBoth):
-    """Looks, lets the other run in, writes."""
+class _State(PostgresState):
+    """Lets the other run in between the look and the put."""
 
-    def __init__(self, place: TablePlace, meanwhile: Callable[[], object] = lambda: None) -> None:
-        super().__init__(place, ROWS)
-        self.meanwhile = meanwhile
+    _store: _Store
 
-    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        files = staged_files(word for s in staged for word in s.rows)
-        with connected(self.place.url) as connection:
-            begin(connection)
-            target = self._target(connection)
-            found = decide(receipt, catalog.seen(connection, self.place, target, receipt))
-            if found is not None:
-                return AlreadyDone(found)
-            self.meanwhile()
-            copy_in(connection, self.place, target.columns, self._staged, files)
-            self._put(connection, target, receipt)
-            commit(connection)
-        return Done(None)  # type: ignore[arg-type]
+    def put(self, change: TableChange) -> Answer:
+        self._store.meanwhile()
+        self.forget(change)
+        return super().put(change)
 
-    def _target(self, connection: Connection) -> catalog.Target:
-        """Without the lock."""
-        seen = catalog.table_at(connection, self.place)
-        assert seen is not None
-        assert seen.target is not None
-        return seen.target
-
-    def _put(self, connection: Connection, target: catalog.Target, receipt: Receipt) -> None:
-        raise NotImplementedError
+    def forget(self, change: TableChange) -> None:
+        """Take out what would refuse the put."""
 
 
-class NoLock(_Twin):
-    """The primary key alone: of one window only one run is committed, but two windows that overlap don't see each other."""
+class _Store(PostgresStore):
+    """Takes no lock."""
 
-    def _put(self, connection: Connection, target: catalog.Target, receipt: Receipt) -> None:
-        catalog.put_receipt(connection, self.place, target, receipt)
-
-
-class LookThenWrite(_Twin):
-    """No lock, and a receipt that takes the place of one that is there: both runs of a window are committed."""
-
-    def _put(self, connection: Connection, target: catalog.Target, receipt: Receipt) -> None:
-        connection.execute(self.place.query("DELETE FROM {receipts}"))
-        connection.execute(self.place.query("DELETE FROM {ranges}"))
-        catalog.put_receipt(connection, self.place, target, receipt)
-
-
-class ReceiptBehindTheRows(_Twin):
-    """Rows are committed first, their receipt by a second transaction: who dies in between leaves rows that nobody knows of."""
-
+    STATE: type[_State] = _State
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
     crash: Callable[[], object] = staticmethod(lambda: None)
 
-    def _put(self, connection: Connection, target: catalog.Target, receipt: Receipt) -> None:
-        commit(connection)
-        self.crash()
-        begin(connection)
-        catalog.put_receipt(connection, self.place, target, receipt)
+    @contextmanager
+    def writing(self) -> Iterator[PostgresState | None]:
+        with server.writing(self.table.url) as connection:
+            found = catalog.table_at(connection, self.table)
+            assert found is not None
+            assert found.target is not None
+            yield self.STATE(self, connection, found.target, found.columns)
 
 
-class BlindRetry(PostgresBoth):
-    """A commit without an answer is sent again as it was, without a look: into a window that it takes for empty."""
+class NoLock(PostgresBoth):
+    """The primary key alone: of one window only one run is committed, but two windows that overlap don't see each other."""
+
+    STORE = _Store
+    store: _Store
 
     def __init__(self, place: TablePlace, meanwhile: Callable[[], object] = lambda: None) -> None:
         super().__init__(place, ROWS)
-        del meanwhile
+        self.store.meanwhile = meanwhile
 
-    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Any:
-        files = staged_files(word for s in staged for word in s.rows)
-        with connected(self.place.url) as connection:
-            begin(connection)
-            target, _ = catalog.locked(connection, self.place)
-            copy_in(connection, self.place, target.columns, self._staged, files)
-            connection.execute(self.place.query("DELETE FROM {receipts}"))
-            connection.execute(self.place.query("DELETE FROM {ranges}"))
-            catalog.put_receipt(connection, self.place, target, receipt)
-            commit(connection)
-        return Done(None)  # type: ignore[arg-type]
+
+class _Forgets(_State):
+    def forget(self, change: TableChange) -> None:
+        for table in ("receipts", "ranges"):
+            asked = self._table.query(f"DELETE FROM {{{table}}} WHERE window_key = %s")
+            self._connection.execute(asked, [change.window.key if change.window else ""])
+
+
+class _TakingThePlace(_Store):
+    STATE = _Forgets
+
+
+class LookThenWrite(NoLock):
+    """No lock, and a receipt that takes the place of one that is there: both runs of a window are committed."""
+
+    STORE = _TakingThePlace
+
+
+class _SeesNothing(_Forgets):
+    """Takes every window for one that isn't there."""
+
+    def receipts(self, keys: Collection[str] | None = None) -> Iterator[Any]:
+        return iter(()) if keys is not None else super().receipts()
+
+    def overlapping(self, ranges: object) -> set[str]:
+        return set()
+
+    def holding(self, keys: Collection[str] | None = None) -> set[str]:
+        return set()
+
+
+class _Blind(_Store):
+    STATE = _SeesNothing
+
+
+class BlindRetry(NoLock):
+    """A commit without an answer is sent again as it was, without a look: into a window that it takes for empty."""
+
+    STORE = _Blind
+
+
+class _RowsFirst(_State):
+    def holding(self, keys: Collection[str] | None = None) -> set[str]:
+        return set()
+
+    def put(self, change: TableChange) -> Answer:
+        super().put(msgspec.structs.replace(change, receipt=None))
+        self._store.crash()
+        server.begin(self._connection)
+        return super().put(TableChange(change.window, receipt=change.receipt))
+
+
+class _Behind(_Store):
+    STATE = _RowsFirst
+
+
+class ReceiptBehindTheRows(NoLock):
+    """Rows are committed first, their receipt by a second transaction: who dies in between leaves rows that nobody knows of."""
+
+    STORE = _Behind

@@ -11,22 +11,29 @@ from psycopg import sql
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.postgres.catalog import table_at
 from windrow.ingest.sinks.postgres.columns import Evolve
-from windrow.ingest.sinks.postgres.dead import PostgresDeadLetters
 from windrow.ingest.sinks.postgres.names import table_name
 from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import TablePlace, reading
-from windrow.ingest.sinks.postgres.sink import PostgresSink
+from windrow.ingest.sinks.postgres.store import PostgresStore, PostgresTable
 from windrow.ingest.sinks.postgres.url import server_url
 
 
-class PostgresBoth(WithDeadLetters, PostgresSink):
-    """With its dead letters at hand."""
+class PostgresBoth(WithDeadLetters, PostgresTable):
+    """With its dead letters at hand. `STORE`: of the rows."""
 
-    def __init__(self, place: TablePlace, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns") -> None:
-        super().__init__(place, staging_of(place), schema, metadata, evolve)
-        self.dead_letters = PostgresDeadLetters(place.dead, staging_of(place))
+    STORE: type[PostgresStore] = PostgresStore
+
+    def __init__(
+        self, place: TablePlace, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns",
+        primary_key: PrimaryKey | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(self.STORE(place, staging_of(place), metadata, evolve, primary_key), schema, metadata)
+        self.place = place
+        self.dead_letters = DeadLetterTable(PostgresStore(place.dead, staging_of(place)))
 
 
 def place_of(place: str, own: str = "windrow") -> TablePlace:
@@ -46,7 +53,7 @@ def sink_at(place: str) -> Any:
 
 def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, one table for each topic-partition that a commit brought of a window, in the log's order: a table has none."""
-    place, schema, window, topic, partition = sink.place, sink._wanted.schema, *(sink.metadata[n] for n in ("window", "topic", "partition"))
+    place, schema, window, topic, partition = sink.place, sink.columns, *(sink.metadata[n] for n in ("window", "topic", "partition"))
     names = {"window": sql.Identifier(window), "topic": sql.Identifier(topic), "partition": sql.Identifier(partition)}
     names["offset"] = sql.Identifier(sink.metadata["offset"])
     every = place.query("SELECT DISTINCT {window}, {topic}, {partition}, xmin::text FROM {table} ORDER BY 1, 2, 3, 4", **names)
