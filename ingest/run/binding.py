@@ -48,11 +48,29 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
 
     Raises:
         SpecError: the schema, a rule of it or a format can't be used, for something that isn't installed, too; or the table is another's.
+            The topic of dead letters isn't there, or may not be written.
         SchemaChangedError: the table has columns that the rows don't fit.
     """
+    if pipeline.dead_topic is not None:
+        pipeline.dead_topic.refuse_unwritable()
+    return refuse_unfit_table(pipeline)
+
+
+def refuse_unfit_table(pipeline: Pipeline) -> Sequence[str]:
+    """The same without the topic of dead letters, which `windrow doctor` has a line of its own for."""
     pipeline.decoder().open()
     pipeline.transform().open()
     return pipeline.sink.columns_to_come()
+
+
+def refuse_unwritable(pipeline: Pipeline) -> None:
+    """Try whether table and dead letters may be written, for who doesn't write: a run finds it out, in the same words, by doing so.
+
+    Raises:
+        SpecError, UnreachableError: as `ports.sink.Sink.refuse_unwritable`.
+    """
+    for store in (pipeline.sink, pipeline.dead_letters):
+        store.refuse_unwritable()
 
 
 def refuse_wrong_place(pipeline: Pipeline) -> None:
