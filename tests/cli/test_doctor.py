@@ -267,9 +267,7 @@ def _no_folder(stage: Stage) -> None:
     ],
 )  # fmt: skip
 def test_plan_and_doctor_refuse_what_run_refuses(stage: Stage, monkeypatch: pytest.MonkeyPatch, trouble: Any, code: int, says: str) -> None:
-    """Offsets that are gone, before a window was planned and after it, mistakes in the schema, what isn't installed, and a place that
-    nothing may be written to, are told in the run's own words.
-    """
+    """What is told in the run's own words: offsets that are gone, mistakes in the schema, a missing extra, a place that isn't to write."""
     monkeypatch.setitem(sys.modules, "google.protobuf.message", None)  # as where the extra isn't installed
     trouble(stage)
     said = set()

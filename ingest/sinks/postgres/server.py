@@ -26,6 +26,7 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
+from windrow.ingest.waiting import say, waiting_for
 
 T = TypeVar("T")
 Connection = WatchedConnection
@@ -126,7 +127,8 @@ def connected(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
 def _connect(url: ServerUrl) -> Connection:
     given = conninfo.conninfo_to_dict(url.text)
     options = {**{k: v for k, v in _DEFAULTS.items() if k not in given}, "client_encoding": "UTF8"}
-    return WatchedConnection.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
+    with waiting_for(f"a connection to the server {url.place}"):
+        return WatchedConnection.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -217,6 +219,8 @@ def transact(url: ServerUrl, body: Callable[[Connection], T], stage: Stage = "co
                     return Unanswered(reason(url, error))
                 raise as_error(url, error, stage) from error
             sent = sent or (asked and lost)
+            if lost and len(waits) == len(WAITS):
+                say(f"the server {url.place}, whose connection was lost")
             if not waits:
                 if sent:
                     return Unanswered(reason(url, error))
