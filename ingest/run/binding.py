@@ -12,6 +12,7 @@ from windrow.ingest.errors import BindingError, RefusedError
 from windrow.ingest.model.binding import refuse_other_binding
 from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Awaited
 from windrow.ingest.run.context import Pipeline
 from windrow.ingest.windows.grid import batch_at
 
@@ -104,9 +105,14 @@ def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
 
     Raises:
         RefusedError: the ledger knows the window as committed, so its rows may be there; with the ways out.
+        UnreachableError: the receipt may only not be seen yet.
     """
     sink = pipeline.sink
-    if not sink.promises.replaces and pipeline.ledger.written(window) is not None and sink.look(window) is None:  # in this order
+    if sink.promises.replaces or pipeline.ledger.written(window) is None or sink.look(window) is not None:  # in this order
+        return
+    if isinstance(sink, Awaited):
+        sink.wait_until_decided()
+    if sink.look(window) is None:
         raise RefusedError(f"Window {window.key} {LOST} in {sink.identity}", "commit", ways_out(window.key))
 
 
@@ -205,6 +211,9 @@ def _named(windows: Sequence[Window]) -> str:
 
 def _rerun(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     named = f"{label_text(lost[0].start)}/{label_text(lost[-1].end)}"
-    run = f"Run them again, from the same offsets: windrow run SPEC --window {named}."
+    run = (
+        "If their rows are there and only the receipts are lost, windrow verify SPEC --restore-receipts puts these back. Else run them "
+        f"again, from the same offsets: windrow run SPEC --window {named}."
+    )
     ways = run if pipeline.sink.promises.replaces else ways_out(named)
     return f"{ways} To go on without them: windrow rebind SPEC"
