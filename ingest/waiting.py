@@ -13,10 +13,15 @@ SECONDS = 2.0
 _LOG = logging.getLogger("windrow.waiting")
 
 
+def say(what: str) -> None:
+    """Say what is waited for, where it is known already that it takes long."""
+    _LOG.warning("Waiting for %s", what)
+
+
 @contextmanager
 def waiting_for(what: str) -> Iterator[None]:
     """Say what is waited for, if the block takes longer than `SECONDS`: by Python's logging, which has it on stderr unless told."""
-    said = threading.Timer(SECONDS, _LOG.warning, ["Waiting for %s", what])
+    said = threading.Timer(SECONDS, say, [what])
     said.daemon = True
     said.start()
     try:

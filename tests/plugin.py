@@ -81,7 +81,8 @@ LEFT = pytest.StashKey[int]()
 def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     """Tests that `--short` leaves out: those marked `long`, and of a test marked `some(n)` all cases but n, which the seed draws.
 
-    The cases of a test are its parameters and, of a contract suite, the classes of a module that inherit one mark.
+    The cases of a test are its parameters and, of a contract suite, the classes of a module that inherit one mark; `some(n, of="class")`
+    leaves n of all tests of the class.
     """
     out, cases = list[pytest.Item](), dict[tuple[str, str, int], list[pytest.Item]]()
     for item in items:
@@ -89,7 +90,8 @@ def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
         if item.get_closest_marker("long") is not None:
             out.append(item)
         elif marker is not None:
-            place = item.nodeid.partition("::")[0], getattr(item, "originalname", item.name), id(marker)
+            name = "" if marker.kwargs.get("of") == "class" else getattr(item, "originalname", item.name)
+            place = item.nodeid.partition("::")[0], name, id(marker)
             cases.setdefault(place, []).append(item)
     for (module, name, _), group in cases.items():
         wanted = group[0].get_closest_marker("some")

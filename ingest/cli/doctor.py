@@ -23,7 +23,14 @@ from windrow.ingest.ports.broker import Logs, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.sink import Delivered, Warns
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.run.binding import lost_in_words, lost_windows, refuse_other_table, refuse_restored, refuse_unready
+from windrow.ingest.run.binding import (
+    lost_in_words,
+    lost_windows,
+    refuse_other_table,
+    refuse_restored,
+    refuse_unfit_table,
+    refuse_unwritable,
+)
 from windrow.ingest.run.context import Pipeline
 from windrow.ingest.run.frontier import frontier
 from windrow.ingest.run.micro_batches import preview_next
@@ -230,15 +237,14 @@ def _installed(name: str) -> str | None:
 
 
 def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
-    for store in (pipeline.sink, pipeline.dead_letters):
-        store.refuse_unwritable()
+    refuse_unwritable(pipeline)
     found = sink_check(pipeline.spec.sink_path(), pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
     if ledger is not None:
         refuse_other_table(pipeline)
     found = weaker(found, pipeline.sink.promises.delivery)
     if isinstance(pipeline.sink, Warns):
         found = warned(found, pipeline.sink.warnings())
-    new = refuse_unready(pipeline)
+    new = refuse_unfit_table(pipeline)
     return msgspec.structs.replace(found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}") if new else found
 
 

@@ -25,7 +25,7 @@ from windrow.ingest.operate.rebase import propose, rebase
 from windrow.ingest.operate.rebind import propose as propose_rebind
 from windrow.ingest.operate.rebind import rebind
 from windrow.ingest.ports.engine import Engine
-from windrow.ingest.run.binding import refuse_unready
+from windrow.ingest.run.binding import refuse_unready, refuse_unwritable
 from windrow.ingest.run.context import PassedOver, Pipeline, Progress, Request, Result
 from windrow.ingest.run.micro_batches import preview_next, run_batch, run_batches
 from windrow.ingest.run.pipeline import preview, refuse_open, refused_last, run_past_refused
@@ -50,6 +50,7 @@ def show_plan(output: Output, path: Path, text: str | None) -> None:
     spec = load_spec(path)
     windows = named(spec, text)
     pipeline = assemble(spec)
+    refuse_unwritable(pipeline)
     refuse_unready(pipeline)
     plans = PlanDocument(spec.id, [])
     output.show(plans)

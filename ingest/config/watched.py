@@ -18,6 +18,8 @@ import psycopg
 from psycopg import conninfo, pq
 from psycopg.abc import RV, PQGen
 
+from windrow.ingest import waiting
+
 QUIET = 5.0
 """Seconds without a byte after which the server is asked."""
 
@@ -25,7 +27,10 @@ ANSWER = 10
 """Whole seconds that it may take to answer."""
 
 UNANSWERED = 3
-"""Questions in a row by which nobody is at work on an answer, after which the session is given up: within a minute."""
+"""Questions in a row by which nobody is at work on an answer, after which the session is given up.
+
+Within a minute, where nobody takes the question's connection; within two, where one is taken slowly and nothing is said on it.
+"""
 
 LONGEST = 86_400.0
 """Seconds without a byte after which a session is given up, whatever the server says: its own process may be stopped alone."""
@@ -41,10 +46,12 @@ _LOG = logging.getLogger("windrow.postgres")
 class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
     """See above. Whatever waits on it may raise OperationalError, and leaves it closed.
 
-    `session`: the process that serves it, if that has been asked; a pooler says another one when it is connected to.
+    `session`: the process that serves it, if that has been asked; a pooler says another one when it is connected to. `said`: that it is
+    waited for, once for all of its statements.
     """
 
     session: int | None = None
+    said: bool = False
 
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
         """See `psycopg.Connection.wait`, which all that waits for the server goes through; it wakes up ten times a second."""
@@ -61,6 +68,9 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
                 if ready:
                     heard = asked = now
                     unanswered = 0
+                elif now - heard > waiting.SECONDS and not self.said:
+                    waiting.say(f"the server {self.info.host}, which is at work or held up")
+                    self.said = True
                 elif now - asked > QUIET:
                     at_work, lock = self._ask()
                     unanswered = 0 if at_work else unanswered + 1

@@ -24,6 +24,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 from windrow.ingest.config.libpq import TCP, tls_cure
 from windrow.ingest.config.places import home
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
+from windrow.ingest.waiting import waiting_for
 
 WAIT_SECONDS = 30
 """How long a transaction waits for another one before it gives up."""
@@ -167,8 +168,11 @@ def _leave_transactions_to_us(connection: object, _: object) -> None:
 
 def _begin(connection: Connection) -> None:
     """A writer takes the lock before its first read: IMMEDIATE."""
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    if not connection.get_execution_options().get(_WRITES, False):
+        connection.exec_driver_sql("BEGIN")
+        return
+    with waiting_for(f"the ledger {connection.engine.url.database}, which another process writes to"):
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 _opened: dict[URL, Database] = {}

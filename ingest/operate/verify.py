@@ -73,8 +73,9 @@ def verify(
     committed = sorted((c for c in found if isinstance(c, Committed)), key=lambda c: c.receipt.window)
     receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline]
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
-    findings += [*compare_receipts(receipts), *tiles(receipts, unread)]
-    findings += _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
+    by_ledger = _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
+    lost = () if sink.promises.replaces else [f.window for f in by_ledger if f.window is not None]  # told there, with the ways out
+    findings += [*compare_receipts(receipts), *tiles(receipts, {*unread, *lost}), *by_ledger]
     if audit.keyed is None:
         findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()))
         findings += _each("table", receipts, lambda r: _compare_held(r, audit, sink.promises))

@@ -215,6 +215,18 @@ class Sized(Protocol):
 
 
 @runtime_checkable
+class Awaited(Protocol):
+    """A sink in which what was committed may not be seen yet, behind what others write."""
+
+    def wait_until_decided(self) -> None:
+        """Wait until all is seen that was committed before.
+
+        Raises:
+            UnreachableError: something holds it back for too long.
+        """
+
+
+@runtime_checkable
 class Warns(Protocol):
     """A sink whose place may be one that can be written, and is wrong for its table all the same."""
 

@@ -12,6 +12,7 @@ from windrow.ingest.errors import BindingError, RefusedError
 from windrow.ingest.model.binding import refuse_other_binding
 from windrow.ingest.model.label import label_text, number_of
 from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Awaited
 from windrow.ingest.run.context import Pipeline
 from windrow.ingest.windows.grid import batch_at
 
@@ -48,11 +49,29 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
 
     Raises:
         SpecError: the schema, a rule of it or a format can't be used, for something that isn't installed, too; or the table is another's.
+            The topic of dead letters isn't there, or may not be written.
         SchemaChangedError: the table has columns that the rows don't fit.
     """
+    if pipeline.dead_topic is not None:
+        pipeline.dead_topic.refuse_unwritable()
+    return refuse_unfit_table(pipeline)
+
+
+def refuse_unfit_table(pipeline: Pipeline) -> Sequence[str]:
+    """The same without the topic of dead letters, which `windrow doctor` has a line of its own for."""
     pipeline.decoder().open()
     pipeline.transform().open()
     return pipeline.sink.columns_to_come()
+
+
+def refuse_unwritable(pipeline: Pipeline) -> None:
+    """Try whether table and dead letters may be written, for who doesn't write: a run finds it out, in the same words, by doing so.
+
+    Raises:
+        SpecError, UnreachableError: as `ports.sink.Sink.refuse_unwritable`.
+    """
+    for store in (pipeline.sink, pipeline.dead_letters):
+        store.refuse_unwritable()
 
 
 def refuse_wrong_place(pipeline: Pipeline) -> None:
@@ -86,9 +105,14 @@ def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
 
     Raises:
         RefusedError: the ledger knows the window as committed, so its rows may be there; with the ways out.
+        UnreachableError: the receipt may only not be seen yet.
     """
     sink = pipeline.sink
-    if not sink.promises.replaces and pipeline.ledger.written(window) is not None and sink.look(window) is None:  # in this order
+    if sink.promises.replaces or pipeline.ledger.written(window) is None or sink.look(window) is not None:  # in this order
+        return
+    if isinstance(sink, Awaited):
+        sink.wait_until_decided()
+    if sink.look(window) is None:
         raise RefusedError(f"Window {window.key} {LOST} in {sink.identity}", "commit", ways_out(window.key))
 
 
@@ -187,6 +211,9 @@ def _named(windows: Sequence[Window]) -> str:
 
 def _rerun(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     named = f"{label_text(lost[0].start)}/{label_text(lost[-1].end)}"
-    run = f"Run them again, from the same offsets: windrow run SPEC --window {named}."
+    run = (
+        "If their rows are there and only the receipts are lost, windrow verify SPEC --restore-receipts puts these back. Else run them "
+        f"again, from the same offsets: windrow run SPEC --window {named}."
+    )
     ways = run if pipeline.sink.promises.replaces else ways_out(named)
     return f"{ways} To go on without them: windrow rebind SPEC"

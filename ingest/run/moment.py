@@ -42,6 +42,7 @@ class Moment:
         self._topics: dict[str, TopicInfo | None] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
+        self._reached: dict[tuple[TopicPartition, int | None], int] = {}
 
     def cluster_id(self) -> str:
         """See `ports.broker.ClusterTopics.cluster_id`."""
@@ -75,8 +76,12 @@ class Moment:
         return _known(self._ends, tps, self._broker.ends)
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """See `ports.broker.Offsets.regrown`."""
-        return self._broker.regrown(marks)
+        """See `ports.broker.Offsets.regrown`. A log that reaches to an offset under an epoch reaches to all below it."""
+        asked = [mark for mark in marks if mark.offset > self._reached.get((mark.tp, mark.leader_epoch), -1)]
+        regrown = self._broker.regrown(asked) if asked else []
+        for mark in sorted(set(asked) - set(regrown), key=lambda mark: mark.offset):
+            self._reached[mark.tp, mark.leader_epoch] = mark.offset
+        return regrown
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
         """See `ports.broker.Offsets.committed`."""

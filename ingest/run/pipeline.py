@@ -252,8 +252,6 @@ def _begin(
     for window in (w for w in wanted if found[w] is None and not request.again):
         refuse_lost_receipt(pipeline, window)
     refuse_unready(pipeline)
-    if pipeline.dead_topic is not None:
-        pipeline.dead_topic.refuse_unwritable()
     pipeline.sink.prepare(pipeline.binding())
     pipeline.dead_letters.prepare(pipeline.binding())
     bind_table(pipeline)

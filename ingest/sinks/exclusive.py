@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.sinks.place import Place, fsync_folder, to_check
+from windrow.ingest.sinks.place import Place, fsync_folder, to_check, waiting_for_storage
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -93,7 +93,8 @@ def begun(uri: str, step: Callable[[], None]) -> None:
             why = refusal(uri, error)
             if wait is None or isinstance(why, SpecError):
                 raise why from error
-            time.sleep(wait)
+            with waiting_for_storage(uri):
+                time.sleep(wait)
         else:
             return
 
@@ -179,7 +180,8 @@ class S3Puts:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
 
         try:
-            yield
+            with waiting_for_storage(self._uri):
+                yield
         except ClientError as error:
             raise self._meant(path, error) from error
         except BotoCoreError as error:  # some of these name keys and addresses, none a secret; their kind is enough

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,11 @@ _CHECK_S3 = (
     "Check that the bucket is there and can be reached, that AWS_REGION names its region, and that there are credentials: "
     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role; then run this again."
 )
+
+
+def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
+    """As `waiting_for`, of a place that isn't on a disk: whoever asks a store tries it again and again, and says nothing."""
+    return waiting_for(f"the storage of {without_secrets(uri)}") if is_url(uri) else nullcontext()
 
 
 def to_check(uri: str) -> str:
@@ -261,7 +266,7 @@ class Place:
     def _opened(self) -> tuple[fs.FileSystem, str]:
         """Arrow's file system and the root in it; of an object store, finding it may ask the network."""
         try:
-            with waiting_for(f"the storage of {without_secrets(self._uri)}"):
+            with waiting_for_storage(self._uri):
                 found, root = fs.FileSystem.from_uri(self._uri)
         except pa.ArrowInvalid as error:
             raise self._senseless(without_secrets(self._uri), error) from error
@@ -287,8 +292,10 @@ class Place:
     def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
         """Arrow's and the system's errors in our words; with `or_missing`, a file that isn't there stays FileNotFoundError."""
         where = f"{without_secrets(self._uri)}/{path}".rstrip("/")
+        assert self._opened  # which says by itself that it is waited for
         try:
-            yield
+            with waiting_for_storage(self._uri):
+                yield
         except pa.ArrowInvalid as error:
             raise self._senseless(where, error) from error
         except OSError as error:

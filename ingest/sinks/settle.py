@@ -34,6 +34,7 @@ from windrow.ingest.sinks.table_store import (
     Unanswered,
     Written,
 )
+from windrow.ingest.waiting import say
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ def settle(
                     break
                 answer = None if tries.is_stuck(version) else _put(state, change(state))
         except LostConnectionError as error:
-            if tries.wait():
+            if tries.lost():
                 continue
             if not tries.sent:
                 raise
@@ -134,6 +135,12 @@ class _Tries:
             return False
         self._last = Unanswered(self._last.why)
         return True
+
+    def lost(self) -> bool:
+        """Wait for the way to the table to be there again, which is said once; False if no wait is left."""
+        if len(self._waits) == len(self._store.waits):
+            say(f"the table {self._store.place}, to which the connection was lost")
+        return self.wait()
 
     def wait(self) -> bool:
         """Wait before another try; False if no wait is left."""

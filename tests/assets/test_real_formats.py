@@ -19,7 +19,7 @@ from windrow.ingest.spec.load import load_spec
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", CASES)
 def test_from_a_topic_to_a_table(
     name: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, schema_registry: RegistryServer

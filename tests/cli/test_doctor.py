@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -230,10 +231,16 @@ def _expired(stage: Stage) -> None:
 
 
 def _expired_behind_the_plan(stage: Stage) -> None:
-    (stage.folder / "schema.py").write_text((stage.folder / "schema.py").read_text().replace("pl.Int64", "pl.String"))
+    spec = Path(stage.spec).read_text()
+    Path(stage.spec).write_text(spec.replace("0.6", "0"))
     stage.json("run", stage.spec, "--window", hour(0), code=1)
-    (stage.folder / "schema.py").write_text((stage.folder / "schema.py").read_text().replace("pl.String", "pl.Int64"))
+    Path(stage.spec).write_text(spec)
     _expired(stage)
+
+
+def _other_columns(stage: Stage) -> None:
+    stage.json("run", stage.spec, "--window", hour(1))
+    (stage.folder / "schema.py").write_text((stage.folder / "schema.py").read_text().replace("pl.Int64", "pl.String"))
 
 
 def _no_such_rule(stage: Stage) -> None:
@@ -241,14 +248,33 @@ def _no_such_rule(stage: Stage) -> None:
     (stage.folder / "schema.py").write_text(text)
 
 
-@pytest.mark.parametrize("trouble", [_expired, _expired_behind_the_plan, _no_such_rule])
-def test_plan_and_doctor_refuse_what_run_refuses(stage: Stage, trouble: Any) -> None:
-    """Offsets that are gone, before a window was planned and after it, and mistakes in the schema are told in the run's own words."""
+def _no_extra(stage: Stage) -> None:
+    spec = Path(stage.spec)
+    spec.write_text(spec.read_text().replace("decode: {", "decode: {format: protobuf, message: t.Thing, descriptor: things.desc, "))
+    (stage.folder / "things.desc").write_bytes(b"")
+
+
+def _no_folder(stage: Stage) -> None:
+    (stage.folder / "lake").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "says"),
+    [
+        (_expired, 1, "may have lost its first messages"), (_expired_behind_the_plan, 1, "wants offsets"),
+        (_other_columns, 1, "differ"), (_no_such_rule, 2, "no_such_check"),
+        (_no_extra, 2, "Protobuf's own library isn't installed"), (_no_folder, 2, "lake is no folder"),
+    ],
+)  # fmt: skip
+def test_plan_and_doctor_refuse_what_run_refuses(stage: Stage, monkeypatch: pytest.MonkeyPatch, trouble: Any, code: int, says: str) -> None:
+    """What is told in the run's own words: offsets that are gone, mistakes in the schema, a missing extra, a place that isn't to write."""
+    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)  # as where the extra isn't installed
     trouble(stage)
-    code, said = 2 if trouble is _no_such_rule else 1, set()
+    said = set()
     for command in ("plan", "run"):
         said.add(stage.json(command, stage.spec, "--window", hour(0), code=code)["error"]["message"])
     (message,) = said
+    assert says in message
     failed = [c for c in stage.json("doctor", stage.spec, code=code)["checks"] if c["level"] == "fail"]
     assert failed[0]["fix"] in message
     assert failed[0]["what"] in message

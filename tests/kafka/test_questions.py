@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
-from logging.handlers import QueueHandler
-from queue import Queue
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +14,7 @@ from confluent_kafka.admin import ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.heard import waits_heard
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker, _milliseconds, _topic_id
 from windrow.ingest.model.boundary import TopicPartition
@@ -73,15 +72,10 @@ def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker
 
 def test_who_lets_one_wait_is_named(nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A question that isn't answered soon says who is waited for, and for what; one that is says nothing."""
-    heard: Queue[logging.LogRecord] = Queue()
-    handler = QueueHandler(heard)
-    logging.getLogger("windrow.waiting").addHandler(handler)
-    try:
+    with waits_heard() as heard:
         assert nobody._questions.ask("its id", None, lambda: 1) == 1
         monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
         said = nobody._questions.ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
-    finally:
-        logging.getLogger("windrow.waiting").removeHandler(handler)
     assert said == "Waiting for 127.0.0.1:1 to tell its offsets"
 
 

@@ -20,6 +20,7 @@ from sqlalchemy import Engine, NullPool, create_engine, insert, inspect, text
 from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
 from tests.contracts.ledger_table_contract import LedgerTableContract
 from tests.forked import forked
+from tests.heard import waits_heard
 from tests.profiles import examples
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.ledger import SqlLedger, open_ledger
@@ -204,14 +205,16 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
 
 
 def test_a_ledger_that_another_process_holds_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting ends; the error says what to look for, and nothing was frozen."""
-    monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 0)
+    """Waiting is said, and ends; the error says what to look for, and nothing was frozen."""
+    monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 1)
+    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
     path = tmp_path / "state.db"
     ledger = open_ledger(str(path))
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(UnreachableError, match="database is locked"):
+    with waits_heard() as heard, pytest.raises(UnreachableError, match="database is locked"):
         ledger.freeze(PIPELINE, [boundary(1, 5)])
+    assert heard.get(timeout=30).getMessage() == f"Waiting for the ledger {path}, which another process writes to"
     holder.execute("ROLLBACK")
     holder.close()
     assert ledger.boundary(PIPELINE, at(1)) is None

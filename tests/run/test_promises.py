@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.run.test_run import PLAIN, Desk, hour
-from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.copies import against_ledger
+from windrow.ingest.operate.verify import verify
 from windrow.ingest.ports.sink import Promises
 from windrow.ingest.run.pipeline import Request, run
 from windrow.ingest.testing.engine import LocalEngine
@@ -63,6 +64,46 @@ def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -
     assert "--restore-receipts" in found.do
     asked = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
     assert asked.committed == done.committed, "the commit's own look is the table's"
+
+
+def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
+    """What holds it back is no loss: where that goes on for too long, the window can be run again."""
+    pipeline = Desk(tmp_path).pipeline()
+    done = run(pipeline, hour(0), PLAIN)
+
+    class Late(Forgetful):
+        held_back = True
+
+        def wait_until_decided(self) -> None:
+            """See `ports.sink.Awaited`."""
+            if self.held_back:
+                raise UnreachableError("An open transaction", "commit", "Wait.")
+            self.look = self._sink.look
+
+    late = Late(pipeline.sink)
+    held = replace(pipeline, sink=late, engine=None)  # type: ignore[arg-type]  # nothing is read
+    with pytest.raises(UnreachableError, match="open transaction"):
+        run(held, hour(0), PLAIN)
+    late.held_back = False
+    assert run(replace(pipeline, sink=late), hour(0), PLAIN).committed == done.committed
+
+
+def test_a_lost_receipt_is_no_window_that_nobody_ran(tmp_path: Path) -> None:
+    """verify names the ways out, and doesn't say besides that the window may be run."""
+    pipeline = Desk(tmp_path).pipeline()
+    for n in range(3):
+        run(pipeline, hour(n), PLAIN)
+
+    class Lossy(Forgetful):
+        def audit(self) -> Any:
+            audit = self._sink.audit()
+            kept = [c for c in audit.receipts() if c.receipt.window != hour(1)]
+            audit.receipts = lambda: iter(kept)
+            return audit
+
+    made = pipeline
+    found = verify("things", Lossy(made.sink), made.dead_letters, made.ledger, made.broker).findings
+    assert [f.window for f in found if f.about in {"ledger", "windows"}] == [hour(1).key]
 
 
 def test_a_receipt_that_is_lost_while_the_window_is_read_forbids_it_too(tmp_path: Path) -> None:

@@ -18,13 +18,14 @@ from tests.run.test_run import PLAIN, START, Desk, hour
 from tests.sinks.delta.pieces import delta_pieces
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
 from windrow.ingest.errors import DataLossError, DeadLetterLimitError, IdentityError, NotClosedError, RefusedError, UnreachableError
-from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.run import attempts
 from windrow.ingest.run.context import PassedOver, Pipeline, Result
+from windrow.ingest.run.moment import Moment
 from windrow.ingest.run.pipeline import all_refused, preview, run_past_refused, run_windows
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import check
@@ -134,6 +135,21 @@ def test_what_windows_share_is_asked_once(desk: Desk) -> None:
     again = asked(WINDOWS)
     assert (again[0], again[2]) == (Counter(), Counter())
     assert again[1] == Counter(binding=1, is_at=1, looks=1, receipt_text=12)
+
+
+def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
+    """Many windows without messages end at one mark; of a log that was cut off nothing is kept."""
+    asked = list[list[int]]()
+
+    class Logs(MemoryBroker):
+        def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+            asked.append([mark.offset for mark in marks])
+            return [mark for mark in marks if mark.offset > 7]
+
+    moment = Moment(Logs())
+    marks = [Mark("t", 0, offset, "settled", 3) for offset in (5, 7, 7, 4, 9, 9)]
+    assert [moment.regrown([mark]) for mark in marks] == [[], [], [], [], [marks[4]], [marks[5]]]
+    assert asked == [[5], [7], [9], [9]]
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)

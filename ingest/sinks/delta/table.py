@@ -30,7 +30,7 @@ from windrow.ingest.sinks.delta.log import entry_name
 from windrow.ingest.sinks.delta.logged import Table, handle_of
 from windrow.ingest.sinks.delta.stage import StagedFile
 from windrow.ingest.sinks.delta.trouble import is_full, reason, torn_entry, unfinished
-from windrow.ingest.sinks.place import Place, normal, to_check
+from windrow.ingest.sinks.place import Place, normal, to_check, waiting_for_storage
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
@@ -49,7 +49,8 @@ def load(uri: str) -> DeltaTable | None:
         UnreachableError: if that can't be told.
     """
     try:
-        return DeltaTable(uri)
+        with waiting_for_storage(uri):
+            return DeltaTable(uri)
     except TableNotFoundError:
         return None
     except Exception as error:
@@ -279,7 +280,8 @@ def append(table: Table, actions: list[AddAction | RemoveAction], properties: Co
             return
         table = brought_to(table, tip.version)
     handle = handle_of(table)
-    handle.create_write_transaction(actions, "append", handle.schema(), [partition_column(handle)], commit_properties=properties)
+    with waiting_for_storage(handle.table_uri):
+        handle.create_write_transaction(actions, "append", handle.schema(), [partition_column(handle)], commit_properties=properties)
     sync_entry(handle.table_uri, handle.version() + 1)
 
 
@@ -288,7 +290,8 @@ def overwrite(table: DeltaTable, writing: Writing, properties: CommitProperties)
     column = partition_column(table)
     goes = None if writing.parts is None else [(column, "in", sorted(writing.parts))]
     schema = table.schema() if writing.schema is None else writing.schema
-    table.create_write_transaction(writing.actions, "overwrite", schema, [column], partition_filters=goes, commit_properties=properties)
+    with waiting_for_storage(table.table_uri):
+        table.create_write_transaction(writing.actions, "overwrite", schema, [column], partition_filters=goes, commit_properties=properties)
     sync_entry(table.table_uri, table.version() + 1)
 
 

@@ -116,6 +116,15 @@ class IcebergSink:
         """See `ports.sink.Sink.prepare`."""
         ensure(self._lake, self._wanted, binding)
 
+    def size(self) -> tuple[int, int] | None:
+        """See `ports.sink.Sized`: as the newest snapshot sums it up, which not every client does."""
+        state = self._lake.look()
+        newest = None if state is None else state.table.current_snapshot()
+        if newest is None or newest.summary is None:
+            return (0, 0) if newest is None else None
+        rows, size = (newest.summary.additional_properties.get(name) for name in ("total-records", "total-files-size"))
+        return None if rows is None or size is None else (int(rows), int(size))
+
     def columns_to_come(self) -> Sequence[str]:
         """See `ports.sink.Sink.columns_to_come`."""
         state = self._lake.look()

@@ -52,6 +52,7 @@ class KafkaAudit:
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
         self._readable: Mapping[tuple[str, int], Readable] = {}
+        self._gone: set[tuple[str, int]] = set()
 
     @property
     def metadata(self) -> Mapping[str, str]:
@@ -74,8 +75,11 @@ class KafkaAudit:
         names = [self.metadata[name] for name in ("topic", "partition", "offset")]
         offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
         for headers, _ in self._messages(window):
-            topic, partition, offset = (headers[name] or b"" for name in names)
-            offsets[topic.decode(), int(partition)].append(int(offset))
+            try:
+                topic, partition, offset = (headers[name] or b"" for name in names)
+                offsets[topic.decode(), int(partition)].append(int(offset))
+            except (KeyError, ValueError) as error:
+                raise _altered(window, error) from None
         return sorted(RowsHeld(*tp, len(seen), len(set(seen)), min(seen), max(seen)) for tp, seen in offsets.items())
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
@@ -170,26 +174,19 @@ class KafkaAudit:
         """As staged messages are summed up: see `stage.ArrowForm`."""
         form, names = self._sink.form, [self.metadata[name] for name in ("topic", "partition", "offset")]
         try:
-            topics, partitions, offsets = ([(headers[name] or b"").decode() for headers, _ in batch] for name in names)
+            topics, *numbers = ([(headers[name] or b"").decode() for headers, _ in batch] for name in names)
+            partitions, offsets = (pa.array(map(int, n), kind) for n, kind in zip(numbers, (pa.int32(), pa.int64()), strict=True))
             read = {name: [headers[name] for headers, _ in batch] for name in form.headers}
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, ArithmeticError, pa.ArrowException) as error:
             raise _altered(window, error) from None
         columns: dict[str, Any] = {
-            "offset": [*map(int, offsets)], "topic": [None if form.topic is None else message.topic() for _, message in batch],
+            "offset": offsets, "topic": [None if form.topic is None else message.topic() for _, message in batch],
             "key": [message.key() for _, message in batch], "value": [message.value() for _, message in batch],
             **{f"{HEADER}{name}": values for name, values in read.items()},
         }  # fmt: skip
         schema = pa.schema([field for field in form.schema if field.name not in form.own])
         hashes = row_hashes(pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema))
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(topics, pa.string()),
-                pa.array([*map(int, partitions)], pa.int32()),
-                pa.array(columns["offset"], pa.int64()),
-                pa.array(hashes),
-            ],
-            schema=PUBLISHED,
-        )
+        return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), partitions, offsets, pa.array(hashes)], schema=PUBLISHED)
 
     def _rows(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         schema = self._sink.schema
@@ -219,7 +216,7 @@ class KafkaAudit:
         """
         at = place.topic, place.partition
         for seconds in (0.0, *_APART_SECONDS):
-            if at not in self._readable or self._readable[at].end <= place.last:
+            if at not in self._gone and (at not in self._readable or self._readable[at].end <= place.last):
                 time.sleep(seconds)
                 try:
                     self._readable = self._sink.topics.readable()
@@ -228,6 +225,7 @@ class KafkaAudit:
         found = self._readable.get(at)
         where, lies = f"{place.topic}[{place.partition}]", f"the window's messages were at {place.first} to {place.last}"
         if found is None or found.end <= place.last:
+            self._gone.add(at)  # told again and again: other windows' messages needn't be waited for, too
             end = "isn't there any more" if found is None else f"ends at {found.end}"
             raise RefusedError(f"{where} {end}, and {lies}: the topic was made anew, or its end was cut off", "check", DO_MADE_ANEW)
         if found.start > place.first:

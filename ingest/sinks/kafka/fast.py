@@ -67,16 +67,6 @@ def usable() -> Api | None:
     return api
 
 
-def reportable(target: PublishTarget) -> bool:
-    """Whether what is to be known of a target's messages can be known without a report to Python for each.
-
-    What else librdkafka has for the client lies in the queue that reports are taken from, and gets lost: logs, and errors that each step
-    says by itself; but of OAUTHBEARER's it would be the question for a new token.
-    """
-    mechanisms = {str(target.properties.get(name)).upper() for name in ("sasl.mechanism", "sasl.mechanisms")}
-    return target.delivery != "at-least-once" or "OAUTHBEARER" not in mechanisms
-
-
 def _refuse_unlike(api: Api) -> None:
     """See that a producer of confluent-kafka holds its client where it is looked for.
 

@@ -11,7 +11,7 @@ from windrow.ingest.kafka.transaction import Sender, Sending
 from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.sinks.kafka.batch_pump import BatchPump
 from windrow.ingest.sinks.kafka.control import PublishedSplit
-from windrow.ingest.sinks.kafka.fast import CompiledPump, Ends, reportable, usable
+from windrow.ingest.sinks.kafka.fast import CompiledPump, Ends, usable
 from windrow.ingest.sinks.kafka.publish import PublishTarget, Pump
 from windrow.ingest.sinks.kafka.stage import StagedFiles
 from windrow.ingest.sinks.kafka.work import WindowWork
@@ -46,7 +46,7 @@ def sent(
     if isinstance(transaction, WireTransaction):
         return _sent_in_batches(files, work, target, transaction, numbers)
     assert isinstance(transaction, Sender)  # there is no third
-    api = None if one_by_one or not reportable(target) else usable()
+    api = None if one_by_one else usable()
     if api is None:
         return sent_one_by_one(files, work, target, transaction, numbers)
     return _sent_compiled(api, ends, files, work, target, transaction, numbers)

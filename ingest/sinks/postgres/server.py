@@ -23,6 +23,7 @@ from windrow.ingest.config.watched import WatchedConnection
 from windrow.ingest.errors import LostConnectionError, RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
+from windrow.ingest.waiting import waiting_for
 
 Connection = WatchedConnection
 
@@ -122,7 +123,8 @@ def connected(url: ServerUrl, stage: Stage = "setup") -> Iterator[Connection]:
 def _connect(url: ServerUrl) -> Connection:
     given = conninfo.conninfo_to_dict(url.text)
     options = {**{k: v for k, v in _DEFAULTS.items() if k not in given}, "client_encoding": "UTF8"}
-    return WatchedConnection.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
+    with waiting_for(f"a connection to the server {url.place}"):
+        return WatchedConnection.connect(url.text, autocommit=True, prepare_threshold=None, **options)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.heard import waits_heard
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
 from tests.sinks.beside import BINDING, DeltaBoth
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.slow  # a server is started
 LOG = "/_windrow/log/"
 
 
-@pytest.mark.long
+@pytest.mark.some(4, of="class")
 class TestParquetInStore(OF_A_STORE):
     """What hangs on how a commit is put. Dead letters lie on a disk: their store is Delta's, which has tests of its own."""
 
@@ -168,6 +169,16 @@ def test_a_store_that_cannot_be_read_is_out_of_reach(s3: S3Server, sink: Any) ->
     with pytest.raises(UnreachableError) as refused:
         sink.commit(made, staged)
     assert s3.secret not in str(refused.value)
+
+
+@pytest.mark.parametrize("made", [FilesBoth, DeltaBoth])
+def test_a_store_is_waited_for_aloud(s3: S3Server, monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
+    """Whoever asks it, boto3, Arrow or deltalake, tries again in silence."""
+    table = made(f"{s3.bucket()}/orders", ROWS)
+    monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
+    with waits_heard() as heard:
+        assert table.binding() is None
+        assert heard.get(timeout=30).getMessage() == f"Waiting for the storage of {table.uri}"
 
 
 def test_the_name_is_taken_by_itself(s3: S3Server, sink: Any) -> None:

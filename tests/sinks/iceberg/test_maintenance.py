@@ -97,11 +97,13 @@ def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object
 
 
 def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
-    """The window that went is no longer committed, and can be run again; the one that stayed is."""
+    """The window that went is no longer committed, and can be run again; the one that stayed is. The table's size is told as it is."""
+    assert (sink.size()[0], sink.size()[1] > 1000) == (36, True)
     first = sink.look(window(0)).version
     table(sink).manage_snapshots().set_current_snapshot(first).commit()
     fresh = sink_at(sink.at.warehouse)
     assert [c.receipt.window for c in fresh.receipts()] == [window(0)]
+    assert fresh.size()[0] == 18
     assert isinstance(commit(fresh, 1, attempt="b1"), Done)
     assert len(ids(fresh)) == len(set(ids(fresh))) == 36
     assert list(fresh.audit().receipts()) == list(fresh.receipts())

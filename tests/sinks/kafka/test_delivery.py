@@ -24,11 +24,11 @@ from windrow.ingest.kafka import delivery, transaction
 from windrow.ingest.kafka.delivery import Acks, Delivery
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.operate.verify import compare_rows
-from windrow.ingest.ports.sink import AlreadyDone, Delivered, Done, Promises
+from windrow.ingest.ports.sink import AlreadyDone, Done, Promises
 from windrow.ingest.sinks.kafka import control, publish, send
 from windrow.ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records
-from windrow.ingest.sinks.kafka.fast import CompiledPump, reportable
-from windrow.ingest.sinks.kafka.publish import PublishTarget, put_records
+from windrow.ingest.sinks.kafka.fast import CompiledPump
+from windrow.ingest.sinks.kafka.publish import put_records
 from windrow.ingest.testing.checker import Report, check
 
 SINK = Promises(atomic="split", replaces=False)
@@ -248,18 +248,6 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(kafka: str
     assert refused.value.offset == 1
     assert "may be in the topic already" in refused.value.do
     assert sink.look(window(0)) is None
-
-
-def test_reports_are_taken_where_nothing_else_lies_beside_them() -> None:
-    """With OAUTHBEARER the client is asked for new tokens in the same queue, so there messages are sent one by one."""
-
-    def target(delivery: Delivered, **more: str) -> PublishTarget:
-        return PublishTarget({}, None, "c", {"bootstrap.servers": "b", **more}, 1, "default", "_window", 1.0, delivery)
-
-    assert reportable(target("at-least-once", **{"sasl.mechanism": "PLAIN"}))
-    assert not reportable(target("at-least-once", **{"sasl.mechanism": "oauthbearer"}))
-    assert not reportable(target("at-least-once", **{"sasl.mechanisms": "OAUTHBEARER"}))
-    assert reportable(target("exactly-once", **{"sasl.mechanisms": "OAUTHBEARER"}))
 
 
 @broker

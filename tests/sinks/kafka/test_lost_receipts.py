@@ -9,15 +9,15 @@ import pytest
 
 from tests.kafka.produce import Put, configure, create_topic, delete_records, delete_topic, high_watermark, produce
 from tests.sinks.beside import BINDING
-from tests.sinks.kafka.world import KafkaBoth, at, new_place
+from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
 from tests.sinks.things import staged_receipt, window
-from windrow.ingest.errors import DamagedError
+from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.operate.restore import restore
 from windrow.ingest.operate.verify import verify
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kafka.control import ControlTopic, binding_record
-from windrow.ingest.sinks.kafka.topics import LogSeen
+from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 from windrow.ingest.testing.broker import MemoryBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -118,8 +118,27 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     assert view.read(lambda held: held.binding, to_end=True) is None
 
 
-def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(kafka: str, tmp_path: Path, table: Any) -> None:
-    """Its messages are lost for good: neither a thing that could not be checked, nor one that a replay mends, which the sink refuses."""
+def test_messages_of_others_under_a_windows_headers_are_told(kafka: str, tmp_path: Path, table: Any) -> None:
+    """Whatever stands in them is no bug: a lost receipt isn't put back by them, and the sentence says whose they are."""
+    ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
+    ledger.record(was.receipt, table.receipt_text(was.receipt))
+    delete_topic(kafka, table.options.control)
+    (topic,) = table.options.topics
+    ours = dict(next(committed(kafka, topic)).headers() or ())
+    for headers in (ours | {"_partition": b"x"}, ours | {"_offset": b"1" * 40}, {"_window": ours["_window"]}):
+        produce(kafka, topic, [Put(b"{}", headers=[*headers.items()])])
+        (failed,) = restore("orders", again(table), ledger, dry_run=True).failed
+        assert "isn't what was published" in failed.what
+        delete_records(kafka, topic, 0, high_watermark(kafka, topic))
+
+
+def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
+    kafka: str, tmp_path: Path, table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its messages are lost for good: neither a thing that could not be checked, nor one that a replay mends, which the sink refuses.
+
+    That a log is shorter is asked again before it is believed, for all windows together.
+    """
     (topic,), ledger = table.options.topics, open_ledger(f"sqlite:///{tmp_path / 'state.db'}")
 
     def said() -> str:
@@ -133,6 +152,12 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(kafka: str, tmp_pa
     delete_topic(kafka, topic)
     create_topic(kafka, 2, name=topic)
     assert "ends at 0, and the window's messages were at" in said()
+    asked, audit, readable = [], table.audit(), SinkTopics.readable
+    monkeypatch.setattr(SinkTopics, "readable", lambda topics: asked.append(1) or readable(topics))
+    for _ in range(3):
+        with pytest.raises(RefusedError, match="was made anew"):
+            audit.rows_held(window(0))
+    assert len(asked) == 3
     produce(kafka, topic, [Put(b"{}", partition=n % 2) for n in range(100)])
     assert "0 rows in the table, 10 in the receipt" in said()
     delete_topic(kafka, topic)

@@ -15,6 +15,7 @@ import psutil
 import psycopg
 import pytest
 
+from tests.heard import waits_heard
 from tests.sinks.hooks import before_look
 from tests.sinks.postgres.world import place_of, sink_at, staging_of
 from tests.sinks.things import staged_receipt, window
@@ -158,10 +159,15 @@ def test_a_commit_that_a_stopped_server_does_not_answer(
     assert kept.receipt == made
 
 
-def test_who_is_served_waits_on(database: str, stopped: Stopped) -> None:
-    """A statement may take long: as long as the server answers others, it isn't cut off."""
-    with connected(sink_at(f"{database}#orders").place.url) as connection:
-        assert connection.execute("SELECT 1 FROM pg_sleep(1)").fetchone() == (1,)
+def test_who_is_served_waits_on(database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement may take long: as long as the server answers others, it isn't cut off. That it is waited for is said once."""
+    monkeypatch.setattr(watched.waiting, "SECONDS", 0.2)
+    with waits_heard() as heard, connected(sink_at(f"{database}#orders").place.url) as connection:
+        for _ in range(2):
+            assert connection.execute("SELECT 1 FROM pg_sleep(1)").fetchone() == (1,)
+    said = [heard.get_nowait().getMessage() for _ in range(heard.qsize())]
+    assert [words for words in said if "at work or held up" in words] == said
+    assert len(said) == 1
 
 
 def test_a_session_that_is_stopped_alone_is_given_up_in_the_end(database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
