@@ -65,6 +65,12 @@ def ends_of(column: pa.Array) -> npt.NDArray[Any]:
     return found
 
 
+def octets_of(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """The bytes of all values of a column of texts, or of bytes, be they under a null."""
+    ends, data = ends_of(column), column.buffers()[2]
+    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
+
+
 def _told(column: pa.Array) -> tuple[tuple[int, int, int], int]:
     """What the pass is told of a column, but for its length; and how many bytes it has."""
     ends, data = ends_of(column), column.buffers()[2]

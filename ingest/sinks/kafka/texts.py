@@ -10,15 +10,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.sinks.joining import KIND, ends_of, instants, joined
-from windrow.ingest.sinks.json_columns import JsonForm, entries_of
+from windrow.ingest.sinks.joining import KIND, instants, joined
+from windrow.ingest.sinks.json_columns import JsonForm, entries_of, quoted
 
-_ESCAPED = r'["\\\x00-\x1f]'
-_BLANK, _QUOTE, _BACKSLASH = b' "\\'
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -94,21 +91,6 @@ def _quoted(column: pa.Array) -> pa.Array:
     return joined('"', column, '"')
 
 
-def _text(column: pa.Array) -> pa.Array:
-    if not _may_be_odd(column):
-        return _quoted(column)
-    odd = pc.match_substring_regex(column, _ESCAPED)
-    escaped = [json.dumps(text, ensure_ascii=False) for text in column.filter(odd).to_pylist()]
-    return pc.replace_with_mask(_quoted(column), pc.fill_null(odd, fill_value=False), pa.array(escaped, KIND))
-
-
-def _may_be_odd(column: pa.Array) -> bool:
-    """Whether a byte of the column has to be escaped, be it under a null: all at once, which is far cheaper than text by text."""
-    ends, data = ends_of(column), column.buffers()[2]
-    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
-    return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
-
-
 def _bytes(column: pa.Array) -> pa.Array:
     return pa.array([None if v is None else f'"{base64.b64encode(v).decode()}"' for v in column.to_pylist()], pa.string())
 
@@ -125,7 +107,7 @@ def _instant(column: pa.Array) -> pa.Array:
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (
-    (pa.types.is_string, _text),
+    (pa.types.is_string, quoted),
     (pa.types.is_integer, _number),
     (pa.types.is_floating, _real),
     (pa.types.is_boolean, _flag),

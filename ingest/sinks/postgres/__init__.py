@@ -3,7 +3,6 @@
 names      names of tables, windrow's own among them (pure)
 url        what of a server's URL is its place, and what is secret (pure)
 columns    which types a table holds, and how two schemas differ (pure)
-passes     the loops of the two below, compiled
 json_text  values with an inside as JSON, and back (pure)
 encode     Arrow batches as rows of a binary COPY (pure)
 server     connections, transactions, what the driver's errors stand for

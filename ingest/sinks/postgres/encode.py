@@ -1,38 +1,28 @@
-"""Arrow batches as rows of PostgreSQL's binary COPY, whole columns at a time: no object is made of a value.
+"""Arrow batches as rows of PostgreSQL's binary COPY, by pgpq: no object is made of a value.
 
-What a column can't hold is refused before it is sent, at the row that holds it: PostgreSQL would name none.
+pgpq writes what it is given. What a column can't hold is refused here, at the row that holds it:
+PostgreSQL would name none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
+import pgpq
 import pyarrow as pa
 import pyarrow.compute as pc
+from pgpq.encoders import LargeStringEncoderBuilder
+from pgpq.schema import Jsonb
 
-from windrow.ingest.compiled.calling import Compiled
 from windrow.ingest.sinks.iso_times import WHAT, without_text
-from windrow.ingest.sinks.joining import ends_of
+from windrow.ingest.sinks.joining import octets_of
 from windrow.ingest.sinks.postgres.columns import JSON, column_type
 from windrow.ingest.sinks.postgres.json_text import json_texts
 
-Octets = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
-
 HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TAIL = b"\xff\xff"
-
-_PASSES = Compiled("windrow.ingest.sinks.postgres.passes")
-_NONE = np.empty(0, np.uint8)
-_ELEMENTS = {
-    "boolean": 16, "bytea": 17, "bigint": 20, "smallint": 21, "integer": 23, "text": 25, "real": 700, "double precision": 701,
-    "date": 1082, "timestamp without time zone": 1114, "timestamp with time zone": 1184, "numeric": 1700,
-}  # fmt: skip
-"""PostgreSQL's numbers for the types of an array's elements; they are the same in every server."""
 
 _DAYS = 10_957
 _MICROS = _DAYS * 86_400_000_000
@@ -42,167 +32,97 @@ _FIRST_DAY, _LAST_DAY = -2_451_545 + _DAYS, 2_145_031_948 + _DAYS
 _FIRST_MICRO = -211_813_488_000_000_000 + _MICROS
 """PostgreSQL's calendar, from 4713 BC on; its end for times lies behind that of Arrow's."""
 
+_ZONED = pa.timestamp("us", tz="UTC")
+_ZONED_NUMBER = np.frombuffer((1184).to_bytes(4, "big"), np.uint8)
+"""PostgreSQL's number of the type of an instant."""
+
 
 class UnfitValueError(Exception):  # becomes an UnfitRowsError where it is known what messages the rows came from
     """Values that a column can't hold: at which rows of the batch (ascending), and what is wrong with them."""
 
-    def __init__(self, rows: Places, what: str) -> None:
+    def __init__(self, rows: npt.NDArray[np.int64], what: str) -> None:
         super().__init__(rows, what)
         self.rows, self.what = rows, what
 
 
-class _Column(msgspec.Struct, frozen=True):
-    """A column, ready to be put into rows: how long each value is, and what puts it there. A null's length means nothing."""
-
-    lengths: Places
-    present: Octets
-    put: Callable[[Octets, Places], None]
-
-    @property
-    def sizes(self) -> Places:
-        """Of the fields, with their own lengths."""
-        return 4 + (self.lengths * self.present if len(self.present) else self.lengths)
-
-
-def rows_of(batch: pa.RecordBatch) -> Octets:
+def rows_of(batch: pa.RecordBatch) -> bytes:
     """The batch's rows, as they stand between COPY's head and tail.
 
     Raises:
         UnfitValueError: a value can't be held.
     """
-    columns = []
+    columns, names = [], [str(number) for number in range(batch.num_columns)]
     for field, array in zip(batch.schema, batch.columns, strict=True):
-        try:
-            columns.append(_column(array))
-        except UnfitValueError as unfit:
-            raise UnfitValueError(unfit.rows, f"column {field.name} {unfit.what}") from None
-    return _assembled(columns, batch.num_rows)
+        for rows, what in _unfit(array):
+            raise UnfitValueError(rows, f"column {field.name} {what}")
+        columns.append(_plain(array))
+    jsonb = [name for name, f in zip(names, batch.schema, strict=True) if column_type(f.type) == JSON]
+    return _encoded(pa.RecordBatch.from_arrays(columns, names), jsonb)
 
 
-def _assembled(columns: list[_Column], rows: int) -> Octets:
-    sizes = np.full(rows, 2, np.int64)
-    for column in columns:
-        sizes += column.sizes
-    out = np.empty(int(sizes.sum()), np.uint8)
-    at = np.cumsum(sizes) - sizes
-    _PASSES.put_heads(out, at, len(columns))
-    for column in columns:
-        column.put(out, at)
-    return out
+def _encoded(batch: pa.RecordBatch, jsonb: list[str]) -> bytes:
+    encoder = pgpq.ArrowToPostgresBinaryEncoder.new_with_encoders(
+        batch.schema,
+        {
+            field.name: LargeStringEncoderBuilder.new_with_output(field, Jsonb())
+            if field.name in jsonb
+            else pgpq.ArrowToPostgresBinaryEncoder.infer_encoder(field)
+            for field in batch.schema
+        },
+    )
+    encoder.write_header()
+    octets, rest = encoder.write_batch(batch), encoder.finish()  # which may keep a small batch back
+    return octets if len(rest) == len(TAIL) else octets + rest[: -len(TAIL)]
 
 
-def _column(array: pa.Array) -> _Column:
-    kind = array.type
-    if column_type(kind) == JSON:
-        untold = without_text({"": array})
-        if untold is not None:
-            raise UnfitValueError(untold[0], WHAT)
-        return _texts(json_texts(array), _present(array), first=1)
-    if pa.types.is_list(kind):
-        return _arrays(array)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        if pa.types.is_string(kind):
-            _refuse_nul(array)
-        return _texts(array, _present(array))
-    if pa.types.is_decimal128(kind):
-        return _numerics(array)
-    return _numbers(array)
+def _plain(array: pa.Array) -> pa.Array:
+    """A column as pgpq knows it."""
+    if column_type(array.type) == JSON:
+        texts = json_texts(array)
+        return texts if not array.null_count else pc.if_else(array.is_valid(), texts, None)
+    is_zoned = pa.types.is_list(array.type) and array.type.value_type == _ZONED
+    return _zoned(array) if is_zoned else array
 
 
-def _present(array: pa.Array) -> Octets:
-    """0 where there is a null; empty, if there is none."""
-    if not array.null_count:
-        return _NONE
-    present: Octets = array.is_valid().cast(pa.uint8()).to_numpy()
-    return present
-
-
-# ----------------------------------------------------------------------------------------------------------------------- by their kind
-
-
-def _numbers(array: pa.Array) -> _Column:
-    values, present = _big_endian(array), _present(array)
-    width = values.dtype.itemsize
-    octets = values.view(np.uint8)
-    return _Column(np.full(len(array), width, np.int64), present, lambda out, at: _PASSES.put_numbers(out, at, octets, width, present))
-
-
-def _big_endian(array: pa.Array) -> npt.NDArray[Any]:
-    kind = array.type
-    if pa.types.is_boolean(kind):
-        return _buffer(array.cast(pa.uint8()), np.uint8)
-    if pa.types.is_date32(kind):
-        days = _buffer(array, np.int32)
-        _refuse(array, (days < _FIRST_DAY) | (days > _LAST_DAY), "is a date outside PostgreSQL's calendar")
-        return (days - np.int32(_DAYS)).astype(">i4")
-    if pa.types.is_timestamp(kind):
-        micros = _buffer(array, np.int64)
-        _refuse(array, micros < _FIRST_MICRO, "is a time outside PostgreSQL's calendar")
-        return (micros - _MICROS).astype(">i8")
-    if pa.types.is_int8(kind):
-        array = array.cast(pa.int16())
-    dtype = np.dtype(array.type.to_pandas_dtype())
-    return _buffer(array, dtype).astype(dtype.newbyteorder(">"))
-
-
-def _buffer(array: pa.Array, dtype: npt.DTypeLike, width: int = 1) -> npt.NDArray[Any]:
-    size = np.dtype(dtype).itemsize
-    if not len(array):
-        return np.empty(0, dtype)
-    return np.frombuffer(array.buffers()[1], dtype, len(array) * width, array.offset * width * size)
-
-
-def _texts(array: pa.Array, present: Octets, first: int = -1) -> _Column:
-    data, ends = _ends(array)
-    lengths = np.diff(ends) + (first >= 0)
-    return _Column(lengths, present, lambda out, at: _PASSES.put_texts(out, at, data, ends, first, present))
-
-
-def _ends(array: pa.Array) -> tuple[Octets, Places]:
-    """The bytes of a column of texts, and where each begins and ends in them."""
-    data = array.buffers()[2]
-    return _NONE if data is None or not len(array) else np.frombuffer(data, np.uint8), ends_of(array).astype(np.int64)
-
-
-def _numerics(array: pa.Array) -> _Column:
-    present = _present(array)
-    halves = np.ascontiguousarray(_buffer(array, np.uint64, 2).reshape(-1, 2))
-    out, ends = np.empty(32 * len(array), np.uint8), np.empty(len(array) + 1, np.int64)
-    _PASSES.numerics(halves, present, array.type.scale, np.empty(5, np.uint64), out, ends)
-    return _Column(np.diff(ends), present, lambda rows, at: _PASSES.put_texts(rows, at, out, ends, -1, present))
-
-
-def _arrays(array: pa.Array) -> _Column:
-    present, elements = _present(array), array.flatten()
-    counts = pc.list_value_length(array).fill_null(0).to_numpy().astype(np.int64)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    try:
-        column = _column(elements)
-    except UnfitValueError as unfit:
-        raise UnfitValueError(np.unique(np.searchsorted(ends, unfit.rows, side="right") - 1), unfit.what) from None
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.sizes)])
-    fields = np.empty(int(starts[-1]), np.uint8)
-    column.put(fields, starts[:-1].copy())
-    lengths = np.where(counts > 0, 20, 12) + starts[ends[1:]] - starts[ends[:-1]]
-    element = _ELEMENTS[(column_type(array.type.value_type) or "").partition("(")[0]]
-    return _Column(lengths, present, lambda out, at: _PASSES.put_arrays(out, at, fields, starts, ends, element, present))
+def _zoned(array: pa.Array) -> pa.Array:
+    """Lists of instants as the bytes of their arrays: pgpq says of their elements that they have no zone."""
+    lists = array.cast(pa.list_(pa.timestamp("us")))
+    octets = np.frombuffer(_encoded(pa.RecordBatch.from_arrays([lists], ["0"]), []), np.uint8)
+    nulls = np.concatenate([[0], np.cumsum(lists.flatten().is_null().to_numpy(zero_copy_only=False))])
+    counts = pc.list_value_length(lists).fill_null(0).to_numpy()
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    sizes = np.where(array.is_valid().to_numpy(zero_copy_only=False), 20 + 12 * counts - 8 * np.diff(nulls[ends]), 0)
+    places = np.concatenate([[0], np.cumsum(sizes)])
+    heads = places[:-1] + 6 * np.arange(len(array))  # of each row: one field, and its length
+    values = np.delete(octets, (heads[:, None] + np.arange(6)).ravel())
+    values[(places[:-1][sizes > 0][:, None] + np.arange(8, 12)).ravel()] = np.tile(_ZONED_NUMBER, int((sizes > 0).sum()))
+    valid = array.is_valid().buffers()[1] if array.null_count else None
+    return pa.Array.from_buffers(pa.large_binary(), len(array), [valid, pa.py_buffer(places), pa.py_buffer(values)])
 
 
 # ------------------------------------------------------------------------------------------------------------------------ what can't be
 
 
-def _refuse(array: pa.Array, wrong: npt.NDArray[np.bool_], what: str) -> None:
-    present = _present(array)
-    found = np.flatnonzero(wrong & present.astype(bool) if len(present) else wrong)
-    if len(found):
-        raise UnfitValueError(found, what)
+def _unfit(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
+    """The rows that hold what the column can't, and what that is."""
+    kind = array.type
+    if column_type(kind) == JSON:
+        untold = without_text({"": array})
+        if untold is not None:
+            yield untold[0], WHAT
+    elif pa.types.is_list(kind):
+        for elements, what in _unfit(array.flatten()):
+            yield np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()), what
+    elif pa.types.is_string(kind):
+        if (octets_of(array) == 0).any():  # all at once, which is far cheaper than text by text
+            yield from _rows(pc.match_substring(array, "\0"), "holds the character NUL, which no text of PostgreSQL can hold")
+    elif pa.types.is_date32(kind):
+        days = array.view(pa.int32())
+        yield from _rows(pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)), "is a date outside PostgreSQL's calendar")
+    elif pa.types.is_timestamp(kind):
+        yield from _rows(pc.less(array.view(pa.int64()), _FIRST_MICRO), "is a time outside PostgreSQL's calendar")
 
 
-def _refuse_nul(array: pa.Array) -> None:
-    """The one character that a text of PostgreSQL can't hold. Looked for in all of the batch's bytes at once: there is none, as a rule."""
-    data, ends = _ends(array)
-    zeros = np.flatnonzero(data[ends[0] : ends[-1]] == 0)
-    if len(zeros):
-        rows = np.zeros(len(array), np.bool_)
-        rows[np.searchsorted(ends, zeros + ends[0], side="right") - 1] = True
-        _refuse(array, rows, "holds the character NUL, which no text of PostgreSQL can hold")  # of a null's bytes nothing is sent
+def _rows(wrong: pa.Array, what: str) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
+    if pc.any(wrong).as_py():
+        yield np.flatnonzero(wrong.fill_null(False).to_numpy(zero_copy_only=False)), what

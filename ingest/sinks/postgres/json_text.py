@@ -21,11 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.compiled.calling import Compiled
-from windrow.ingest.sinks.joining import KIND, ends_of, joined
-from windrow.ingest.sinks.json_columns import JsonForm, entries_of
+from windrow.ingest.sinks.joining import KIND, ends_of, joined, octets_of
+from windrow.ingest.sinks.json_columns import JsonForm, entries_of, quoted
 
-_PASSES = Compiled("windrow.ingest.sinks.postgres.passes")
 _ODD = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"', "-0": '"-0.0"', "-0.0": '"-0.0"'}
 _BYTES = "bytea"
 
@@ -35,7 +33,7 @@ def _leaf(array: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return _strings(array)
     if pa.types.is_binary(kind):
-        return _written(array, _PASSES.hexadecimal, 2, 5)
+        return _hexadecimal(array)
     plain = array.cast(KIND)
     if pa.types.is_floating(kind):
         return _floats(plain)
@@ -53,11 +51,10 @@ def _floats(plain: pa.Array) -> pa.Array:
 
 
 def _strings(array: pa.Array) -> pa.Array:
-    quoted = _written(array, _PASSES.quoted, 6, 2)
-    nul = _with_nul(array)
+    nul, texts = _with_nul(array), quoted(array)
     if not pc.any(nul).as_py():
-        return quoted
-    return pc.if_else(nul, joined(f'{{"{_BYTES}":', _written(array, _PASSES.hexadecimal, 2, 5), "}"), quoted)
+        return texts
+    return pc.if_else(nul, joined(f'{{"{_BYTES}":', _hexadecimal(array), "}"), texts)
 
 
 def _with_nul(array: pa.Array) -> pa.Array:
@@ -72,14 +69,12 @@ def json_texts(array: pa.Array) -> pa.Array:
     return _FORM.texts(array)
 
 
-def _written(array: pa.Array, write: Callable[..., int], each: int, more: int) -> pa.Array:
-    """A column of texts, written anew. Room for so many times its bytes, and so many more for each."""
-    n, ends, data = len(array), ends_of(array).astype(np.int64), array.buffers()[2]
-    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-    out, starts = np.empty(int(ends[-1] - ends[0]) * each + more * n, np.uint8), np.empty(n + 1, np.int64)
-    size = write(octets, ends, out, starts)
-    valid = None if not array.null_count else array.is_valid().buffers()[1]
-    return pa.LargeStringArray.from_buffers(n, pa.py_buffer(starts), pa.py_buffer(out[:size]), valid, array.null_count)
+def _hexadecimal(array: pa.Array) -> pa.Array:
+    """Bytes as a text that PostgreSQL reads as bytes: the digits of a whole column at once."""
+    ends, digits = ends_of(array).astype(np.int64), octets_of(array).data.hex().encode()
+    valid = array.is_valid().buffers()[1] if array.null_count else None
+    places = [valid, pa.py_buffer((ends - ends[0]) * 2), pa.py_buffer(digits)]
+    return joined(r'"\\x', pa.Array.from_buffers(KIND, len(array), places), '"')
 
 
 # ------------------------------------------------------------------------------------------------------------------------------- back

@@ -117,7 +117,7 @@ class PostgresStager:
             if self._out is None:
                 self._out = self._place.create(self._path)
                 self._write(self._out, HEAD)
-            self._write(self._out, octets.data)
+            self._write(self._out, octets)
         self._rows += batch.num_rows
         self._checksum += checksum(batch)
 
