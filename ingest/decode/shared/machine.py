@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -16,6 +17,7 @@ from windrow.ingest.ports.decoder import Decoded
 
 _LOG = logging.getLogger("windrow.decode")
 
+_NONE: Mapping[str, pa.Scalar] = {}
 _CHUNK = 1 << 20
 """Bytes of messages whose rows wait as Python's objects."""
 
@@ -52,10 +54,14 @@ class StrictWay(Protocol):
 
 
 class Machine:
-    """Decodes batches. Not for several threads at once: a pass writes to memory of its own."""
+    """Decodes batches. Not for several threads at once: a pass writes to memory of its own.
 
-    def __init__(self, schema: pa.Schema, fast: FastWay, strict: StrictWay) -> None:
-        self._schema = schema
+    `defaults`: the values of those columns of the schema that neither way decodes.
+    """
+
+    def __init__(self, schema: pa.Schema, fast: FastWay, strict: StrictWay, defaults: Mapping[str, pa.Scalar] = _NONE) -> None:
+        self._whole, self._defaults = schema, defaults
+        self._schema = pa.schema([field for field in schema if field.name not in defaults])
         self._strict = strict
         self._pass = fast
 
@@ -105,7 +111,9 @@ class Machine:
             order = np.argsort(both, kind="stable")
             columns = [pa.concat_arrays([c, m]).take(pa.array(order)) for c, m in zip(columns, slow, strict=True)]
             index = both[order]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema), index
+        found = iter(columns)
+        whole = [pa.repeat(self._defaults[name], len(index)) if name in self._defaults else next(found) for name in self._whole.names]
+        return pa.RecordBatch.from_arrays(whole, schema=self._whole), index
 
 
 class _Slow:

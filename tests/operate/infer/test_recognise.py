@@ -18,7 +18,7 @@ from windrow.ingest.operate.infer.offer import unfit_for_table, unusable_beside
 from windrow.ingest.operate.infer.proposal import KEEP_KEY, Proposal, with_columns
 from windrow.ingest.operate.infer.recognise import propose
 from windrow.ingest.operate.infer.told import SampledFormat, Told
-from windrow.ingest.operate.unfit import compared
+from windrow.ingest.operate.unfit import Subject, compared, of_schema
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.messages import MESSAGES
 
@@ -316,6 +316,16 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
     found = list(compared("it", "messages", proposal.offers, columns, {}, unusable_beside(columns, refusal)))
     assert {f.what.split("'")[1] for f in found if f.do.startswith("It can't be a column: ")} == left
     assert {f.what.split("'")[1] for f in found if f.do.startswith("It could be a column")} == {"fine", "first name", "place"} - beyond
+
+
+def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
+    """Its alias is its name there, and what has a default isn't missed; a type that won't do is told by any name."""
+    more = Column("money", pa.string(), nullable=False, default=pa.scalar("EUR"))
+    for kind, said in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
+        columns = Columns((Column("number", kind, nullable=False, aliases=("id",)), more))
+        subject = Subject("t-value", "t", "value", "avro-confluent", columns)
+        found = of_schema(WriterSchema("1", "AVRO", AVRO), subject, messages([]), unfit_for_table(DEFAULT, delta=True))
+        assert [finding.what.rpartition("): ")[2] for finding in found] == said
 
 
 def test_a_name_is_no_pattern() -> None:
