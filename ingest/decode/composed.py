@@ -266,8 +266,8 @@ def _joined(decoded: Decoded, before: Decoded) -> Decoded:
     stages = pa.concat_arrays([before.dead_stage, decoded.dead_stage]).take(order)
     reasons = pa.concat_arrays([before.dead_reason, decoded.dead_reason]).take(order)
     details = pa.concat_arrays([before.dead_detail, decoded.dead_detail]).take(order)
-    truncated = before.truncated + decoded.truncated
-    return replace(decoded, dead_index=index.take(order), dead_stage=stages, dead_reason=reasons, dead_detail=details, truncated=truncated)
+    cut = np.union1d(before.cut, decoded.cut)
+    return replace(decoded, dead_index=index.take(order), dead_stage=stages, dead_reason=reasons, dead_detail=details, cut=cut)
 
 
 def _different(one: pa.Array, other: pa.Array) -> npt.NDArray[np.intp]:

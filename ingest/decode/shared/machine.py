@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -24,11 +24,11 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Taken:
-    """Which messages were taken, and their rows' columns, in the order of the messages; how many rows have a timestamp truncated."""
+    """Which messages were taken, and their rows' columns, in the order of the messages; which rows have a timestamp truncated."""
 
     mask: npt.NDArray[np.bool_]
     columns: list[pa.Array]
-    truncated: int = 0
+    truncated: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class FastWay(Protocol):
@@ -69,7 +69,7 @@ class Machine:
         """The verdict on each message."""
         dead = _Dead()
         taken = self._taken(values)
-        slow, dropped, truncated = _Slow(self._schema, dead), 0, taken.truncated
+        slow, dropped, cut = _Slow(self._schema, dead), 0, np.flatnonzero(taken.mask)[taken.truncated].tolist()
         for i in np.flatnonzero(~taken.mask).tolist():
             message = values[i].as_py()
             if message is None and on_null == "drop":
@@ -77,12 +77,12 @@ class Machine:
                 continue
             try:
                 row = self._decoded(message)
-                truncated += self._strict.truncation.done
+                cut += [i] * self._strict.truncation.done
                 slow.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
         rows, index = self._merged(taken, *slow.arrays())
-        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped, truncated=truncated)
+        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped, cut=np.array(sorted(cut), np.int64))
 
     def _taken(self, values: pa.BinaryArray) -> Taken:
         """What the pass takes; nothing if it fails, most likely because memory ran out: the strict way needs little, and judges alone."""

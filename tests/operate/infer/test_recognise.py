@@ -85,7 +85,10 @@ UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
     "ids without a registry": ([framed(3, b"\x02"), framed(3, b"\x04")], Told(), "most with 3", "--registry https://HOST:PORT"),
     "events among documents": ([DEBEZIUM, {"id": 1}], Told(), "1 of 2 messages of topic t look like Debezium's", "--format debezium-json"),
     "rows of several tables": ([MAXWELL, {**MAXWELL, "table": "u"}], Told(), "2 tables: 'd.t' (1), 'd.u' (1)", "--table DATABASE.TABLE"),
-    "another table": ([MAXWELL], Told(table="d.x"), "no rows of 'd.x'", "--table DATABASE.TABLE"),
+    "another table": ([MAXWELL], Told(table="d.x"), "No sampled message holds a row of 'd.x', but of 'd.t' (1)", "--table DATABASE.TABLE"),
+    "a table and no rows": (
+        [{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(table="d.x"), "a row of 'd.x'", "--table DATABASE.TABLE",
+    ),
     "events without a row": ([{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(), "hold no row", "--sample"),
     "nothing but a truncation": ([{**DEBEZIUM, "op": "t", "after": None}], Told(), "Debezium events hold no row", "windrow init"),
     "changes of rows that are not there": ([{**CANAL, "data": None}, {**CANAL, "data": []}], Told(), "hold no row", "--sample"),
@@ -112,6 +115,7 @@ def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
     assert what in refused.value.what
     assert do in refused.value.do
     assert "Nothing was written" in refused.value.do
+    assert not refused.value.what.endswith(" ")
 
 
 def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
