@@ -90,6 +90,8 @@ def _places(kind: pa.DataType) -> int:
 
 def value_of(column: pa.DataType) -> pa.DataType | None:
     """The type of a map's values in a column: it is a map, or a List of Struct of a key, a text, and a value."""
+    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):  # whose fields are found by their names, in any order
+        column = pa.list_(pa.struct(sorted(column.value_type, key=lambda field: field.name)))
     entries = column if pa.types.is_map(column) else map_type(column)
     return None if entries is None else entries.item_type
 
