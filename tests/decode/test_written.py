@@ -28,7 +28,7 @@ class Sale(pa.DataFrameModel):
     amount: pl.Int64 = pa.Field(metadata={"aliases": ["amt", "sum"]})
     note: pl.String = pa.Field(nullable=True, metadata={"default": "-"})
 """
-NEW, OLD, OLDER, OTHER = ("amount", "money", "note"), ("amt", "note"), ("sum", "amt"), ("money",)
+NEW, OLD, OLDER, OTHER, BOTH = ("amount", "money", "note"), ("amt", "note"), ("sum", "amt"), ("money",), ("amt", "amount")
 """The fields of some versions of a record."""
 
 
@@ -64,20 +64,22 @@ def row(money: str, amount: int, note: str | None) -> dict[str, Any]:
 
 def test_versions_side_by_side(tmp_path: Path) -> None:
     """A field's name is the column's, else the first alias that there is; null in a field that is there is no default's business."""
-    fields = (NEW, OLD, OLDER, OTHER)
+    fields = (NEW, OLD, OLDER, OTHER, BOTH)
     schemas = tuple(WriterSchema(str(i), "AVRO", avro(of)) for i, of in enumerate(fields, 1))
     values = [
         framed(1, varint(1) + text("USD") + varint(1) + text("a")), framed(2, varint(2) + varint(0)), framed(3, varint(4) + varint(3)),
         framed(4, text("USD")), framed(2, varint(2)), framed(1, varint(1) + text("USD") + varint(0)),
+        framed(5, varint(8) + varint(9)),
     ]  # fmt: skip
     found = decoded(tmp_path, values, schemas, format="avro-confluent")
-    kept = [row("USD", 1, "a"), row("EUR", 2, None), row("EUR", 3, "-"), row("USD", 1, None)]
+    kept = [row("USD", 1, "a"), row("EUR", 2, None), row("EUR", 3, "-"), row("USD", 1, None), row("EUR", 9, "-")]
     assert found.rows.to_pylist() == kept
     assert dead(found) == [(3, "schema", "incompatible_schema"), (4, "value", "not_avro")]
     schemas = tuple(WriterSchema(str(i), "PROTOBUF", proto(of)) for i, of in enumerate(fields, 1))
     values = [
         framed(1, b"\x00\x08\x01\x12\x03USD\x1a\x01a"), framed(2, b"\x00\x08\x02"), framed(3, b"\x00\x08\x04\x10\x03"),
         framed(4, b"\x00\x0a\x03USD"), framed(2, b"\x00\x08"), framed(1, b"\x00\x08\x01\x12\x03USD"),
+        framed(5, b"\x00\x08\x08\x10\x09"),
     ]  # fmt: skip
     found = decoded(tmp_path, values, schemas, format="protobuf-confluent")
     assert found.rows.to_pylist() == kept
