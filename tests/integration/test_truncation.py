@@ -68,7 +68,7 @@ class TestByConfluent(ReadTruncationContract):
         return other
 
 
-@pytest.mark.some(3, of="class")
+@pytest.mark.some(3, of="tests")
 class TestOnKafka(TruncationContract):
     """On the real thing."""
 
