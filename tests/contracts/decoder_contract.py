@@ -79,6 +79,7 @@ class DecoderContract:
         """Whatever bytes come, each message ends in exactly one place."""
         self.decoded(decoder, values)
 
+    @pytest.mark.some(1)
     @pytest.mark.slow
     def test_monsters_cost_themselves_only(self, decoder: Decoder) -> None:
         """Megabytes of one byte, or of one good message after the other, between good messages: these are rows as ever."""
