@@ -81,8 +81,8 @@ LEFT = pytest.StashKey[int]()
 def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     """Tests that `--short` leaves out: those marked `long`, and of a test marked `some(n)` all cases but n, which the seed draws.
 
-    The cases of a test are its parameters and, of a contract suite, the classes of a module that inherit one mark; `some(n, of="class")`
-    leaves n of all tests of the class.
+    The cases of a test are its parameters and, of a contract suite, the classes of a module that inherit one mark; `some(n, of="tests")`
+    leaves n of all that share the mark.
     """
     out, cases = list[pytest.Item](), dict[tuple[str, str, int], list[pytest.Item]]()
     for item in items:

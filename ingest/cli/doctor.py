@@ -115,7 +115,7 @@ def executors(surveyed: Surveyed) -> Iterator[Check]:
     more = "" if surveyed.complete else ", and others may be there"
     read = f"{_many(surveyed.read, 'topic-partition')} tried" if surveyed.read else "no broker tried, for there is no message yet"
     written = f"{_many(surveyed.written, 'place')} of the sink" if surveyed.written else "no place of the sink"
-    what = f"{who}{more}; code and packages are as here; {read}, {written}, the clock"
+    what = f"{who}{more}; code and packages are as here; {read}, {written}"
     yield Check("executors", "ok" if surveyed.complete else "warn", what)
     for trouble, where in surveyed.troubles.items():
         yield Check("executors", "fail", f"on {_some(where)}: {trouble.what}", trouble.do, UnreachableError.exit_code)

@@ -313,7 +313,6 @@ def _function(value: str) -> str:
 
 FunctionName = Annotated[Written, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")]
 
-Scalar = Annotated[bool | int | float | str, BeforeValidator(scalar)]
 _REFERENCES = [
     {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")
 ]

@@ -55,6 +55,7 @@ class ComposedDecoder:
         """
         whole = Columns.of(model_now(self.model)[1])
         kinds = {column.name: column.type for column in whole.columns}
+        resolved = {column.name for column in whole.columns if column.aliases or column.default is not None}
         if self.key is not None and [column.type for column in self.key.columns.columns] != [kinds[name] for name in self.fields]:
             raise BugError("The key's format gives other columns than it was asked for", "spec", "Report a bug in the format.")
         wanted = {column.name: column.type for column in self.part.of(whole).columns}
@@ -71,6 +72,11 @@ class ComposedDecoder:
                 f"{name}: comes from the header {header}, so it must be String or Binary, not {kinds[name]}"
                 for name, header in self.headers
                 if kinds[name] not in {pa.string(), pa.binary()}
+            ),
+            *(
+                f"{name}: comes from the header {header}, which metadata aliases and default say nothing of"
+                for name, header in self.headers
+                if name in resolved
             ),
             *(
                 f"{name}: comes from key and value, which must agree, but {kinds[name]} can't be compared: fields_include: except_key"
@@ -260,8 +266,8 @@ def _joined(decoded: Decoded, before: Decoded) -> Decoded:
     stages = pa.concat_arrays([before.dead_stage, decoded.dead_stage]).take(order)
     reasons = pa.concat_arrays([before.dead_reason, decoded.dead_reason]).take(order)
     details = pa.concat_arrays([before.dead_detail, decoded.dead_detail]).take(order)
-    truncated = before.truncated + decoded.truncated
-    return replace(decoded, dead_index=index.take(order), dead_stage=stages, dead_reason=reasons, dead_detail=details, truncated=truncated)
+    cut = np.union1d(before.cut, decoded.cut)
+    return replace(decoded, dead_index=index.take(order), dead_stage=stages, dead_reason=reasons, dead_detail=details, cut=cut)
 
 
 def _different(one: pa.Array, other: pa.Array) -> npt.NDArray[np.intp]:

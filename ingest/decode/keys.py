@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, TypeVar
 
 from pydantic import Field
 
@@ -33,6 +33,9 @@ KEY_FORMATS = {
 class KeySection(Section):
     """What the `decode.key` section of every format has; each format says its own name, as a `Literal`, and its own options."""
 
+    by_schema: ClassVar[bool] = False
+    """See `Part.by_schema`."""
+
     format: str = Field(description="What the keys are; the other settings of `decode.key` are the format's.")
     fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
         description="The columns of the schema that come from the key; in a format without names in this order."
@@ -46,8 +49,8 @@ class KeySection(Section):
     @property
     def part(self) -> Part:
         """The columns of the schema that come from the key."""
-        prefix = self.fields_prefix or ""
-        return Part(only=self.fields, prefix=prefix, place="decode.key.fields", finer=getattr(self, "finer", "truncate"))
+        prefix, place = self.fields_prefix or "", "decode.key.fields"
+        return Part(only=self.fields, prefix=prefix, place=place, finer=getattr(self, "finer", "truncate"), by_schema=self.by_schema)
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

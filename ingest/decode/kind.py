@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -32,6 +32,9 @@ class FormatSection(Section):
     `schema` is relative to the spec. A format that needs one to decode requires it; one that knows its columns by itself may do without.
     """
 
+    by_schema: ClassVar[bool] = False
+    """See `Part.by_schema`."""
+
     format: str = Field(description="What the messages are; the other settings of `decode` are the format's.")
     schema_: SchemaReference | None = Field(
         default=None, alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
@@ -52,7 +55,8 @@ class FormatSection(Section):
     def part(self) -> Part:
         """The columns of the schema that come from the value."""
         of_key = self.key.fields if self.key is not None and self.fields_include == "except_key" else ()
-        return Part(without=tuple(dict.fromkeys((*of_key, *self.headers))), finer=getattr(self, "finer", "truncate"))
+        without = tuple(dict.fromkeys((*of_key, *self.headers)))
+        return Part(without=without, finer=getattr(self, "finer", "truncate"), by_schema=self.by_schema)
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

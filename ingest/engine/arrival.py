@@ -5,7 +5,6 @@ This module travels by value, for the worker has none of windrow's: nothing of w
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib
 import importlib.util
@@ -19,7 +18,6 @@ import socket
 import stat
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,9 +29,6 @@ import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's own
-
-_UNUSED_SECONDS = 30 * 24 * 3600
-"""So long code is kept that no worker begins with; one that has begun keeps its own for as long as it lives."""
 
 
 class Code:
@@ -167,86 +162,24 @@ def _unpacked(code: bytes, digest: str) -> Path:
 
 
 def _shared(code: bytes, digest: str, above: Path) -> Path:
-    """The folder in a place for all versions.
+    """The folder of this version in a place for all versions. It stays: a worker may use it for as long as it lives.
 
-    Several workers may begin at once: each unpacks beside it, the first one's becomes the folder, and all take that. Who brings a new one
-    removes those that nobody has used for long.
+    Several workers may begin at once: each unpacks beside it, the first one's becomes the folder, and all take that.
 
     Raises:
-        OSError: it can't be kept there, or isn't this user's alone, or is being removed.
+        OSError: it can't be kept there, or isn't this user's alone.
     """
     above.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _private(above):
-        raise PermissionError(above)
     folder = above / digest
-    if folder.is_dir() and _private(folder) and _held(folder):
-        return folder
-    made = _extracted(code, Path(tempfile.mkdtemp(dir=above)))
-    try:
-        made.rename(folder)
-    except OSError:  # another one was first
-        shutil.rmtree(made, ignore_errors=True)
-    held = _held(folder)
-    _remove_unused(above)
-    if not held:
-        raise BlockingIOError(folder)
+    if _private(above) and not folder.is_dir():
+        made = _extracted(code, Path(tempfile.mkdtemp(dir=above)))
+        try:
+            made.rename(folder)
+        except OSError:  # another one was first
+            shutil.rmtree(made, ignore_errors=True)
+    if not _private(above) or not _private(folder):
+        raise PermissionError(folder)
     return folder
-
-
-def _held(folder: Path) -> bool:
-    """Take hold of a folder for as long as this process lives, so that nobody removes it; False if somebody is just doing that.
-
-    The hold is a shared lock of the folder itself, through a handle that is never closed. When it was taken last, its own time says.
-    """
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return False
-    except OSError:  # a file system that locks no folders: there nothing is removed either
-        pass
-    if not _is_at(handle, folder):
-        os.close(handle)
-        return False
-    os.utime(handle)
-    return True
-
-
-def _remove_unused(above: Path) -> None:
-    """Remove what nobody has taken hold of for long: other versions' code, and what a process that was killed had begun to unpack.
-
-    Whoever removes holds the folder alone, and takes it away under another name first:
-    1. A finds it old, and opens it. 2. B finds it old too, locks it, renames and removes it. 3. A worker unpacks the same version again.
-    4. A gets the lock, of what B has removed, and must not take the worker's folder for it: so it looks whether the name is still its own.
-    """
-    for folder in above.iterdir():
-        try:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:  # no folder, or gone
-            continue
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_mtime < time.time() - _UNUSED_SECONDS and _is_at(handle, folder):
-                away = Path(tempfile.mkdtemp(dir=above))
-                folder.rename(away)
-                shutil.rmtree(away, ignore_errors=True)
-        except OSError:  # in use, or no such locks here
-            continue
-        finally:
-            os.close(handle)
-
-
-def _is_at(handle: int, folder: Path) -> bool:
-    """Whether what a handle has open still has that name."""
-    try:
-        there, here = folder.lstat(), os.fstat(handle)
-    except OSError:
-        return False
-    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
 def _extracted(code: bytes, folder: Path) -> Path:

@@ -21,6 +21,7 @@ from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, FORBIDDEN, LOST, OCCUPIED, PASSING, UNKNOWN, is_truncation
 from windrow.ingest.kafka.properties import Tuning
 from windrow.ingest.kafka.questions import Questions
+from windrow.ingest.kafka.retry import PATIENCE_SECONDS, POLL_SECONDS
 from windrow.ingest.kafka.scan import scan, scanning
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
@@ -41,7 +42,6 @@ _LEVELS: Mapping[Isolation, ck.IsolationLevel] = {
 }  # fmt: skip
 _UNTUNED = Tuning()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_POLL_SECONDS = 0.05
 _NAMED = 3
 """So many topics are named in an error about several."""
 
@@ -51,7 +51,7 @@ class KafkaBroker:
 
     def __init__(
         self, bootstrap: str, client: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED,
-        patience_seconds: float = 30.0,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:  # fmt: skip
         """Connects lazily.
 
@@ -190,7 +190,7 @@ class KafkaBroker:
         with closing(self._consumers.new()) as consumer:
             consumer.assign([ck.TopicPartition(m.topic, m.partition, m.offset, leader_epoch=m.leader_epoch) for m in marks])
             while left:
-                message = consumer.poll(_POLL_SECONDS)
+                message = consumer.poll(POLL_SECONDS)
                 error = None if message is None else message.error()
                 if error is not None and error.code() not in LOST | {END}:
                     if error.code() not in PASSING | UNKNOWN:

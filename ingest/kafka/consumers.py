@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import confluent_kafka as ck
 
-_TOLD_SECONDS = 1.0
+from windrow.ingest.kafka.retry import NEWS_SECONDS
 
 
 class Consumers:
@@ -82,7 +82,7 @@ class _Kept:
         """
         if ask and topic not in self._topics:
             with suppress(ck.KafkaException):
-                self.consumer.list_topics(topic, _TOLD_SECONDS)
+                self.consumer.list_topics(topic, NEWS_SECONDS)
         self._topics.add(topic)
 
     def close(self) -> None:

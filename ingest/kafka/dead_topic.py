@@ -24,7 +24,8 @@ from windrow.ingest.kafka.codes import UNKNOWN
 from windrow.ingest.kafka.dead_headers import headers_of
 from windrow.ingest.kafka.properties import Tuning, Value
 from windrow.ingest.kafka.questions import Questions
-from windrow.ingest.kafka.transaction import CALL_SECONDS, NOT_TAKEN, Transaction, TransactionError, kind_of
+from windrow.ingest.kafka.retry import AGAIN_SECONDS, CALL_SECONDS, PATIENCE_SECONDS
+from windrow.ingest.kafka.transaction import NOT_TAKEN, Transaction, TransactionError, kind_of
 from windrow.ingest.model.window import Window
 
 Place = tuple[str, int, int]
@@ -38,7 +39,6 @@ _RIGHTS = f"Grant it Write and Describe on the topic and on transactional ids, a
 _TURN_SECONDS = 300
 """So long the broker keeps a transaction open whose producer is gone; until then readers of committed messages wait behind it."""
 
-_AGAIN_SECONDS = 0.1
 _FORGETFUL = timedelta(days=1)
 """What a cluster's `offsets.retention.minutes` is taken for where it may not be asked: the least that any Kafka had by default."""
 
@@ -54,7 +54,8 @@ class KafkaDeadTopic:
     """The topic on a cluster. Used on the driver; asks nothing before it is used."""
 
     def __init__(
-        self, bootstrap: str, client: Mapping[str, object], topic: str, *, tuning: Tuning | None = None, patience_seconds: float = 30.0
+        self, bootstrap: str, client: Mapping[str, object], topic: str, *, tuning: Tuning | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:  # fmt: skip
         """Connects lazily.
 
@@ -211,7 +212,7 @@ class KafkaTurn:
             try:
                 self._producer.produce(self._topic, letter["value"], letter["key"], headers=headers, on_delivery=delivered)
             except BufferError:
-                self._producer.poll(_AGAIN_SECONDS)
+                self._producer.poll(AGAIN_SECONDS)
                 continue
             except KafkaException as why:
                 self._refused = (why.args[0], place)

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from windrow.ingest.errors import BindingError, IdentityError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.codes import DENIED, GONE, untrusted
 from windrow.ingest.kafka.properties import PLACE
+from windrow.ingest.kafka.retry import HEAR_SECONDS, OTHERS_SECONDS
 from windrow.ingest.model.plan import Split
 
 _DO = (
@@ -25,10 +26,6 @@ _SECRET = ("password", "secret", "key.pem")
 LOG = logging.getLogger("windrow.librdkafka")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False  # its lines may quote secrets, and a worker's stderr is kept in files
-_HEAR_SECONDS = 0.05
-_OTHERS_SECONDS = 2.0
-"""How long other brokers have to answer once one has turned the client away, or its certificate was not accepted."""
-
 _QUIET = 3  # syslog's "error": the admin client would warn of each property that only a consumer knows
 
 
@@ -106,11 +103,11 @@ class _Seen(NamedTuple):
 def _listen(admin: AdminClient, futures: Sequence[Future[Any]], heard: Sequence[KafkaError]) -> None:
     """Until the answers are there, which the client gives up by itself; but no longer than it can hope for one."""
     since: float | None = None
-    while wait(futures, _HEAR_SECONDS).not_done:
+    while wait(futures, HEAR_SECONDS).not_done:
         admin.poll(0)
         if since is None and any(turned_away(e) for e in heard):
             since = time.monotonic()
-        if since is not None and time.monotonic() - since > _OTHERS_SECONDS:
+        if since is not None and time.monotonic() - since > OTHERS_SECONDS:
             return
 
 

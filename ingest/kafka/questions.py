@@ -18,22 +18,11 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.clients import CLIENTS, Client
 from windrow.ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
 from windrow.ingest.kafka.properties import PLACE
+from windrow.ingest.kafka.retry import AGAIN_SECONDS, BACKOFF, HEAR_SECONDS, NEWS_SECONDS, OTHERS_SECONDS, REQUEST_SECONDS
 from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
 K = TypeVar("K")
-
-_REQUEST_SECONDS = 10.0
-_HEAR_SECONDS = 0.05
-_AGAIN_SECONDS = 0.1
-_WAITS: dict[str, float] = {"wait_initial": 0.1, "wait_jitter": 0.1, "wait_max": 2.0}
-"""Seconds between tries. The library's own jitter is a second, which a topic that was just made is not worth."""
-
-_NEWS_SECONDS = 1.0
-"""How long the news of a topic that was just made may take to reach the broker that is asked."""
-
-_OTHERS_SECONDS = 2.0
-"""How long other brokers have to answer once the certificate of one was not accepted."""
 
 
 class Questions:
@@ -57,7 +46,7 @@ class Questions:
     @property
     def seconds(self) -> float:
         """How long one request may take."""
-        return min(_REQUEST_SECONDS, self.patience)
+        return min(REQUEST_SECONDS, self.patience)
 
     def each(self, futures: Mapping[K, Future[Any]]) -> dict[K, Any]:
         """Per key its answer, or the KafkaException that says why this one can't be had; any other failure is raised, and is of all."""
@@ -78,7 +67,7 @@ class Questions:
         """
         deadline = time.monotonic() + self.seconds + 5
         while True:
-            wait([future], _HEAR_SECONDS)
+            wait([future], HEAR_SECONDS)
             self.admin.poll(0)  # serves errors and logs, which else would pile up
             if future.done() or self._turned_away or time.monotonic() > deadline:
                 break
@@ -104,7 +93,7 @@ class Questions:
         began = self._began = time.monotonic()
         try:
             with waiting_for(f"{self._bootstrap} to tell {what}"):
-                for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, **_WAITS):
+                for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, **BACKOFF):
                     with attempt:
                         return self._with_news(question, began)
         except TimeoutError:
@@ -116,13 +105,13 @@ class Questions:
     def _with_news(self, question: Callable[[], T], began: float) -> T:
         """The answer. For a moment "no such topic" may only mean that the news is on its way: no reason to say that nobody answers."""
         while True:
-            self._news = time.monotonic() - began < _NEWS_SECONDS
+            self._news = time.monotonic() - began < NEWS_SECONDS
             try:
                 return question()
             except KafkaException as why:
                 if not self._news or why.args[0].code() not in UNKNOWN:
                     raise
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(AGAIN_SECONDS)
 
     def named(self, what: str, topic: str | None, error: KafkaError) -> SpecError | UnreachableError:
         """What an error of the client means to a user."""
@@ -185,4 +174,4 @@ class Questions:
     def _turned_away(self) -> bool:
         """Whether no further try would help: the login was refused, or a certificate was not accepted and no other broker answers."""
         rejected = self._untrusted
-        return self._login is not None or (rejected is not None and time.monotonic() - rejected[0] > _OTHERS_SECONDS)
+        return self._login is not None or (rejected is not None and time.monotonic() - rejected[0] > OTHERS_SECONDS)

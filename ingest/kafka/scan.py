@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 
 from windrow.ingest.kafka.codes import END, PASSING
 from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.retry import POLL_SECONDS, QUIET_SECONDS
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
 
@@ -23,9 +24,6 @@ Raises why the scan can't go on; else it does.
 """
 
 _FIRST, _MOST = 64, 4096
-_POLL_SECONDS = 0.05
-_QUIET_SECONDS = 1.0
-"""After so long it is doubted that anything will come: the client tells late, or never, of a topic that isn't there or a refused login."""
 
 _MOST_AHEAD: Mapping[str, int] = MappingProxyType({
     "fetch.message.max.bytes": 256 * 1024,  # most scans look at few messages; a long one takes a little longer for it
@@ -58,7 +56,7 @@ def _chunk(consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int
     """At most `size` messages, and the position after them. `place`: the scan's start, its position, its stop."""
     found: list[tuple[int, int, int]] = []
     start, position, stop = place
-    moved, due = time.monotonic(), _QUIET_SECONDS
+    moved, due = time.monotonic(), QUIET_SECONDS
     while position < stop and len(found) < size:
         taken, before, doubtful = _taken(consumer, size - len(found)), position, None
         for message in taken:
@@ -73,7 +71,7 @@ def _chunk(consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int
         if not taken:
             position = max(position, _passed(consumer, tp, None, started=position > start))
         if position > before:
-            moved, due = time.monotonic(), _QUIET_SECONDS
+            moved, due = time.monotonic(), QUIET_SECONDS
         quiet = time.monotonic() - moved
         if position < stop and (doubtful is not None or quiet >= due):
             doubt(tp, position, stop, None if doubtful is None else doubtful.error(), quiet)
@@ -86,7 +84,7 @@ def _taken(consumer: ck.Consumer, most: int) -> list[ck.Message]:
     there: list[ck.Message] = consumer.consume(most, 0)
     if there:
         return there
-    first = consumer.poll(_POLL_SECONDS)
+    first = consumer.poll(POLL_SECONDS)
     return [] if first is None else [first]
 
 

@@ -20,13 +20,9 @@ from windrow.ingest.kafka.client import scrubbed
 from windrow.ingest.kafka.clients import made
 from windrow.ingest.kafka.codes import DENIED
 from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.retry import AGAIN_SECONDS, CALL_SECONDS, CONNECT_SECONDS, LEAVE_SECONDS
 
 T = TypeVar("T")
-
-CALL_SECONDS = 30.0
-_AGAIN_SECONDS = 0.1
-_LEAVE_SECONDS = 5.0
-_CONNECT_SECONDS = 5.0
 
 PRODUCER: Mapping[str, Value] = {
     "acks": "all",
@@ -152,7 +148,7 @@ class Sender(Sending):
         self.called(put)
         deadline = time.monotonic() + self._patience
         while left and not failed and time.monotonic() < deadline:
-            self.called(lambda: self.records.poll(_AGAIN_SECONDS))
+            self.called(lambda: self.records.poll(AGAIN_SECONDS))
         if failed or left:
             text = self.scrub(failed[0]) if failed else "no answer"
             kind = kind_of(failed[0]) if failed else "failed"
@@ -173,7 +169,7 @@ class Sender(Sending):
                 error = self.reason(why)
                 if not error.retriable() or time.monotonic() > deadline:
                     raise TransactionError(kind_of(error), self.scrub(error), sent=sends and error.retriable()) from None
-                time.sleep(_AGAIN_SECONDS)
+                time.sleep(AGAIN_SECONDS)
 
     def reason(self, why: KafkaException | SystemError) -> KafkaError:
         """What the client says, also where Python lost it.
@@ -223,7 +219,7 @@ class Transaction(Sender):
         """
         with suppress(KafkaException):
             for _ in range(2):
-                self.producer.list_topics(known, timeout=_CONNECT_SECONDS)
+                self.producer.list_topics(known, timeout=CONNECT_SECONDS)
         self.called(lambda: self.producer.init_transactions(CALL_SECONDS))
 
     def begin(self) -> None:
@@ -241,12 +237,12 @@ class Transaction(Sender):
         if self._open:
             with suppress(KafkaException, SystemError):
                 self.producer.purge()
-                self.producer.abort_transaction(_LEAVE_SECONDS)
+                self.producer.abort_transaction(LEAVE_SECONDS)
         self._open = False
 
     def _said_again(self) -> KafkaException | None:
         try:
-            self.producer.abort_transaction(_LEAVE_SECONDS)
+            self.producer.abort_transaction(LEAVE_SECONDS)
         except KafkaException as again:
             return again
         return None

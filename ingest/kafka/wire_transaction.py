@@ -27,7 +27,8 @@ from confluent_kafka import KafkaError
 from windrow.ingest.kafka.client import scrubbed
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.record_batch import Batch, Batching, Messages, Producer
-from windrow.ingest.kafka.transaction import CALL_SECONDS, Sending, TransactionError, kind_of
+from windrow.ingest.kafka.retry import CALL_SECONDS, LEAVE_SECONDS
+from windrow.ingest.kafka.transaction import Sending, TransactionError, kind_of
 from windrow.ingest.kafka.wire import Wire, WireError, answer_of, refuse
 
 Place = tuple[str, int]
@@ -48,7 +49,6 @@ _UNHEARD = frozenset({
 
 _SOON_SECONDS, _LATER_SECONDS = 0.005, 0.1
 _LEAST_SECONDS = 1.0
-_LEAVE_SECONDS = 5.0
 _BESIDE = 4
 """Requests to a broker that wait for their answers; Kafka keeps the order of five."""
 
@@ -171,9 +171,9 @@ class WireTransaction(Sending):
     def leave(self) -> None:
         """See `transaction.Sending.leave`."""
         if self._open and self._added:
-            self._patience = _LEAVE_SECONDS
+            self._patience = LEAVE_SECONDS
             with suppress(WireError):  # what is on its way is not to arrive behind the end
-                self._wire.wait([answer for asked in self._asked.values() for _, _, answer in asked], _LEAVE_SECONDS)
+                self._wire.wait([answer for asked in self._asked.values() for _, _, answer in asked], LEAVE_SECONDS)
             with suppress(TransactionError):
                 self._end(committed=False)
         self._open = False

@@ -1,7 +1,7 @@
 """What `windrow doctor` finds out where tasks run: a small task looks around on every executor.
 
 Python and packages are compared before any task begins (`ingest.engine.arrival`), so here is the rest: the brokers, the places that tasks
-write to, the clock.
+write to.
 
 Nothing tells a task from outside which executor takes it, and executors may still be coming up. So there are rounds of as many tasks as
 run at once, each of which stays a moment, and they end with the first round that meets nobody new.
@@ -44,9 +44,6 @@ _LIMIT_SECONDS = 180.0
 _READ_OF = 8
 """At so many topic-partitions, spread over all, each executor tries to read: their leaders are different brokers."""
 
-_SKEW_SECONDS = 2.0
-"""What a clock may be off: windows are cut by the messages' times, and by no worker's clock, which is for people who read logs."""
-
 
 class Trouble(msgspec.Struct, frozen=True):
     """What is wrong on an executor, and what to do."""
@@ -56,12 +53,11 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a task saw: its machine, the folder that its executor works in, the interpreter, the time there in seconds, what is wrong."""
+    """What a task saw: its machine, the folder that its executor works in, the interpreter, what is wrong."""
 
     machine: str
     folder: str
     python: str
-    clock: float
     troubles: tuple[Trouble, ...]
 
     @property
@@ -89,10 +85,9 @@ class Survey(msgspec.Struct, frozen=True):
 
     def __call__(self, split: Split) -> Staged:
         """See `ports.engine.Engine.run`."""
-        clock = time.time()
         unread = next((trouble for trouble in map(self._read, self.splits) if trouble is not None), None)  # each may take a while
         troubles = [t for t in (unread, *map(_written, self.markers)) if t is not None]
-        seen = Answer(socket.gethostname(), str(Path.cwd()), sys.executable, clock, tuple(troubles))
+        seen = Answer(socket.gethostname(), str(Path.cwd()), sys.executable, tuple(troubles))
         time.sleep(_STAY_SECONDS)
         nothing = SplitCounts(split.topic, split.partition, split.start, split.stop, split.stop, 0, 0, 0, 0, 0, 0, 0, 0)
         return Staged(split, nothing, (msgspec.json.encode(seen).decode(),), ())
@@ -170,12 +165,10 @@ def _surveyed(engine: Engine, task: Survey, slots: Callable[[], int]) -> Surveye
     troubles: dict[Trouble, set[str]] = defaultdict(set)
     tasks = 1
     for _ in range(_ROUNDS):
-        before, known = time.time(), len(met)
-        answers = _within(_LIMIT_SECONDS, partial(_answers, engine, task, tasks))
-        after = time.time()
-        for seen in answers:
+        known = len(met)
+        for seen in _within(_LIMIT_SECONDS, partial(_answers, engine, task, tasks)):
             met[seen.executor] = seen
-            for trouble in (*seen.troubles, *clock_trouble(seen.clock, before, after)):
+            for trouble in seen.troubles:
                 troubles[trouble].add(seen.machine)
         if complete := tasks > 1 and len(met) == known:
             break
@@ -211,15 +204,6 @@ def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
 def _answers(engine: Engine, task: Survey, tasks: int) -> list[Answer]:
     nothing = [Split("windrow-doctor", number, 0, 1) for number in range(tasks)]  # no more than run at once, so each is a Spark task
     return [msgspec.json.decode(staged.rows[0], type=Answer) for staged in engine.run(task, nothing)]
-
-
-def clock_trouble(clock: float, before: float, after: float) -> list[Trouble]:
-    """Whether a clock is off, that was looked at between two moments of ours; all in seconds. Whole ones are told, so that two agree."""
-    off = max(before - clock, clock - after, 0.0)
-    if off <= _SKEW_SECONDS:
-        return []
-    what = f"the clock there is {'behind' if clock < before else 'ahead of'} this machine's by {off:.0f} s at least"
-    return [Trouble(what, "Let all machines keep time by one server (NTP).")]
 
 
 def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:

@@ -213,20 +213,22 @@ def _of_registry(registry: SchemaRegistry, subject: Subject, messages: pa.Table,
         if not newest:
             return [Finding("info", "registry", f"There is no subject {subject.name}")]
         of_topic = messages.filter(pc.equal(messages.column("topic"), subject.topic))
-        return list(_of_schema(newest[0], subject, of_topic, unusable))
+        return list(of_schema(newest[0], subject, of_topic, unusable))
     except (RefusedError, UnreachableError, SpecError) as error:
         return [_of_error(error, "registry")]
 
 
-def _of_schema(schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refusal) -> Iterator[Finding]:
+def of_schema(schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refusal) -> Iterator[Finding]:
+    """What a subject's newest schema says. `messages`: those of its topic that were sampled."""
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
     if FORMATS[schema.kind] != subject.format:
         what = f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is {subject.format}"
         yield Finding("wrong", "registry", what, "Mend decode.format.")
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
-    unfit = misfits(schema, path, subject.columns)
-    yield from compared(name, "registry", offers_of_schema(schema, messages, subject.part), subject.columns, unfit, unusable)
+    offers = offers_of_schema(schema, messages, subject.part)
+    columns = subject.columns.as_written({offer.name for offer in offers}).columns
+    yield from compared(name, "registry", offers, columns, misfits(schema, path, columns), unusable)
 
 
 def compared(

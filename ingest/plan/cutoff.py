@@ -7,21 +7,21 @@ window. So a window that finds nothing to read below such a mark must not pass a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from windrow.ingest.errors import CutOffError
+from windrow.ingest.kafka.retry import asked_until_believed, surely
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.source import Source
-from windrow.ingest.ports.broker import Offsets
+from windrow.ingest.ports.broker import ClusterTopics, Offsets
+
+T = TypeVar("T")
 
 WAY_OUT = (
     "An unclean election of a leader, or a lost disk, cut the log off; what is written there until it has grown back is in no window. "
     "Set source.on_loss: skip to go on without it, or make the topic anew and see windrow rebase SPEC."
 )
-
-
-TIMES, APART_SECONDS = 3, 1.5
-"""How often, and how far apart, a log must be said to end too early: a leader that was just elected may say so (KAFKA-7703)."""
 
 
 def cut_off(marks: Iterable[Mark], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[Mark, int]]:
@@ -49,7 +49,7 @@ def refuse_cut_off(broker: Offsets, source: Source, label: Label, suspects: Sequ
         suspects: those of its marks whose logs seem to end below them; usually none.
 
     Raises:
-        CutOffError: names the first topic-partition, the mark and the end. One answer is no proof: see `TIMES`.
+        CutOffError: names the first topic-partition, the mark and the end. One answer is no proof: see `ingest.kafka.retry`.
     """
     if not suspects or source.on_loss == "skip":
         return
@@ -78,15 +78,31 @@ def _place(found: tuple[Mark, object]) -> Mark:
 
 def _regrown(broker: Offsets, marks: Iterable[Mark], pause: Callable[[float], None]) -> list[Mark]:
     suspects = broker.regrown(sorted(mark for mark in marks if mark.how != "removed" and mark.offset > 0))
-    for _ in range(TIMES - 1 if suspects else 0):
-        pause(APART_SECONDS)
-        suspects = broker.regrown(suspects)
-    return suspects
+    return surely(suspects, broker.regrown, pause)
 
 
 def _too_short(broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]) -> list[tuple[Mark, int | None]]:
-    suspects = cut_off(marks, broker.ends([m.tp for m in marks]))
-    for _ in range(TIMES - 1 if suspects else 0):
-        pause(APART_SECONDS)
-        suspects = cut_off([mark for mark, _ in suspects.values()], broker.ends(list(suspects)))
+    def look(found: dict[TopicPartition, tuple[Mark, int]]) -> dict[TopicPartition, tuple[Mark, int]]:
+        return cut_off([mark for mark, _ in found.values()], broker.ends(list(found)))
+
+    suspects = surely(cut_off(marks, broker.ends([m.tp for m in marks])), look, pause)
     return [suspects[tp] for tp in sorted(suspects)]
+
+
+def surely_gone(broker: ClusterTopics, missing: Sequence[str], pause: Callable[[float], None]) -> Sequence[str]:
+    """Those of missing topics that are still missing when asked again, some time apart: what a run gives up is never read again."""
+
+    def look(names: Sequence[str]) -> Sequence[str]:
+        there = broker.topics(names)
+        return [name for name in names if name not in there]
+
+    return surely(missing, look, pause)
+
+
+def unless_cut_off(question: Callable[[], T], pause: Callable[[float], None]) -> T:
+    """An answer; that a log was cut off is believed only when it is told again and again, some time apart.
+
+    Raises:
+        CutOffError: it was told each time.
+    """
+    return asked_until_believed(question, CutOffError, pause)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -68,7 +68,7 @@ class Decoded:
     - it has no value, and the spec says that such messages are only counted: in `dropped`;
     - it is fine and stands for no row: in `filtered`.
 
-    `truncated`: how many messages that weren't refused by then had a timestamp finer than a microsecond, which lost that.
+    `cut`: the messages (ascending, each once) that had a timestamp finer than a microsecond, which lost that; some may have been refused.
 
     `rows` has the Arrow schema of the columns that whoever made this promises. `deletes` is None where nobody asked for any
     (`TellsDeletes`): the table has no primary key. `unavailable` says of each row the columns that its message left alone, and which are
@@ -85,7 +85,12 @@ class Decoded:
     filtered: int = 0
     deletes: Deletes | None = None
     unavailable: pa.ListArray | None = None
-    truncated: int = 0
+    cut: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def truncated(self) -> int:
+        """How many messages lost something of a timestamp, without those that are refused."""
+        return len(np.setdiff1d(self.cut, self.dead_index.to_numpy(), assume_unique=True))
 
     @property
     def valid(self) -> int:
@@ -98,7 +103,8 @@ class Decoded:
     def numbered(self, numbers: pa.Int64Array) -> Decoded:
         """The same with other numbers for the messages."""
         deletes = None if self.deletes is None else self.deletes.numbered(numbers)
-        return replace(self, row_index=numbers.take(self.row_index), dead_index=numbers.take(self.dead_index), deletes=deletes)
+        rows, dead, cut = (numbers.take(index) for index in (self.row_index, self.dead_index, pa.array(self.cut)))
+        return replace(self, row_index=rows, dead_index=dead, deletes=deletes, cut=cut.to_numpy())
 
     def with_rows(self, rows: pa.RecordBatch, made_from: npt.NDArray[np.intp]) -> Decoded:
         """The same messages with other rows: `made_from` (ascending) says for each new row the old one that it was made from.

@@ -60,6 +60,18 @@ class Stager(Protocol):
         """Close without a result, after a failure. What was written is left to `sweep`."""
 
 
+@runtime_checkable
+class Choosy(Protocol):
+    """What a stager has besides whose table has no place for some rows: it can judge rows before it takes any."""
+
+    def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
+        """What takes these rows, as `add` would, and refuses none of them any more.
+
+        Raises:
+            UnfitRowsError: as `add`.
+        """
+
+
 StagerFactory = Callable[[Split], Stager]
 """Picklable; each call makes the stager of one task attempt, whose names are unique to the call."""
 

@@ -18,21 +18,10 @@ from windrow.ingest.read.fetching import Fetcher, Fetching, Hear, Start
 
 _LOG = logging.getLogger("windrow.read")
 
-_PYTHONS = frozenset({
-    "default.topic.config", "error_cb", "logger", "oauth_cb", "on_commit", "plugin.library.paths",
-    "sasl.oauthbearer.metadata.authentication.type", "stats_cb", "throttle_cb",
-})  # fmt: skip
-"""Properties that confluent-kafka acts on itself; librdkafka has others in their place, or takes them in another form."""
-
 
 def fastest(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
     """See `fetching.Fetching`: the compiled way, or confluent-kafka's consumer with one line in the log that says why."""
-    fetching = _compiled()
-    own = _PYTHONS.intersection(properties)
-    if own and fetching is not ConfluentFetcher:
-        _tell(f"confluent-kafka alone understands {', '.join(sorted(own))}")
-        fetching = ConfluentFetcher
-    return fetching(properties, start, hear)
+    return _compiled()(properties, start, hear)
 
 
 @cache
@@ -41,7 +30,8 @@ def _compiled() -> Fetching:
     try:
         return load_compiled()
     except Exception as why:  # noqa: BLE001  # whatever it is, messages can still be read; a bug in the compiled way shows in its tests
-        _tell(str(why) if isinstance(why, Unusable) else f"the compiled way failed to load: {type(why).__name__}")
+        reason = str(why) if isinstance(why, Unusable) else f"the compiled way failed to load: {type(why).__name__}"
+        _LOG.warning("messages are read by confluent-kafka's own consumer, which takes more time: %s", reason)
         return ConfluentFetcher
 
 
@@ -59,9 +49,3 @@ def load_compiled() -> Fetching:
 
     check(api)
     return partial(LibrdkafkaFetcher, api)
-
-
-@cache
-def _tell(why: str) -> None:
-    """Once in a process for each reason."""
-    _LOG.warning("messages are read by confluent-kafka's own consumer, which takes more time: %s", why)

@@ -15,14 +15,11 @@ from confluent_kafka import KafkaError
 from windrow.ingest.errors import DataLossError, RefusedError
 from windrow.ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
 from windrow.ingest.kafka.identity import client_words, denied, turned_away, unreachable
+from windrow.ingest.kafka.retry import APART_SECONDS, TIMES
 from windrow.ingest.keeping import is_keeping, keep, taken
 from windrow.ingest.model.plan import Split
 from windrow.ingest.read.fetching import Fetched, Fetcher, Fetching, Start
 from windrow.ingest.read.loglimits import LogLimits, believed, log_limits
-
-_APART_SECONDS = 1.5
-_TIMES = 3
-"""So often the cluster must say that the log was cut off before that is believed: a broker that is behind with its metadata may err."""
 
 _OTHERS = "it was cut off and has grown again, so that other messages stand there now"
 
@@ -174,16 +171,16 @@ class Cursor:
         """Hold what is wanted against the log: what is gone is lost, all else is waited for."""
         error, self._loss = self._loss, None
         self._check()  # another topic is no loss of this one
-        stop, apart = self._split.stop, min(_APART_SECONDS, self._stall_seconds / 4)
+        stop, apart = self._split.stop, min(APART_SECONDS, self._stall_seconds / 4)
         limits = believed(self._limits, self.position, stop, apart)
         if error is not None and is_truncation(error):
             self._truncations += 1
-            self._quiet_since = None if self._truncations <= _TIMES else self._quiet_since
+            self._quiet_since = None if self._truncations <= TIMES else self._quiet_since
         if limits is not None and self.position < limits.low:
             self._lose(min(limits.low, stop), limits)
         elif limits is not None and self._is_cut(limits):
             self._lose(stop, limits)
-        elif limits is not None and error is not None and self._truncations >= _TIMES:
+        elif limits is not None and error is not None and self._truncations >= TIMES:
             self._lose_cut(limits, f"; {_OTHERS} ({self._said(error)})")
         elif error is not None:
             time.sleep(apart)

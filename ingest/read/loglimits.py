@@ -11,10 +11,8 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.kafka.retry import CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
-
-_TIMES = 3
-_QUESTION_SECONDS = 5.0
 
 
 class LogLimits(NamedTuple):
@@ -34,7 +32,7 @@ def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
     with closing(Consumer(settings)) as consumer:
         try:
             place = KafkaPartition(split.topic, split.partition)
-            found = consumer.get_watermark_offsets(place, timeout=_QUESTION_SECONDS, cached=False)
+            found = consumer.get_watermark_offsets(place, timeout=CONNECT_SECONDS, cached=False)
         except KafkaException:
             return None
     return None if found is None else LogLimits(*found)
@@ -49,7 +47,7 @@ def believed(ask: Callable[[], LogLimits | None], position: int, stop: int, apar
     first = ask()
     if first is None or first.high >= stop or first.low > position:
         return first
-    for _ in range(_TIMES - 1):
+    for _ in range(TIMES - 1):
         time.sleep(apart_seconds)
         again = ask()
         if again is None or again.high != first.high:

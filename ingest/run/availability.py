@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from windrow.ingest.errors import CutOffError, IdentityError, UnreachableError
+from windrow.ingest.errors import IdentityError, UnreachableError
 from windrow.ingest.model.boundary import Mark
 from windrow.ingest.model.label import is_later
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Checksums, Committed, SplitCounts
 from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.plan.cutoff import APART_SECONDS, TIMES, cut_off_error, described, surely_cut_off
+from windrow.ingest.plan.cutoff import cut_off_error, described, surely_cut_off, surely_gone
 from windrow.ingest.plan.splits import WAY_OUT, refuse_lost, refuse_other_identity
 from windrow.ingest.run.context import Pipeline, Request
 from windrow.ingest.run.frontier import frontier
-
-T = TypeVar("T")
-
-_TIMES, _APART_SECONDS = 2, 1.5
-"""How often a topic that seems gone is asked for again before the run gives it up."""
 
 
 def loss_policy(pipeline: Pipeline, request: Request, committed: Committed | None) -> OnLoss:
@@ -92,20 +86,6 @@ def _current_topics(pipeline: Pipeline, names: Sequence[str]) -> tuple[str, dict
     return pipeline.broker.cluster_id(), {name: info.topic_id for name, info in pipeline.broker.topics(names).items()}
 
 
-def asked_until_believed(pipeline: Pipeline, question: Callable[[], T]) -> T:
-    """An answer; that a log was cut off is believed only when it is told again and again, some time apart (`cutoff.TIMES`).
-
-    Raises:
-        CutOffError: it was told each time.
-    """
-    for _ in range(TIMES - 1):
-        try:
-            return question()
-        except CutOffError:
-            pipeline.sleep(APART_SECONDS)
-    return question()
-
-
 def cut_short(pipeline: Pipeline, plan: Plan) -> tuple[str, ...]:
     """What the receipt of a window says of logs that end below where it ends, and of which it reads nothing, one sentence each.
 
@@ -147,17 +127,7 @@ def _given_up(pipeline: Pipeline, plan: Plan, cluster: str, ids: Mapping[str, st
         raise IdentityError(what, "plan", do, min(replaced))
     drops = pipeline.spec.source.on_removed == "drop" and cluster == plan.stop.cluster_id
     missing = [name for name in names if name not in ids] if drops else []
-    return frozenset({*replaced, *_surely_gone(pipeline, missing)})
-
-
-def _surely_gone(pipeline: Pipeline, missing: Sequence[str]) -> list[str]:
-    """Those that are still missing when asked again, some time apart: what a run gives up is never read again."""
-    gone = list(missing)
-    for _ in range(_TIMES if gone else 0):
-        pipeline.sleep(_APART_SECONDS)
-        there = pipeline.broker.topics(gone)
-        gone = [name for name in gone if name not in there]
-    return gone
+    return frozenset({*replaced, *surely_gone(pipeline.broker, missing, pipeline.sleep)})
 
 
 def _replaced(pipeline: Pipeline, plan: Plan, names: Sequence[str]) -> set[str]:

@@ -12,9 +12,9 @@ from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import Label, is_later, label_text
 from windrow.ingest.model.source import AtLabel
 from windrow.ingest.model.window import Window
+from windrow.ingest.plan.cutoff import unless_cut_off
 from windrow.ingest.plan.ends import first_boundary
 from windrow.ingest.plan.resolve import resolve
-from windrow.ingest.run.availability import asked_until_believed
 from windrow.ingest.run.context import Pipeline, Progress, ignore
 from windrow.ingest.spec.window import in_time
 from windrow.ingest.windows import grid as grids
@@ -102,11 +102,11 @@ def _candidates(
             # Where the pipeline begins is frozen no later than all else: a later boundary alone would bound it from above.
             beginning = [first_boundary(pipeline.broker, source, first)]
             wanted = [label for label in wanted if label != first]
-        resolved = [] if not wanted else asked_until_believed(pipeline, lambda: resolve(
+        resolved = [] if not wanted else unless_cut_off(lambda: resolve(
             pipeline.broker, source, wanted[-1], grid, first, beginning[0] if beginning else lower, upper,
             lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
             left_out=_replaced(pipeline, upper), also=wanted[:-1],
-        ))  # fmt: skip
+        ), pipeline.sleep)  # fmt: skip
     return [*beginning, *resolved]
 
 

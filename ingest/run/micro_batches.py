@@ -23,10 +23,10 @@ from windrow.ingest.errors import GridError, refusing_all
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import number_of
 from windrow.ingest.model.plan import Plan
+from windrow.ingest.plan.cutoff import unless_cut_off
 from windrow.ingest.plan.ends import first_boundary, next_batch
 from windrow.ingest.plan.splits import make_plan
 from windrow.ingest.plan.topics import discover
-from windrow.ingest.run.availability import asked_until_believed
 from windrow.ingest.run.binding import refuse_other_table, refuse_restored, refuse_wrong_place
 from windrow.ingest.run.context import Pipeline, Progress, Request, Result, ignore
 from windrow.ingest.run.freezing import refuse_changed_grid
@@ -126,8 +126,8 @@ def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None
     """The end of the batch that begins at the newest boundary; None if too little is waiting."""
     batches, source = _batches(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
     with refusing_all():
-        return asked_until_believed(
-            pipeline, lambda: next_batch(pipeline.broker, source, lower, label, batches.max_records, batches.min_records)
+        return unless_cut_off(
+            lambda: next_batch(pipeline.broker, source, lower, label, batches.max_records, batches.min_records), pipeline.sleep
         )
 
 

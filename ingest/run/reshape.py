@@ -3,8 +3,8 @@
 Each row keeps the place of a message that it comes from, and by it the split. So everything behind the function is as without it: the
 stagers, the counts of each split, the checksums, the commit. A message none of whose rows is left behind the function was filtered.
 
-What the function gives is held to the rules of its schema. A row that breaks one refuses the window: which message would be the dead
-letter, where a row is made of several, nobody can say.
+What the function gives is held to the rules of its schema. A row that breaks one, or that the table has no place for, refuses the window:
+which message would be the dead letter, where a row is made of several, nobody can say.
 
 Of a table with a primary key the function sees rows alone. Deletes go around it and count where their messages lie, and so does a row of
 the function's, by the message that it names. So what is staged is a fold's input as ever; only of two rows of one key that name one
@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import BugError, RefusedError, SpecError
+from windrow.ingest.errors import BugError, RefusedError, SpecError, UnfitRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.model.staged import Staged, Staging
@@ -129,7 +129,7 @@ class StageTask:
                 kept = pa.array(~deleted)
                 check(self._columns(batch, self.own).filter(kept), messages.filter(kept))
                 tally.add(messages, deleted)
-                stager.add(self._columns(batch, change_schema(self.own, self.primary_key) if self.primary_key else self.own), messages)
+                self._stage(stager, batch, messages)
                 crash_point("reshape.middle")
             staging = Staging() if stager is None else stager.finish()
             return tally.counted(staging)
@@ -137,6 +137,14 @@ class StageTask:
             if stager is not None:
                 stager.discard()
             raise
+
+    def _stage(self, stager: Stager, batch: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        try:
+            stager.add(self._columns(batch, change_schema(self.own, self.primary_key) if self.primary_key else self.own), messages)
+        except UnfitRowsError as unfit:
+            what = f"The table has no place for a row that the function of transform.spark gave: {unfit.what}"
+            do = "No row was committed. Have the function change such values, or leave out their rows; then run the window again."
+            raise RefusedError(what, "stage", do, unfit.topic, unfit.partition, unfit.offset) from None
 
     def _columns(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([batch[f.name] for f in schema], schema=schema)

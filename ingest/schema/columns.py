@@ -7,6 +7,8 @@ What the model may say: supported types, `nullable`, `alias`, checks, descriptio
     {"epoch": "s" | "ms" | "us" | "ns"}   a Datetime column arrives as a number, in that unit, and not as text
     {"zone": "Europe/Berlin"}      a Datetime column arrives as text, and is in that zone where no offset stands behind it
     {"map": True}                  a List(Struct({"key": String, "value": T})) column arrives as a JSON object and becomes an Arrow map
+    {"aliases": ["amt"]}           other names that a writer's schema may have for the field
+    {"default": "EUR"}             the value where the writer's schema has no such field
 
 (pandera can't hold polars' own Map type.) Whatever else would be accepted and then change data silently, or hold per batch
 only, is refused.
@@ -15,10 +17,11 @@ only, is refused.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -37,7 +40,8 @@ Finer = Literal["truncate", "dead"]
 class Column:
     """One column. `epoch`: the unit of a timestamp that is a number; `zone`: of one that is text, where no offset stands behind it.
 
-    `constraints`: its checks, for people.
+    `constraints`: its checks, for people. `aliases`: other names that a writer's schema may have for it; `default`: its value where such a
+    schema has none of them.
     """
 
     name: str
@@ -47,6 +51,15 @@ class Column:
     description: str | None = None
     constraints: tuple[str, ...] = ()
     zone: str | None = None
+    aliases: tuple[str, ...] = ()
+    default: pa.Scalar | None = None
+
+
+class AsWritten(NamedTuple):
+    """The columns that a writer's schema has fields for, or none that would do, by their names there; and the values of the others."""
+
+    columns: Columns
+    defaults: dict[str, pa.Scalar]
 
 
 def epoch_of(field: pa.Field) -> str | None:
@@ -97,10 +110,23 @@ class Columns:
             wrong += [f"{name}: {problem}" for problem in (*_column_problems(column), *problems)]
             if kind is not None:
                 said, checks = column.metadata or {}, tuple(_text(c) for c in column.checks)
-                columns.append(Column(name, kind, column.nullable, said.get("epoch"), column.description, checks, said.get("zone")))
+                epoch, zone, aliases = said.get("epoch"), said.get("zone"), said.get("aliases", ())
+                default, problems = _default(said.get("default"), kind)
+                wrong += [f"{name}: {problem}" for problem in problems]
+                columns.append(Column(name, kind, column.nullable, epoch, column.description, checks, zone, tuple(aliases), default))
+        wrong += _alias_problems(columns)
         if wrong:
             raise _refusal(model, wrong)
         return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
+
+    def as_written(self, fields: Collection[str]) -> AsWritten:
+        """The columns for messages whose writer's schema has these fields, as Avro's schema resolution finds them."""
+        named = [next((name for name in (c.name, *c.aliases) if name in fields), c.name) for c in self.columns]
+        there = tuple(replace(c, name=n) for c, n in zip(self.columns, named, strict=True) if n in fields or c.default is None)
+        if not there:
+            return AsWritten(self, {})
+        defaults = {c.name: c.default for c, n in zip(self.columns, named, strict=True) if n not in fields and c.default is not None}
+        return AsWritten(replace(self, columns=there), defaults)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -159,12 +185,33 @@ def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]
             wrong.append("metadata zone is for Datetime('us', 'UTC') columns without metadata epoch")
         if not is_zone(metadata["zone"]):
             wrong.append("metadata zone must be the name of a time zone, like Europe/Berlin")
+    aliases = metadata.get("aliases", ())
+    if not isinstance(aliases, list | tuple) or not all(isinstance(alias, str) and alias for alias in aliases):
+        return None, [*wrong, "metadata aliases must be a list of names"]
     if metadata.get("map", False):
         entries = map_type(kind)
         if entries is None:
             wrong.append("metadata map is for List(Struct({'key': String, 'value': ...})) columns")
         return entries, wrong
     return kind, wrong
+
+
+def _default(value: object, kind: pa.DataType) -> tuple[pa.Scalar | None, list[str]]:
+    """A default as a value of a column's, or what is wrong with it. None is none."""
+    if pa.types.is_integer(kind) and isinstance(value, float):  # Arrow would cut off its fraction
+        return None, [f"metadata default is no value of {kind}: it is a float"]
+    try:
+        return (None if value is None else pa.scalar(value, kind)), []
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        return None, [f"metadata default is no value of {kind}: {error}"]
+
+
+def _alias_problems(columns: list[Column]) -> Iterator[str]:
+    names = Counter(name for column in columns for name in {column.name, *column.aliases})
+    for column in columns:
+        for alias in column.aliases:
+            if alias == column.name or names[alias] > 1:
+                yield f"{column.name}: metadata aliases names {alias}, which is a column's name or alias already"
 
 
 def _names_problems(names: list[str]) -> Iterator[str]:
@@ -201,7 +248,7 @@ def _column_problems(column: Any) -> Iterator[str]:
     if not column.required:
         yield "every column is in every row: not Optional, but Field(nullable=True)"
     if column.default is not None:
-        yield "a default invents values: make the column nullable"
+        yield "a default invents values: make the column nullable; of a field that older schemas of a writer lack, say metadata default"
     if column.drop_invalid_rows:
         yield "drop_invalid_rows hides rows: refused rows become dead letters"
     yield from _check_problems(column.checks)

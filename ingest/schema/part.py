@@ -17,6 +17,7 @@ class Part:
 
     `only`: these, in this order; None: all of the schema's but `without`. `prefix`: what the schema puts before the names that they have in
     the messages. `place`: the setting that chose them, for people. `finer`: what becomes of their timestamps finer than a microsecond.
+    `by_schema`: whether a writer's schema says which fields messages have: only then columns have aliases and defaults.
     """
 
     only: tuple[str, ...] | None = None
@@ -24,13 +25,23 @@ class Part:
     prefix: str = ""
     place: str = "decode.schema"
     finer: Finer = "truncate"
+    by_schema: bool = False
 
     def of(self, whole: Columns) -> Columns:
         """These columns by the names that they have in the messages.
 
         Raises:
-            SpecError: the schema doesn't have them, or none is left.
+            SpecError: the schema doesn't have them, none is left, or aliases and defaults would be passed over.
         """
+        found = self._chosen(whole)
+        resolved = [c.name for c in found.columns if c.aliases or c.default is not None]
+        if resolved and not self.by_schema:
+            what = f"The schema's metadata says aliases or a default of {', '.join(resolved)}, which this format can't go by"
+            do = "They are for formats with a writer's schema, of Avro and Protobuf: make the column nullable instead; nothing was read."
+            raise SpecError(what, "spec", do)
+        return found
+
+    def _chosen(self, whole: Columns) -> Columns:
         if (self.only, self.without, self.prefix) == (None, (), ""):
             return replace(whole, finer=self.finer)
         by_name = {column.name: column for column in whole.columns}

@@ -6,6 +6,7 @@ nothing is removed: whether another attempt committed a file is not this one's t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -119,13 +120,20 @@ class FileStager(Generic[Word]):
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         """See `ports.sink.Stager.add`."""
-        if not rows.num_rows and not messages.num_rows:
-            return
+        if rows.num_rows or messages.num_rows:
+            self.ready(rows, messages)()
+
+    def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
+        """See `ports.sink.Choosy`."""
         batch = self._layout.batch(rows, messages, self._split)
         in_file = self._in_file(batch, messages)
-        with writable(self._uri, self._split, done=self.done):
-            self._file.add(in_file)
-        self._checksum += checksum(batch)
+
+        def take() -> None:
+            with writable(self._uri, self._split, done=self.done):
+                self._file.add(in_file)
+            self._checksum += checksum(batch)
+
+        return take
 
     def finish(self) -> Staging:
         """See `ports.sink.Stager.finish`."""

@@ -65,8 +65,7 @@ class TimeWindows(Section):
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Each kind of window has options of its own."""
-        if _kind_of(written) == _TIME:
-            yield from (((name,), f"is for micro-batches (grid: {BATCH}) only") for name in _only(MicroBatches) if name in written)
+        yield from (((name,), f"is for micro-batches (grid: {BATCH}) only") for name in _only(MicroBatches) if name in written)
 
 
 class MicroBatches(Section):
@@ -94,28 +93,17 @@ class MicroBatches(Section):
         return least
 
 
-class Undecided(TimeWindows):
-    """What has no grid, or one that isn't any: whichever kind was meant, all its other mistakes are told beside that. Never valid."""
-
-    start: Instant | None = None  # type: ignore[assignment]  # nobody can say whether it is missing
-    every: Annotated[Written, AfterValidator(_every)] | None = None
-    max_records: CountOrNone = None
-    min_records: Count | None = None
-
-
 def _only(kind: type[Section]) -> list[str]:
     return [name for name in kind.model_fields if name != "grid"]
 
 
-_TIME, _BATCH, _UNDECIDED = "~time", "~batch", "~undecided"
+_TIME, _BATCH = "~time", "~batch"
 
 
 def _kind_of(written: object) -> str:
     """Which kind of windows a section says."""
-    if not isinstance(written, Mapping):
-        return _BATCH if isinstance(written, MicroBatches) else _TIME
-    grid = written.get("grid")
-    return _BATCH if grid == BATCH else _TIME if isinstance(grid, str) and is_cron(grid) else _UNDECIDED
+    is_batch = written.get("grid") == BATCH if isinstance(written, Mapping) else isinstance(written, MicroBatches)
+    return _BATCH if is_batch else _TIME
 
 
 class _ByGrid:
@@ -123,19 +111,15 @@ class _ByGrid:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """In place of alternatives, of which an error could only say that none fits."""
-        in_time, batches, undecided = handler(schema)["oneOf"]
+        """In place of alternatives, of which an error could only say that none fits. What a template makes of the grid is not known."""
+        in_time, batches = handler(schema)["oneOf"]
         return {
             "if": {"properties": {"grid": {"const": BATCH}}, "required": ["grid"]}, "then": batches,
-            "else": {"if": {"properties": {"grid": {"pattern": r"\{\{"}}, "required": ["grid"]}, "then": undecided, "else": in_time},
+            "else": {"if": {"properties": {"grid": {"pattern": r"\{\{"}}, "required": ["grid"]}, "then": {}, "else": in_time},
         }  # fmt: skip
 
 
-WindowSpec = Annotated[
-    Annotated[TimeWindows, Tag(_TIME)] | Annotated[MicroBatches, Tag(_BATCH)] | Annotated[Undecided, Tag(_UNDECIDED)],
-    Discriminator(_kind_of),
-    _ByGrid,
-]
+WindowSpec = Annotated[Annotated[TimeWindows, Tag(_TIME)] | Annotated[MicroBatches, Tag(_BATCH)], Discriminator(_kind_of), _ByGrid]
 """What a pipeline's windows are: in time, or micro-batches."""
 
 

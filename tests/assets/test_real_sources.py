@@ -24,7 +24,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.spec.pipeline import PipelineSpec
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.some(4, of="tests")]
 
 VALUE = json.dumps({"id": 7, "name": None}).encode()
 FROM_TWO = {"start": "2026-01-05T02:00:00Z"}
@@ -120,7 +120,6 @@ STARTS = {
 """What `source.start` says, and where each partition begins then."""
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", ["hourly", "batches"])
 @pytest.mark.parametrize("name", STARTS)
 def test_where_a_pipeline_begins(name: str, kind: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from tests.assets.world import World
 from windrow.assets.metadata import SHOWN
+
+pytestmark = pytest.mark.long
 
 WIDE, PARTITIONS = "shop.wide", 1000
 LIMIT = 64 * 1024

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from unittest.mock import patch
 
-from tests.sinks.iceberg.world import IcebergBoth, sink_at
+from tests.sinks.iceberg.world import IcebergBoth, sink_at, state_of
 from tests.sinks.things import staged_receipt, window
 from windrow.ingest.ports.sink import Done
 
@@ -38,8 +38,7 @@ def timed(what: Callable[[], object]) -> float:
 
 def expire(sink: IcebergBoth) -> None:
     """Every snapshot but the newest one."""
-    state = sink._lake.look()
-    assert state is not None
+    state = state_of(sink)
     newest = state.table.current_snapshot()
     old = [s.snapshot_id for s in state.table.snapshots() if newest is not None and s.snapshot_id != newest.snapshot_id]
     if old:
@@ -65,8 +64,7 @@ def main(windows: int) -> None:
                     commit(sink, number)
                     if number % STEP == STEP - 1 and number + STEP < count:
                         expire(sink)
-            state = sink._lake.look()
-            assert state is not None
+            state = state_of(sink)
             told(f"{count:,} windows, {len(state.table.snapshots()):,} snapshots kept", place, count)
             expire(sink)
             told(f"{count:,} windows, 1 snapshot kept", place, count + COMMITS)

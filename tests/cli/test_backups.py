@@ -104,6 +104,7 @@ def store(stage: Stage, request: pytest.FixtureRequest) -> Store:
     return found
 
 
+@pytest.mark.some(1)
 def test_an_older_ledger(store: Store) -> None:
     """No batch is cut on an older copy of the ledger; lag and doctor don't say that all is well, and the rebuild that is named works."""
     ledger, kept = store.stage.folder / ".windrow", store.stage.folder / "kept-ledger"
@@ -126,6 +127,7 @@ def test_an_older_ledger(store: Store) -> None:
     store.holds_all()
 
 
+@pytest.mark.some(1)
 def test_an_older_table(store: Store) -> None:
     """No batch is cut on an older copy of the table; lag and doctor name what it lacks, and to run that is the way out."""
     store.batches(1)

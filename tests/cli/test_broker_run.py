@@ -37,6 +37,7 @@ def test_with_a_registry(tmp_path: Path) -> None:
         assert process.wait(60) == 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.broker
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_until_a_signal(tmp_path: Path, sign: signal.Signals) -> None:

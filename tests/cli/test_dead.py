@@ -28,6 +28,7 @@ def places(document: Any) -> list[tuple[str, int, int]]:
     return [(d["window"], d["partition"], d["offset"]) for d in document["dead"]]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("arguments", "count"),
     [

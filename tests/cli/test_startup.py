@@ -95,6 +95,7 @@ def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None
     assert foreign(modules) <= FRAME | more
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell: str) -> None:
     """A press of the tab key answers with the command that was begun, in each shell, and loads the frame only."""
@@ -105,6 +106,7 @@ def test_a_shell_completes_commands(shell: str) -> None:
     assert foreign(modules) <= FRAME | CALLED - {"dotenv"}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_for_a_shell_is_shown(shell: str) -> None:
     """`--show-completion` prints what the shell of the caller takes, without asking where it runs."""
@@ -124,6 +126,7 @@ def topic_id(stage: Stage) -> str:
     return stage.broker.topics(["shop.things"])["shop.things"].topic_id
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     ("command", "told"),
     [

@@ -63,6 +63,7 @@ class DecoderContract:
         assert verdicts(together) == {i: verdicts(one)[0] for i, one in enumerate(alone) if 0 in verdicts(one)}
         for name in ("dropped", "filtered", "truncated"):
             assert getattr(together, name) == sum(getattr(one, name) for one in alone)
+        assert together.cut.tolist() == [i for i, one in enumerate(alone) if len(one.cut)]
         part = decode(self.messages(values).slice(1, len(self.GOOD)))
         assert verdicts(part) == {i - 1: what for i, what in verdicts(together).items() if 1 <= i <= len(self.GOOD)}
 
@@ -78,6 +79,7 @@ class DecoderContract:
         """Whatever bytes come, each message ends in exactly one place."""
         self.decoded(decoder, values)
 
+    @pytest.mark.some(1)
     @pytest.mark.slow
     def test_monsters_cost_themselves_only(self, decoder: Decoder) -> None:
         """Megabytes of one byte, or of one good message after the other, between good messages: these are rows as ever."""

@@ -153,6 +153,14 @@ def test_key_and_value_must_agree(pairs: list[tuple[dict[str, Any], dict[str, An
         assert found[i] == [wanted]
 
 
+def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
+    """It is counted once, and not at all where it is refused."""
+    fine, coarse = (f'{{"d": "2026-01-05T09:00:00.{fraction}Z"}}'.encode() for fraction in ("1234567", "123456"))
+    pairs = [(fine, fine), (fine, coarse), (coarse, coarse), (fine, b"{"), (fine, b'{"d": null}'), (coarse, fine)]
+    found = decoded(made("Wide", key={"fields": ["d"]}), valued([value for _, value in pairs], [key for key, _ in pairs]))
+    assert (found.valid, found.truncated) == (4, 3)
+
+
 def test_a_header_that_must_be_there() -> None:
     """Its bytes are the column as they are; without it, or without its value, the message is refused."""
     decoder = made("Strict", headers={"source": "src"})

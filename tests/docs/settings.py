@@ -21,7 +21,6 @@ from windrow.ingest.model.metadata import ALWAYS, DEFAULT, METADATA
 from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.spec.cluster import ClusterSpec
 from windrow.ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
-from windrow.ingest.spec.window import Undecided
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
@@ -231,9 +230,9 @@ def _kind(section: type[BaseModel]) -> str | None:
 
 
 def _models(annotation: object) -> list[type[BaseModel]]:
-    """The sections in an annotation, however deep in unions; without the one that only a mistake is taken for."""
+    """The sections in an annotation, however deep in unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [] if annotation is Undecided else [annotation]
+        return [annotation]
     return [model for part in typing.get_args(annotation) for model in _models(part)]
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +16,7 @@ import pytest
 from pyspark import SparkContext
 
 from tests.full_disk import files_end_at
-from windrow.ingest.engine.arrival import Arrival, Code, _differences, _held, _is_at, _remove_unused, _unpacked
+from windrow.ingest.engine.arrival import Arrival, Code, _differences, _unpacked
 from windrow.ingest.engine.cluster import code_to_send, is_local, own_code
 from windrow.ingest.engine.outcome import brought_back
 from windrow.ingest.engine.spark import RESULT
@@ -117,70 +113,6 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert "can't keep windrow's code, neither in its user's cache nor in its temporary folder (File too large)" in failure["what"]
         assert "Make room there, or name another folder by XDG_CACHE_HOME" in failure["do"]
     assert [path for path in home.rglob("*") if path.is_file()] == []
-
-
-WORKER = """
-import sys
-from pathlib import Path
-from windrow.ingest.engine.arrival import _held
-
-print(_held(Path(sys.argv[1])), flush=True)
-input()
-"""
-"""Takes hold of a folder until it is told to end."""
-
-
-def aged(above: Path, name: str, days: int) -> Path:
-    """Code of another version, which was taken up last so many days ago."""
-    folder = above / name
-    (folder / "windrow").mkdir(parents=True)
-    then = time.time() - days * 24 * 3600
-    os.utime(folder, (then, then))
-    return folder
-
-
-def test_code_that_nobody_uses_is_removed(home: Path) -> None:
-    """Who brings a new version removes what no worker took up for a month, and half of an unpacking that was killed; nothing younger."""
-    above = home / ".cache" / "windrow" / "code"
-    old, killed, young = aged(above, "a" * 32, 31), aged(above, "tmpx1", 40), aged(above, "b" * 32, 29)
-    folder = _unpacked(own_code().files, own_code().digest)
-    assert sorted(above.iterdir()) == sorted([folder, young])
-    assert not old.exists()
-    assert not killed.exists()
-
-
-def test_code_in_use_stays(home: Path) -> None:
-    """However long ago a worker took its code up: as long as the worker lives, the code stays."""
-    above = home / ".cache" / "windrow" / "code"
-    old = aged(above, "a" * 32, 0)
-    with subprocess.Popen([sys.executable, "-c", WORKER, str(old)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "True\n"
-        os.utime(old, (0, 0))
-        _unpacked(own_code().files, own_code().digest)
-        assert old.exists()
-        worker.communicate("\n", timeout=60)
-    _remove_unused(above)
-    assert not old.exists()
-
-
-def test_code_that_is_being_removed_is_not_taken(home: Path) -> None:
-    """A worker that begins while its folder is locked for removal has one of its own; one that lost the name behind its handle, too."""
-    folder = _unpacked(own_code().files, own_code().digest)
-    copy = folder.with_name("c" * 32)
-    shutil.copytree(folder, copy)
-    handle = os.open(copy, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        assert not _held(copy)
-        other = _unpacked(own_code().files, copy.name)
-        assert folder.parent not in other.parents
-        assert (other / "windrow" / "ingest" / "errors.py").is_file()
-        copy.rename(folder.with_name("away"))
-        assert not _is_at(handle, copy)
-    finally:
-        os.close(handle)
-    shutil.rmtree(other)
 
 
 @pytest.mark.parametrize(("master", "here"), [("local", True), ("local[*,4]", True), ("spark://a:7077", False), ("yarn", False)])

@@ -70,7 +70,7 @@ def test_a_letter_in_the_topic(place: Place) -> None:
     assert counted(place) == once() + once(1)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["commit.after", "report.before", *LETTER_POINTS])
 def test_killed(place: Place, point: str) -> None:
     """kill -9 at each point behind the commit; the next run publishes what is missing, and no letter twice."""

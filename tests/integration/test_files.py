@@ -39,7 +39,7 @@ def test_from_a_topic_to_files(written: str, kafka: str, tmp_path: Path, schema_
     assert user.types("verify", "--deep")["findings"] == []
 
 
-@pytest.mark.some(1)
+@pytest.mark.long
 @pytest.mark.parametrize("section", ["kind: files, format: jsonl", "kind: delta"])
 def test_into_an_object_store(section: str, s3: S3Server, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
     """Spark's workers find the store by the environment; an answer to the commit that is lost changes nothing; no secret is said."""

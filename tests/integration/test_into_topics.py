@@ -12,7 +12,7 @@ from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 from tests.sinks.kafka.world import committed
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark"), pytest.mark.long]
 
 HOUR = "2026-01-05T01:00:00Z"
 

@@ -192,7 +192,7 @@ def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: st
     assert not table(here)
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("function", "kind", "match"),
     [

@@ -52,7 +52,7 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
         yield Cut(cluster, desk, partial(reader, "read_committed"))
 
 
-@pytest.mark.some(2, of="class")
+@pytest.mark.long
 class TestByConfluent(ReadTruncationContract):
     """By confluent-kafka's consumer, which reads where the compiled way can't be had."""
 
@@ -68,7 +68,7 @@ class TestByConfluent(ReadTruncationContract):
         return other
 
 
-@pytest.mark.some(4, of="class")
+@pytest.mark.some(3, of="tests")
 class TestOnKafka(TruncationContract):
     """On the real thing."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,12 @@ from windrow.ingest.cli.doctor import executors
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.operate.executors import Answer, Marker, Survey, Surveyed, Trouble, _surveyed, clock_trouble
+from windrow.ingest.operate.executors import Answer, Marker, Survey, Surveyed, Trouble, _surveyed
 from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.sinks.place import Place
 
 SPLIT = Split("orders", 0, 5, 6)
-UNTRIED = "; code and packages are as here; no broker tried, for there is no message yet, no place of the sink, the clock"
+UNTRIED = "; code and packages are as here; no broker tried, for there is no message yet, no place of the sink"
 
 
 class Reads:
@@ -51,8 +50,7 @@ class Cluster:
     def run(self, task: Any, splits: Sequence[Split]) -> Any:
         """See `Engine.run`."""
         self.rounds += 1
-        up = self.executors[: self.rounds]
-        answers = [msgspec.structs.replace(seen, clock=time.time() + seen.clock) for seen in up]
+        answers = self.executors[: self.rounds]
         empty = Survey(Reads(), (), ())(splits[0])
         for number, split in enumerate(splits):
             yield Staged(split, empty.counts, (msgspec.json.encode(answers[number % len(answers)]).decode(),), ())
@@ -100,20 +98,12 @@ def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
     assert list((tmp_path / "own").iterdir()) == []
 
 
-@pytest.mark.parametrize(("clock", "said"), [(7.0, "behind"), (30.0, "ahead of"), (9.0, None), (22.0, None), (15.0, None)])
-def test_a_clock_is_held_to_the_moments_around(clock: float, said: str | None) -> None:
-    """Between the question and the answer any time may be right; two seconds beyond are let pass."""
-    found = clock_trouble(clock, 10.0, 20.0)
-    assert bool(found) == (said is not None)
-    assert said is None or said in found[0].what
-
-
 def test_executors_that_come_up_late_are_asked_too() -> None:
     """Rounds go on until one meets nobody new; a trouble that several have is one line, with their machines."""
     broken = Trouble("orders/0 can't be read there: nothing arrives", "Open the port.")
     cluster = Cluster([
-        Answer("one", "/work/0", "python3", 0.0, ()), Answer("two", "/work/1", "python3", 0.0, (broken,)),
-        Answer("three", "/work/2", "python3", 0.0, (broken,)), Answer("three", "/work/3", "python3", 3600.0, ()),
+        Answer("one", "/work/0", "python3", ()), Answer("two", "/work/1", "python3", (broken,)),
+        Answer("three", "/work/2", "python3", (broken,)), Answer("three", "/work/3", "python3", ()),
     ])  # fmt: skip
     found = _surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
     assert (cluster.rounds, len(found.executors), found.machines) == (5, 4, ["one", "three", "two"])
@@ -121,21 +111,20 @@ def test_executors_that_come_up_late_are_asked_too() -> None:
     assert first.what == "4 executors on one, three, two answered, with python3" + UNTRIED
     assert [(c.level, c.what, c.exit_code) for c in others] == [
         ("fail", "on three, two: orders/0 can't be read there: nothing arrives", 3),
-        ("fail", "on three: the clock there is ahead of this machine's by 3600 s at least", 3),
     ]
 
 
 def test_many_machines_are_counted() -> None:
     """A line names the first few of them."""
-    machines = [Answer(f"m{n}", "/", "python3", 0.0, ()) for n in range(9)]
+    machines = [Answer(f"m{n}", "/", "python3", ()) for n in range(9)]
     (line,) = executors(Surveyed(machines, {}, 8, 1))
     assert line.what.startswith("9 executors on m0, m1, m2 and 6 more answered")
-    assert line.what.endswith("; code and packages are as here; 8 topic-partitions tried, 1 place of the sink, the clock")
+    assert line.what.endswith("; code and packages are as here; 8 topic-partitions tried, 1 place of the sink")
 
 
 def test_what_was_not_tried_is_not_called_well() -> None:
     """A topic without messages and a table whose place a catalog knows are told as not tried, and so is it if executors go on coming up."""
-    one = Answer("one", "/", "python3", 0.0, ())
+    one = Answer("one", "/", "python3", ())
     (line,) = executors(Surveyed([one], {}, 0, 0, complete=False))
     assert line.level == "warn"
     assert line.what.startswith("1 executor on one answered, with python3, and others may be there; ")

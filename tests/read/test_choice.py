@@ -28,16 +28,14 @@ START = Start("t", 0, 10, None)
 @pytest.fixture(autouse=True)
 def new_process() -> Iterator[None]:
     """What a process has decided is decided anew."""
-    for decided in (choice._compiled, choice._tell):
-        decided.cache_clear()
+    choice._compiled.cache_clear()
     yield
-    for decided in (choice._compiled, choice._tell):
-        decided.cache_clear()
+    choice._compiled.cache_clear()
 
 
-def made(properties: dict[str, Any] | None = None) -> type[Fetcher]:
+def made() -> type[Fetcher]:
     """What kind of client is made."""
-    fetcher = fastest(CLIENT if properties is None else properties, START, lambda _: None)
+    fetcher = fastest(CLIENT, START, lambda _: None)
     fetcher.close()
     return type(fetcher)
 
@@ -83,23 +81,6 @@ def test_another_platform(what: str, value: Any, monkeypatch: pytest.MonkeyPatch
     else:
         monkeypatch.setattr(ctypes, "sizeof", lambda _: value)
     assert "this platform is not a 64-bit little-endian one" in told(caplog)
-
-
-@pytest.mark.parametrize("name", ["oauth_cb", "stats_cb", "default.topic.config"])
-def test_a_property_of_confluent_kafkas_own(name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A callback in Python, say, is confluent-kafka's business: who sets one has its consumer, and others the compiled way still."""
-    monkeypatch.setattr(choice, "ConfluentFetcher", lambda *_: Closed())  # the real one would wait for a token
-    with caplog.at_level(logging.WARNING):
-        assert made({**CLIENT, name: {}}) is Closed
-    assert [r.getMessage() for r in caplog.records if r.name == "windrow.read"] == [
-        f"messages are read by confluent-kafka's own consumer, which takes more time: confluent-kafka alone understands {name}"
-    ]
-    assert made() is LibrdkafkaFetcher
-
-
-class Closed:
-    def close(self) -> None:
-        pass
 
 
 def test_what_nobody_foresaw(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

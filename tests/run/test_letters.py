@@ -118,6 +118,7 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
         monkeypatch.setattr(f"{module}.crash_point", at_the_point)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("point", [*CRASH_POINTS, *LETTER_POINTS])
 def test_a_crash_anywhere(office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
     """Whatever step dies, the next run of the window publishes what is missing; until then verification says so."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from windrow.ingest.errors import BugError, RefusedError, SpecError
+from windrow.ingest.errors import BugError, RefusedError, SpecError, UnfitRowsError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import SplitCounts
@@ -153,6 +153,20 @@ def test_messages_delete_by_the_tables_key() -> None:
         _refuse_other_key(("id",), OWN, other)
     with pytest.raises(SpecError, match=r"the schema of decode hasn't it"):
         _refuse_other_key(("id",), pa.schema([]), other)
+
+
+def test_a_row_that_the_table_has_no_place_for() -> None:
+    """It refuses the window with its place, for it may be made of several messages; what is advised can be done in the function."""
+
+    class Choosy(Kept):
+        def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+            raise UnfitRowsError("column id is odd", "stage", "Add a rule.", "t", 0, messages["offset"][1].as_py(), [1])
+
+    kept = Choosy()
+    with pytest.raises(RefusedError, match=r"function of transform\.spark gave: column id is odd") as refused:
+        staged(read_of(3), [batch([11, 12, 13])], kept)
+    assert (refused.value.place, "Have the function change" in refused.value.do, kept.discarded) == ("t[0]@12", True, True)
+    assert not isinstance(refused.value, UnfitRowsError)
 
 
 def test_a_null_is_named_by_its_place() -> None:

@@ -27,6 +27,7 @@ BATCH = {"grid": "batch"}
 # ----------------------------------------------------------------------------------------------------------------------- batches
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_batch_that_dies_anywhere_is_run_once(desk: SourceDesk, point: CrashPoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever crash point ends the first try, its retry and the next request leave every message once, in batches without a hole."""

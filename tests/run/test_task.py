@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -13,7 +14,12 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.run.task import SplitTask, stage_rows
 from windrow.ingest.schema.changes import change_schema
+from windrow.ingest.sinks.kafka.form import MessageForm, MessagePart
+from windrow.ingest.sinks.kafka.stage import KafkaStagerFactory
 from windrow.ingest.sinks.postgres.stage import PostgresStagerFactory
+from windrow.ingest.sinks.routes.parts import TableRows
+from windrow.ingest.sinks.routes.router import Router, Rule
+from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
 from windrow.ingest.sinks.staging import RowLayout
 
 SPLIT, SPLIT_OF_FIVE = Split("t", 0, 0, 3), Split("shop.orders", 0, 0, 5)
@@ -84,3 +90,25 @@ def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(tmp_path: Path, 
     assert set(zip(found.dead_stage.to_pylist(), found.dead_reason.to_pylist(), strict=True)) == {("schema", "unfit_for_table")}
     assert found.dead_detail[0].as_py() == "column name holds the character NUL, which no text of PostgreSQL can hold"
     assert stager.finish().rows == 2
+
+
+def test_a_row_that_one_of_several_tables_has_no_place_for(tmp_path: Path) -> None:
+    """No table has taken a row of the batch by then: none keeps one of the message, whichever it is of, and the others are there once."""
+    layout = RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a")
+    tables = tuple((name, PostgresStagerFactory(str(tmp_path), name, layout, "_window", "w")) for name in ("first", "second", "other"))
+    router = Router("column", "name", (Rule(pattern="(?s)a.*"), Rule(pattern="(?s)b.*")))
+    stager = RoutedStagerFactory(router, tables)(SPLIT_OF_FIVE)
+    rows = [(0, "a"), (0, "b"), (1, "a1"), (1, "b\0"), (2, "a2\0"), (2, "b2"), (3, "c3\0"), (4, "a4"), (4, "c4")]
+    found = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded(rows), keyed=False)
+    assert (found.dead_index.to_pylist(), found.rows["name"].to_pylist()) == ([1, 2, 3], ["a", "b", "a4", "c4"])
+    parts = [msgspec.json.decode(part, type=TableRows) for part in stager.finish().committables]
+    assert [(part.table, part.rows, part.messages) for part in parts] == [("first", 2, 2), ("second", 1, 1), ("other", 1, 1)]
+
+
+def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
+    """Nor one for no topic: its message is a dead letter, and what the topic is called isn't told."""
+    form = MessageForm(MessagePart("raw", ("name",)), topic="name", topics=("orders",))
+    stager = KafkaStagerFactory(str(tmp_path), RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a"), form, "w")(SPLIT_OF_FIVE)
+    found = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded([(0, "orders"), (1, "hunter2"), (3, "")]), keyed=False)
+    assert (found.dead_index.to_pylist(), found.rows["name"].to_pylist()) == ([1, 3], ["orders"])
+    assert set(found.dead_detail.to_pylist()) == {"column name names none of sink.topics"}

@@ -152,6 +152,7 @@ def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
     assert asked == [[5], [7], [9], [9]]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_crash_in_the_middle_leaves_finished_windows_finished(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, point: CrashPoint

@@ -166,6 +166,28 @@ def test_a_zone_that_there_is_not(metadata: dict[str, Any], said: str) -> None:
     assert [column.zone for column in good.columns] == ["Europe/Berlin"]
 
 
+@pytest.mark.parametrize(
+    ("annotation", "metadata", "said"),
+    [
+        (pl.Int64, {"aliases": "old"}, "must be a list of names"), (pl.Int64, {"aliases": [""]}, "must be a list of names"),
+        (pl.Int64, {"aliases": ["x"]}, "which is a column's name or alias already"),
+        (pl.Int64, {"aliases": ["a", "a"]}, None), (pl.Int8, {"default": 300}, "metadata default is no value of int8"),
+        (pl.Int64, {"default": 1.5}, "metadata default is no value of int64"), (pl.Int64, {"default": "1"}, "no value of int64"),
+        (pl.Decimal(9, 2), {"default": Decimal("1.005")}, "no value of decimal128(9, 2)"),
+        (pl.List(pl.Int64), {"default": [1, None]}, None), (pl.String, {"default": None}, None),
+    ],
+)  # fmt: skip
+def test_what_a_writers_schema_may_lack(annotation: Any, metadata: dict[str, Any], said: str | None) -> None:
+    """Aliases are names of nothing else, and a default is a value of its column's, exactly; a good one travels."""
+    model = made(annotation, pp.Field(metadata=metadata))
+    if said is not None:
+        assert said in refused(model)
+        return
+    (column,) = pickle.loads(pickle.dumps(Columns.of(model))).columns
+    assert column.aliases == tuple(metadata.get("aliases", ()))
+    assert (None if column.default is None else column.default.as_py()) == metadata.get("default")
+
+
 def test_an_optional_column_is_refused() -> None:
     """A row has every column."""
     assert "nullable=True" in refused(made(Optional[pl.Int64]))  # noqa: UP045  # pandera's own spelling

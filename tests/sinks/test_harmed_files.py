@@ -96,7 +96,7 @@ def test_two_files_that_were_exchanged_are_told(tmp_path: Path, kind: str) -> No
         deep(sink)
 
 
-@pytest.mark.some(4)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("room", [0, 2, 40, 700])
 def test_a_disk_that_is_full_while_rows_are_staged(tmp_path: Path, kind: str, room: int) -> None:

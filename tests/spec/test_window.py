@@ -80,16 +80,10 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
     assert mistakes(tmp_path, window) == [f"window.{name}: is for micro-batches (grid: batch) only"]
 
 
-def test_whatever_the_grid_was_meant_to_be(tmp_path: Path) -> None:
-    """Beside a grid that is none, the options of either kind are looked at too, and none of them is called strange or missing."""
-    window = {"grid": "weekly", "delay": "x", "max_records": 0, "min_records": 2}
-    assert [m.partition(":")[0] for m in mistakes(tmp_path, window)] == ["window.delay", "window.grid", "window.max_records"]
-
-
 @pytest.mark.parametrize(
     ("window", "said"),
     [
-        ({}, "window.grid: is missing"),
+        ({"start": START}, "window.grid: is missing"),
         ({"grid": "hourly"}, "window.start: is missing"),
         ({"grid": "hourly", "start": None}, "window.start: is missing"),
         (

@@ -32,7 +32,8 @@ class AvroDecoder:
     def columns(self) -> Columns:
         """See `ports.decoder.Decoder.columns`."""
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
-        check(self.writer_schema.parsed(), columns)
+        schema = self.writer_schema.parsed()
+        check(schema, columns.as_written(schema.fields).columns)
         return columns
 
     def open(self) -> Decode:

@@ -37,7 +37,7 @@ from windrow.ingest.decode.avro.schema import (
 from windrow.ingest.decode.shared.calendar import MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
 from windrow.ingest.errors import SpecError
 from windrow.ingest.schema.columns import Columns, epoch_of, zone_of
-from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
+from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio, map_type
 
 INT_BYTES, LONG_BYTES = 5, 10
 """The longest varint of an int and of a long."""
@@ -90,12 +90,10 @@ def _places(kind: pa.DataType) -> int:
 
 def value_of(column: pa.DataType) -> pa.DataType | None:
     """The type of a map's values in a column: it is a map, or a List of Struct of a key, a text, and a value."""
-    if pa.types.is_map(column):
-        return column.item_type
-    inner = column.value_type if pa.types.is_list(column) else None
-    if inner is None or not pa.types.is_struct(inner) or {field.name for field in inner} != {"key", "value"}:
-        return None
-    return inner.field("value").type if inner.field("key").type == pa.string() else None
+    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):  # whose fields are found by their names, in any order
+        column = pa.list_(pa.struct(sorted(column.value_type, key=lambda field: field.name)))
+    entries = column if pa.types.is_map(column) else map_type(column)
+    return None if entries is None else entries.item_type
 
 
 def is_null(kind: AvroType) -> bool:

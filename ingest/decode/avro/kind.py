@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -48,6 +48,8 @@ WriterSchema = Annotated[
 
 class AvroOptions(FinerOptions):
     """What keys and values say alike."""
+
+    by_schema: ClassVar[bool] = True
 
     writer_schema: WriterSchema = Field(
         description="The Avro schema that they were written with, a record whose fields the columns are named after; a file is relative to "

@@ -11,4 +11,5 @@ from windrow.ingest.schema.columns import Columns
 
 def avro_machine(schema: AvroSchema, columns: Columns) -> Machine:
     """The machine for some columns."""
-    return Machine(columns.arrow_schema, AvroPass(schema, columns), StrictAvro(schema, columns))
+    found, defaults = columns.as_written(schema.fields)
+    return Machine(columns.arrow_schema, AvroPass(schema, found), StrictAvro(schema, found), defaults)

@@ -135,6 +135,11 @@ class AvroSchema:
         """The full names of the root, its aliases among them; an empty one if it is no record."""
         return (self.root, *self.records[self.root].aliases)
 
+    @property
+    def fields(self) -> frozenset[str]:
+        """The names of the root's fields."""
+        return frozenset(name for name, _ in self.records[self.root].fields)
+
     def is_empty(self, kind: AvroType) -> bool:
         """Whether values of a type have no bytes: then a block may claim any number of them, and nothing can be read of any."""
         return _is_empty(kind, self.empty)

@@ -66,7 +66,7 @@ def together(schema: pa.Schema, parts: Sequence[Decoded], key: Sequence[str] | N
         pa.concat_batches([*rows, none]).take(order), row_index, dead_index, stages, reasons, details,
         sum(part.dropped for part in parts), sum(part.filtered for part in parts),
         None if key is None else _deletes([part.deletes for part in parts if part.deletes is not None], schema, key),
-        _unavailable(with_rows, order), sum(part.truncated for part in parts),
+        _unavailable(with_rows, order), np.sort(np.concatenate([part.cut for part in parts])),
     )  # fmt: skip
 
 

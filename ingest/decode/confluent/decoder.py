@@ -94,11 +94,12 @@ class ConfluentDecoder:
         """See `ports.decoder.Decoder.columns`."""
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
         self.payloads.check(columns)
-        texts = {column.name for column in columns.columns if column.type == pa.string()}
+        texts = {c.name for c in columns.columns if c.type == pa.string() and not c.aliases and c.default is None}
         wrong = [name for name, _ in self.written_with if name not in texts]
         if wrong:
             do = "Add it to the schema, or take it out of decode.written_with; nothing was read."
-            raise SpecError(f"decode.written_with names {', '.join(wrong)}: the schema has no such String column", "spec", do)
+            what = f"decode.written_with names {', '.join(wrong)}: the schema has no such String column without aliases and a default"
+            raise SpecError(what, "spec", do)
         if self.written_with and len(columns.columns) == len(self.written_with):
             do = "Take one out of decode.written_with, or add the columns of the messages to the schema; nothing was read."
             raise SpecError("decode.written_with names all columns of the value: none is left for what the messages hold", "spec", do)

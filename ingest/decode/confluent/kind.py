@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -28,6 +28,8 @@ _KEYS = "What the keys are; the other settings of `decode.key` are the format's.
 
 class RegistryOptions(FinerOptions):
     """What keys and values may say alike whose schemas are a registry's."""
+
+    by_schema: ClassVar[bool] = True
 
     unknown_id: Literal["dead", "fail"] = Field(
         default="dead",

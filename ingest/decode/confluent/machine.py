@@ -249,5 +249,6 @@ def _together(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], schema: pa
     ) if parts else (empty, empty, empty)  # fmt: skip
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     index, dead = pa.array(rows_from[rows_order]), pa.array(dead_from[dead_order])
-    dropped, filtered, truncated = (sum(getattr(decoded, name) for _, decoded in parts) for name in ("dropped", "filtered", "truncated"))
-    return Decoded(rows, index, dead, stage, reason, detail, dropped, filtered, truncated=truncated)
+    dropped, filtered = (sum(getattr(decoded, name) for _, decoded in parts) for name in ("dropped", "filtered"))
+    cut = np.sort(np.concatenate([none, *(places[decoded.cut] for places, decoded in parts)]))
+    return Decoded(rows, index, dead, stage, reason, detail, dropped, filtered, cut=cut)

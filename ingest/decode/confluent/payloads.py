@@ -58,12 +58,12 @@ class AvroPayloads:
         written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
         if written is None:
             return OtherRecord("null")
-        fields = {name for name, _ in written.records[written.root].fields}
-        if _is_other(written.names, fields, columns, records):
+        found, defaults = columns.as_written(written.fields)
+        if _is_other(written.names, written.fields, found, records):
             return OtherRecord(written.root or "no record")
-        read = resolved(written, columns, records)
-        fast, strict = AvroPass(read, columns), StrictAvro(read, columns)
-        machine = Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip))
+        read = resolved(written, found, records)
+        fast, strict = AvroPass(read, found), StrictAvro(read, found)
+        machine = Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip), defaults)
         return RecordMachine(machine, written.root)
 
 
@@ -96,11 +96,13 @@ class ProtobufPayloads:
         assert schema is not None
         types = compiled_text(schema.text, schema.references, _PLACE)
         kind = message_type(types, name_at(types, frame.path, _PLACE), _PLACE)
-        if _is_other([kind.full_name], set(kind.fields_by_name), columns, records):
+        fields = set(kind.fields_by_name)
+        found, defaults = columns.as_written(fields)
+        if _is_other([kind.full_name], fields, found, records):
             return OtherRecord(kind.full_name)
-        strict = StrictProtobuf(kind, columns, "null")
-        fast = PassBehind(ProtobufPass(kind, columns), frame.skip)
-        return RecordMachine(Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip)), kind.full_name)
+        strict = StrictProtobuf(kind, found, "null")
+        fast = PassBehind(ProtobufPass(kind, found), frame.skip)
+        return RecordMachine(Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip), defaults), kind.full_name)
 
 
 @dataclass(frozen=True)

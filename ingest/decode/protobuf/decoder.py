@@ -34,7 +34,8 @@ class ProtobufDecoder:
         from windrow.ingest.decode.protobuf.fields import readers  # noqa: PLC0415  # Arrow is loaded where there is something to decode
 
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
-        readers(self._type(self.types.octets()), columns)
+        kind = self._type(self.types.octets())
+        readers(kind, columns.as_written(kind.fields_by_name).columns)
         return columns
 
     def open(self) -> Decode:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 class ProtobufOptions(FinerOptions):
     """What keys and values say alike."""
+
+    by_schema: ClassVar[bool] = True
 
     descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = Field(
         description="The file that has the type, relative to the spec. A .proto file is compiled (`windrow[protobuf]`); a "

@@ -62,5 +62,5 @@ def protobuf_machine(kind: Any, columns: Columns) -> Machine:
     Raises:
         SpecError: a column can't come from the type.
     """
-    strict = StrictProtobuf(kind, columns)
-    return Machine(columns.arrow_schema, ProtobufPass(kind, columns), strict)
+    found, defaults = columns.as_written(kind.fields_by_name)
+    return Machine(columns.arrow_schema, ProtobufPass(kind, found), StrictProtobuf(kind, found), defaults)

@@ -49,9 +49,9 @@ class Gathered:
     by_key: bool = False
 
     @property
-    def truncated(self) -> int:
-        """How many rows have a timestamp that was truncated: a pass says so by the value of the document's own node."""
-        return int(np.count_nonzero(self.values[self.bases[0] : self.bases[0] + self.counts[0]]))
+    def truncated(self) -> npt.NDArray[np.int64]:
+        """Which rows have a timestamp that was truncated: a pass says so by the value of the document's own node."""
+        return np.flatnonzero(self.values[self.bases[0] : self.bases[0] + self.counts[0]])
 
     @classmethod
     def of(

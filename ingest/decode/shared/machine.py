@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -16,17 +17,18 @@ from windrow.ingest.ports.decoder import Decoded
 
 _LOG = logging.getLogger("windrow.decode")
 
+_NONE: Mapping[str, pa.Scalar] = {}
 _CHUNK = 1 << 20
 """Bytes of messages whose rows wait as Python's objects."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Which messages were taken, and their rows' columns, in the order of the messages; how many rows have a timestamp truncated."""
+    """Which messages were taken, and their rows' columns, in the order of the messages; which rows have a timestamp truncated."""
 
     mask: npt.NDArray[np.bool_]
     columns: list[pa.Array]
-    truncated: int = 0
+    truncated: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 class FastWay(Protocol):
@@ -52,10 +54,14 @@ class StrictWay(Protocol):
 
 
 class Machine:
-    """Decodes batches. Not for several threads at once: a pass writes to memory of its own."""
+    """Decodes batches. Not for several threads at once: a pass writes to memory of its own.
 
-    def __init__(self, schema: pa.Schema, fast: FastWay, strict: StrictWay) -> None:
-        self._schema = schema
+    `defaults`: the values of those columns of the schema that neither way decodes.
+    """
+
+    def __init__(self, schema: pa.Schema, fast: FastWay, strict: StrictWay, defaults: Mapping[str, pa.Scalar] = _NONE) -> None:
+        self._whole, self._defaults = schema, defaults
+        self._schema = pa.schema([field for field in schema if field.name not in defaults])
         self._strict = strict
         self._pass = fast
 
@@ -63,7 +69,7 @@ class Machine:
         """The verdict on each message."""
         dead = _Dead()
         taken = self._taken(values)
-        slow, dropped, truncated = _Slow(self._schema, dead), 0, taken.truncated
+        slow, dropped, cut = _Slow(self._schema, dead), 0, np.flatnonzero(taken.mask)[taken.truncated].tolist()
         for i in np.flatnonzero(~taken.mask).tolist():
             message = values[i].as_py()
             if message is None and on_null == "drop":
@@ -71,12 +77,12 @@ class Machine:
                 continue
             try:
                 row = self._decoded(message)
-                truncated += self._strict.truncation.done
+                cut += [i] * self._strict.truncation.done
                 slow.add(i, row, len(message or b""))
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
         rows, index = self._merged(taken, *slow.arrays())
-        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped, truncated=truncated)
+        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped, cut=np.array(sorted(cut), np.int64))
 
     def _taken(self, values: pa.BinaryArray) -> Taken:
         """What the pass takes; nothing if it fails, most likely because memory ran out: the strict way needs little, and judges alone."""
@@ -105,7 +111,9 @@ class Machine:
             order = np.argsort(both, kind="stable")
             columns = [pa.concat_arrays([c, m]).take(pa.array(order)) for c, m in zip(columns, slow, strict=True)]
             index = both[order]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema), index
+        found = iter(columns)
+        whole = [pa.repeat(self._defaults[name], len(index)) if name in self._defaults else next(found) for name in self._whole.names]
+        return pa.RecordBatch.from_arrays(whole, schema=self._whole), index
 
 
 class _Slow:

@@ -127,10 +127,9 @@ def _of_one_table(envelope: Envelope, topic: str, events: Sequence[Event], asked
     named = [(event, _names(envelope, event)) for event in events if event.change(envelope) is not ChangeKind.OTHER]
     tables = Counter(".".join(names.values()) for _, names in named)
     if (asked is None and len(tables) > 1) or (asked is not None and asked not in tables):
-        shown = ", ".join(f"{name!a} ({count:,})" for name, count in tables.most_common(10))
-        what = (
-            f"The topic holds rows of {len(tables)} tables: {shown}" if asked is None else f"There are no rows of {asked!a}, but of {shown}"
-        )
+        shown = ", ".join(f"{name!a} ({count:,})" if name else f"none that is named ({count:,})" for name, count in tables.most_common(10))
+        what = f"The topic holds rows of {len(tables)} tables: {shown}" if asked is None else f"No sampled message holds a row of {asked!a}"
+        what += f", but of {shown}" if asked is not None and shown else ""
         raise SpecError(what, "spec", "Nothing was written. A pipeline reads one of them: --table DATABASE.TABLE.")
     chosen = [(event, names) for event, names in named if asked in {None, ".".join(names.values())}]
     names = chosen[0][1] if chosen else {}

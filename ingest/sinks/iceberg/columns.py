@@ -228,11 +228,6 @@ def difference(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, g
     return [*become.problems, *(problem for problem in (*missing, *narrower) if problem not in told)]
 
 
-def strange_columns(table: Schema) -> list[str]:
-    """Columns of types that windrow writes none of; they may be there, if they are nullable."""
-    return [f"{f.name} ({f.field_type})" for f in table.fields if not _is_known(f)]
-
-
 def _known(table: Schema) -> list[pa.Field]:
     """A table's columns in Arrow's words; one of another type is what no schema of ours equals."""
     return [

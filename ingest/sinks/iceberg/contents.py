@@ -10,19 +10,18 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import IntegerType, LongType
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.iceberg.place import LakePlace
 from windrow.ingest.sinks.iceberg.storage import storage_properties
-from windrow.ingest.sinks.iceberg.table import LakeState
 from windrow.ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of, explained
 
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def rows_of(state: LakeState, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def rows_of(table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of some files, by the names that the table has for their columns; or some of the columns.
 
     A whole file is read by Parquet's own reader, which holds each page against its checksum; one that rows were deleted of, by PyIceberg's.
@@ -34,27 +33,27 @@ def rows_of(state: LakeState, tasks: Iterable[FileScanTask], columns: Sequence[s
     for task in tasks:
         if task.delete_files:
             with explained(task.file.file_path):
-                yield from _what_is_left(state, task, columns)
+                yield from _what_is_left(table, task, columns)
         else:
-            yield from as_said(task.file.file_path, _said(state, task.file), _of_file(state, task.file.file_path, columns))
+            yield from as_said(task.file.file_path, _said(table, task.file), _of_file(table, task.file.file_path, columns))
 
 
-def _what_is_left(state: LakeState, task: FileScanTask, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    about = state.table.metadata
+def _what_is_left(table: Table, task: FileScanTask, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    about = table.metadata
     wanted = about.schema() if columns is None else about.schema().select(*columns)
-    return ArrowScan(about, state.table.io, wanted, AlwaysTrue()).to_record_batches([task])
+    return ArrowScan(about, table.io, wanted, AlwaysTrue()).to_record_batches([task])
 
 
-def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _of_file(table: Table, location: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     """The file's own types: what a table has gained since adds nothing to a checksum."""
     folder, _, name = location.rpartition("/")
-    place = LakePlace(folder, lambda: storage_properties(state.table))
+    place = LakePlace(folder, lambda: storage_properties(table))
     with explained(location), place.filesystem().open_input_file(name) as source:
         own = pq.read_schema(source)
-    names = {field.name: _name(state, field) for field in own}
+    names = {field.name: _name(table, field) for field in own}
     if len(set(names.values())) < len(own) or not set(columns or ()) <= set(names.values()):
         raise RefusedError(f"the file {location} has other columns than windrow wrote", "commit", "Restore the file from a backup.")
-    lost = [] if columns is not None else [name for name, number in _ids(own) if not state.table.schema().find_column_name(number)]
+    lost = [] if columns is not None else [name for name, number in _ids(own) if not table.schema().find_column_name(number)]
     if lost:
         what = f"the table has no column any more for values in its file {location}: {', '.join(lost)} (fields are known by their ids)"
         raise RefusedError(what, "commit", "Something else dropped it: readers see null, also where one of that name was added again.")
@@ -63,20 +62,20 @@ def _of_file(state: LakeState, location: str, columns: Sequence[str] | None) -> 
         yield batch.rename_columns([names[column] for column in batch.schema.names])
 
 
-def _said(state: LakeState, file: DataFile) -> SaidOfFile:
+def _said(table: Table, file: DataFile) -> SaidOfFile:
     """What the manifests say of a file."""
     lower, upper = file.lower_bounds or {}, file.upper_bounds or {}
     bounds: dict[str, tuple[int | None, int | None]] = {}
-    for field in state.table.schema().fields:
+    for field in table.schema().fields:
         kind, number = field.field_type, field.field_id
         if isinstance(kind, IntegerType | LongType) and number in lower.keys() & upper.keys():
             bounds[field.name] = int(from_bytes(kind, lower[number])), int(from_bytes(kind, upper[number]))
     return SaidOfFile(file.record_count, bounds)
 
 
-def _name(state: LakeState, field: pa.Field) -> str:
+def _name(table: Table, field: pa.Field) -> str:
     """What the table calls a file's column: other writers spell some names in another way in their files."""
-    return next((state.table.schema().find_column_name(number) for name, number in _ids([field])), None) or str(field.name)
+    return next((table.schema().find_column_name(number) for name, number in _ids([field])), None) or str(field.name)
 
 
 def _ids(fields: Iterable[pa.Field], within: str = "") -> Iterator[tuple[str, int]]:

@@ -15,6 +15,7 @@ from windrow.ingest.config.places import absolute, is_url
 from windrow.ingest.config.secrets import InEnvironment, InFile
 from windrow.ingest.config.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.errors import SpecError
+from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
@@ -126,16 +127,19 @@ class _Iceberg:
     def make(self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
         """See `sinks.kind.SinkKind.make`."""
         with _installed():
-            from windrow.ingest.sinks.iceberg.sink import IcebergSink
+            from windrow.ingest.sinks.iceberg.store import IcebergStore
+        from windrow.ingest.sinks.window_table import WindowTable
 
-        return IcebergSink(section.at(folder), rows, metadata, section.evolve)
+        store = IcebergStore(section.at(folder), metadata, section.evolve)
+        return WindowTable(store, rows, metadata)
 
     def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
         with _installed():
-            from windrow.ingest.sinks.iceberg.dead import IcebergDeadLetters
+            from windrow.ingest.sinks.iceberg.store import IcebergStore
+        from windrow.ingest.sinks.dead_letters import DeadLetterTable
 
-        return IcebergDeadLetters(section.at(folder).dead())
+        return DeadLetterTable(IcebergStore(section.at(folder).dead(), DEFAULT))
 
 
 @contextmanager

@@ -5,6 +5,8 @@ No PyIceberg is loaded for a local table: what a file needs of the table is its 
 
 from __future__ import annotations
 
+import re
+import uuid
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -14,11 +16,13 @@ import pyarrow.parquet as pq
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks import parquet_files
 from windrow.ingest.sinks.iceberg.metrics import Metrics, metrics
-from windrow.ingest.sinks.iceberg.names import staged_path
 from windrow.ingest.sinks.iceberg.place import LakePlace
 from windrow.ingest.sinks.iceberg.storage import TaskStorage
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
 from windrow.ingest.sinks.staging import Layout
+
+STAGED = "data/windrow"
+"""The folder of staged Parquet files; the ones that a snapshot names are the table's data."""
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -88,7 +92,7 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
 
     def __call__(self, split: Split) -> FileStager[LakeFile]:
         """A stager whose file name is unique to this call."""
-        place, path = LakePlace(self.location, self.storage.properties), staged_path(self.window_key, self.layout.attempt)
+        place, path = LakePlace(self.location, self.storage.properties), _new_path(self.window_key, self.layout.attempt)
         file = GrowingFile(place, path, LakeForm(self.columns, self.layout.metadata, self.window_key))
         return FileStager(self.location, self.layout, split, file)
 
@@ -101,3 +105,10 @@ def field_id(field: pa.Field) -> int:
 def staged_files(committables: Iterable[str]) -> list[LakeFile]:
     """The files that committables name."""
     return [msgspec.json.decode(word, type=LakeFile) for word in committables]
+
+
+def _new_path(window_key: str, attempt: str) -> str:
+    """A new path under the table, unique to this call; needs no escaping in a URL."""
+    readable = re.sub(r"[^A-Za-z0-9-]", "_", attempt)[:40]
+    folder = window_key.replace(":", "").replace("-", "")
+    return f"{STAGED}/{folder}/{readable}-{uuid.uuid4().hex}.parquet"

@@ -16,6 +16,7 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
+from windrow.ingest.kafka.retry import APART_SECONDS, POLL_SECONDS, TIMES
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt
 from windrow.ingest.model.window import Window
@@ -34,8 +35,6 @@ Seen = tuple[Mapping[str, bytes | None], ck.Message]
 """A message, and its headers by their names."""
 
 _MOST = 1000
-_POLL_SECONDS = 0.1
-_APART_SECONDS = (1.5, 1.5)
 
 DO_MADE_ANEW = (
     "Its readers may have had the messages, which can't be put back in their place. To publish its windows again, begin a pipeline with "
@@ -215,7 +214,7 @@ class KafkaAudit:
             RefusedError: it doesn't; says what took them.
         """
         at = place.topic, place.partition
-        for seconds in (0.0, *_APART_SECONDS):
+        for seconds in (0.0, *[APART_SECONDS] * (TIMES - 1)):
             if at not in self._gone and (at not in self._readable or self._readable[at].end <= place.last):
                 time.sleep(seconds)
                 try:
@@ -243,7 +242,7 @@ class KafkaAudit:
         consumer.assign([ck.TopicPartition(place.topic, place.partition, place.first)])
         position, moved = place.first, time.monotonic()
         while position <= place.last:
-            for message in arrived(consumer, _POLL_SECONDS):
+            for message in arrived(consumer, POLL_SECONDS):
                 position, moved = self._passed(message, place.topic, position), time.monotonic()
                 if message.error() is None and cast("int", message.offset()) <= place.last:
                     yield message

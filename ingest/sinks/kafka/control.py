@@ -31,13 +31,14 @@ from windrow.ingest.errors import DamagedError, UnreachableError
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, GONE, PASSING
 from windrow.ingest.kafka.properties import Value
+from windrow.ingest.kafka.retry import LOOK_SECONDS, POLL_SECONDS, SEEN_SECONDS
 from windrow.ingest.kafka.scan import scanning
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Checksum, Committed, Receipt
 from windrow.ingest.ports.sink import BINDING
-from windrow.ingest.sinks.kafka.topics import LOOK_SECONDS, SEEN_SECONDS, LogSeen, SinkTopics
+from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 
 T = TypeVar("T")
 Key = tuple[str | int, ...]
@@ -48,7 +49,6 @@ FORM = 1
 """Of records. One with a higher number was written by a later windrow."""
 
 _PART = 512 * 1024
-_POLL_SECONDS = 0.05
 _MOST = 500
 
 
@@ -357,7 +357,7 @@ class ControlTopic:
         with CLIENTS.of(self._admin).consumers(self._consumer).one(self.name) as consumer:
             consumer.assign([ck.TopicPartition(self.name, 0, self._position)])
             while self._position < end:
-                batch = arrived(consumer, _POLL_SECONDS)
+                batch = arrived(consumer, POLL_SECONDS)
                 for message in batch:
                     self._take(message)
                 if not to_end and any(map(_is_end, batch)):

@@ -89,12 +89,12 @@ class MessageForm(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
 
-    def strange(self, encoded: pa.RecordBatch) -> str | None:
-        """The first topic of encoded rows that they may not go to; no topic at all is one, too."""
+    def strange(self, encoded: pa.RecordBatch) -> list[int]:
+        """Which encoded rows are for a topic that they may not go to; no topic at all is one, too."""
         if self.topic is None:
-            return None
+            return []
         known = pc.is_in(encoded["topic"], value_set=pa.array(self.topics, pa.string()))
-        return next((str(name) for name in encoded["topic"].filter(pc.invert(known)).to_pylist()), None)
+        return np.flatnonzero(~known.to_numpy(zero_copy_only=False)).tolist()
 
     def refuse_unfit(self, rows: pa.Schema) -> None:
         """Before anything is read: the rows have the columns that are named, and these can be written in their formats.

@@ -32,6 +32,7 @@ import pyarrow as pa
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
+from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.transaction import Sending
 from windrow.ingest.kafka.wire import reachable
 from windrow.ingest.model.binding import Binding, refuse_other_binding
@@ -97,7 +98,7 @@ class KafkaSink:
 
     def __init__(
         self, reach: Reach, options: Options, schema: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str] = DEFAULT,
-        *, patience_seconds: float = 30.0,
+        *, patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:  # fmt: skip
         refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
         self.reach, self.options, self.metadata = reach, options, dict(metadata)

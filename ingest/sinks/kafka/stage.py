@@ -92,10 +92,10 @@ class KafkaStager(FileStager[StagedMessages]):
             do = "Nothing was published. Refuse such rows by a rule, or set sink.timestamp: published; then run the window again."
             raise self._unfit(what, do, messages, untimed)
         encoded = self._form.encoded(batch, messages)
-        if self._form.strange(encoded) is not None:  # what it is may be secret
-            what = f"a row's {self._form.topic} is none of sink.topics"
+        strange = self._form.strange(encoded)
+        if strange:  # what it is may be secret
             do = "Nothing was published. Add the topic, or have a rule refuse such rows; then run the window again."
-            raise RefusedError(what, "stage", do, self._split.topic, self._split.partition, self._split.start)
+            raise self._unfit(f"column {self._form.topic} names none of sink.topics", do, messages, strange)
         return encoded if self._function is None else self._function.beside(encoded, batch, self._split)
 
     def _unfit(self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]) -> UnfitRowsError:

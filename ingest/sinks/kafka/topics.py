@@ -23,20 +23,16 @@ from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import LOST, UNKNOWN, UNSEEN
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.questions import Questions
+from windrow.ingest.kafka.retry import LOOK_SECONDS, NEWS_SECONDS, SEEN_SECONDS
 from windrow.ingest.ports.sink import Delivered
 
 _Spec: Any = OffsetSpec
 _LATEST: Any = _Spec.latest()
 _CONTROL = {"cleanup.policy": "compact", "retention.ms": "-1"}
-_NEWS_SECONDS = 1.0
 _MAX_BYTES = 1_048_588
 _LEFT_PACKED = frozenset({"producer", "lz4"})
 """By these a broker keeps a batch of LZ4 as it comes. By any other one it packs it anew, and holds it to `max.message.bytes` once more."""
 
-SEEN_SECONDS = 5.0
-"""So long is waited at most until what was committed can be read."""
-
-LOOK_SECONDS = 0.005
 _SAID: Mapping[Delivered, str] = {"exactly-once": "exactly once", "at-least-once": "at least once", "none": "at all"}
 _VERIFICATION = "transaction.partition.verification.enable"
 
@@ -102,7 +98,7 @@ class SinkTopics:
                 raise questions.named("the control topic", self._name, described.args[0])
             if not wait:
                 return None
-            time.sleep(_NEWS_SECONDS)
+            time.sleep(NEWS_SECONDS)
             return self.control(wait=False)
         if len(described.partitions) != 1:
             what = f"The control topic {self._name} has {len(described.partitions)} partitions"

@@ -16,6 +16,7 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
+from windrow.ingest.kafka.retry import POLL_SECONDS
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.transactions import HeldBack
 from windrow.ingest.sinks.kafka.control import arrived, headers_of, window_of
@@ -25,7 +26,6 @@ from windrow.ingest.sinks.kafka.publish import Overtaken, PublishTarget, turn
 from windrow.ingest.sinks.kafka.topics import SinkTopics
 
 _BESIDE = 8
-_POLL_SECONDS = 0.1
 
 
 def end_open(target: PublishTarget, names: Iterable[str]) -> None:
@@ -87,7 +87,7 @@ class KafkaTransactions:
         with CLIENTS.of(admin).consumers(consumer).one(topic) as one:
             one.assign([ck.TopicPartition(topic, partition, offset)])
             while time.monotonic() < deadline:
-                for message in arrived(one, _POLL_SECONDS):
+                for message in arrived(one, POLL_SECONDS):
                     error = message.error()
                     if error is None:
                         return self._window_of(topic, message)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -98,8 +98,11 @@ class PostgresStager:
             UnfitRowsError: values that a table of PostgreSQL can't hold; says of which column, and the first one's offset.
             UnreachableError: the file can't be written.
         """
-        if not rows.num_rows and not messages.num_rows:
-            return
+        if rows.num_rows or messages.num_rows:
+            self.ready(rows, messages)()
+
+    def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
+        """See `ports.sink.Choosy`."""
         batch = self._made_by.layout.batch(rows, messages, self._split)
         whole = batch.append_column(self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows))
         if self._made_by.form is not None:
@@ -113,13 +116,17 @@ class PostgresStager:
             )
             offset = messages["offset"][int(unfit.rows[0])].as_py()
             raise UnfitRowsError(unfit.what, "stage", do, self._split.topic, self._split.partition, offset, unfit.rows.tolist()) from None
-        with writable(self._made_by.staging, self._split):
-            if self._out is None:
-                self._out = self._place.create(self._path)
-                self._write(self._out, HEAD)
-            self._write(self._out, octets)
-        self._rows += batch.num_rows
-        self._checksum += checksum(batch)
+
+        def take() -> None:
+            with writable(self._made_by.staging, self._split):
+                if self._out is None:
+                    self._out = self._place.create(self._path)
+                    self._write(self._out, HEAD)
+                self._write(self._out, octets)
+            self._rows += batch.num_rows
+            self._checksum += checksum(batch)
+
+        return take
 
     def finish(self) -> Staging:
         """See `ports.sink.Stager.finish`."""

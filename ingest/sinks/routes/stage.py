@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.errors import RefusedError, UnfitRowsError
+from windrow.ingest.errors import UnfitRowsError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staging
-from windrow.ingest.ports.sink import Stager, StagerFactory
+from windrow.ingest.ports.sink import Choosy, Stager, StagerFactory
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.sinks.routes.parts import TableRows
 from windrow.ingest.sinks.routes.router import Router, spread
@@ -36,16 +38,28 @@ class RoutedStager:
         self._messages = [0] * len(tables)
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """See `ports.sink.Stager.add`."""
+        """See `ports.sink.Stager.add`: all tables judge their rows before any of them takes some."""
         if not rows.num_rows:
             return
-        for place, mine, theirs in spread(self._router.places(rows, messages), rows, messages):
-            try:
-                self._tables[place][1].add(mine, theirs)
-            except UnfitRowsError as unfit:  # other tables have taken rows of this batch already
-                raise RefusedError(*unfit.args) from None
+        places = self._router.places(rows, messages)
+        parts = spread(places, rows, messages)
+        for take in [self._ready(np.flatnonzero(places == place), self._tables[place][1], *part) for place, *part in parts]:
+            take()
+        for place, _, theirs in parts:
             offsets = theirs["offset"].to_numpy()
             self._messages[place] += int(np.count_nonzero(np.diff(offsets))) + 1  # a message's rows are never in two batches
+
+    def _ready(
+        self, numbers: npt.NDArray[np.intp], stager: Stager, rows: pa.RecordBatch, messages: pa.RecordBatch
+    ) -> Callable[[], None]:  # fmt: skip
+        """What has a table take its rows. `numbers`: those that they have among all rows."""
+        if not isinstance(stager, Choosy):
+            return partial(stager.add, rows, messages)
+        try:
+            return stager.ready(rows, messages)
+        except UnfitRowsError as unfit:
+            unfit.rows = numbers[unfit.rows].tolist()
+            raise
 
     def finish(self) -> Staging:
         """See `ports.sink.Stager.finish`: one committable for each table that has rows."""

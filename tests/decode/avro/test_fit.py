@@ -259,7 +259,7 @@ def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> No
     machine = machine_of(schema(kind), of)
     found = machine.decode(pa.array(payloads, pa.binary()), "dead")
     assert (found.rows.column(0).cast(pa.int64()).to_pylist(), found.truncated) == ([1, -1, 5], 2)
-    assert machine._pass.decode(pa.array(payloads, pa.binary())).truncated == 2
+    assert len(machine._pass.decode(pa.array(payloads, pa.binary())).truncated) == 2
     assert [machine._strict.decode(payload) for payload in payloads] == [[1], [-1], [5]]
     zoned, texts = schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")), pa.array([text("1969-12-31T23:59:59.9999999Z")], pa.binary())
     for finer, verdict in (("truncate", ([0], 1)), ("dead", ([], 0))):

@@ -40,6 +40,7 @@ def test_every_family_ends_with_its_verdict() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.some(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["booleans", "points", "empty lists", "entries", "decimals", "nulls, and a byte more"])
 def test_large_messages_are_rows_within_a_bound_of_memory(family: str) -> None:

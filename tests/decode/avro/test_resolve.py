@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from typing import Any
 
 import fastavro
@@ -21,7 +22,7 @@ from windrow.ingest.decode.avro.resolve import resolved
 from windrow.ingest.decode.avro.schema import parse_schema
 from windrow.ingest.decode.avro.strict import StrictAvro
 from windrow.ingest.errors import SpecError
-from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.columns import Column, Columns
 
 
 class Reader(pp.DataFrameModel):
@@ -163,6 +164,52 @@ def test_it_reads_what_the_reference_reads() -> None:
         expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, wanted)
         [found] = read(writer, out.getvalue())
         assert {name: found[name] for name in ("id", "score", "name")} == expected
+
+
+WRITTEN_AS = {
+    "long": ("int", "long"), "double": ("int", "long", "float", "double"), "string": ("string", "bytes"), "bytes": ("bytes", "string"),
+    "boolean": ("boolean",),
+}  # fmt: skip
+"""What the specification promotes to each type."""
+VALUES: dict[str, tuple[Any, ...]] = {
+    "int": (0, -5, 1 << 20), "long": (7, -(1 << 40)), "float": (1.5, -0.25), "double": (0.1, 1e300), "string": ("", "größe"),
+    "bytes": (b"", "größe".encode()), "boolean": (True, False),
+}  # fmt: skip
+TYPES = {"long": pa.int64(), "double": pa.float64(), "string": pa.string(), "bytes": pa.binary(), "boolean": pa.bool_()}
+
+
+def versions(dice: random.Random) -> tuple[list[Column], list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
+    """Columns, the same as fields of a reader's schema, and the schema of another version with a message's values."""
+    columns, wanted, written, values = [], [], [{"name": "more", "type": "string"}], {"more": "x"}
+    for number, kind in enumerate(dice.choices(list(TYPES), k=6)):
+        name, nullable, default = f"f{number}", dice.random() < 0.5, dice.choice(VALUES[kind]) if dice.random() < 0.5 else None
+        default = None if kind == "bytes" else default
+        aliases = dice.sample([f"old{number}", f"older{number}"], dice.randint(0, 2))
+        both = ["null", kind] if default is None else [kind, "null"]
+        said = {"default": default} if default is not None or nullable else {}
+        wanted.append({"name": name, "type": both if nullable else kind, "aliases": aliases, **said})
+        scalar = None if default is None else pa.scalar(default, TYPES[kind])
+        columns.append(Column(name, TYPES[kind], nullable, aliases=tuple(aliases), default=scalar))
+        if said and number and dice.random() < 0.4:
+            continue
+        there, other = dice.choice([name, *aliases]), dice.choice(WRITTEN_AS[kind])
+        values[there] = None if nullable and dice.random() < 0.3 else dice.choice(VALUES[other])
+        written.append({"name": there, "type": ["null", other] if nullable else other})
+    dice.shuffle(written)
+    return columns, wanted, {"type": "record", "name": "R", "fields": written}, values
+
+
+def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> None:
+    """Fields that are new, gone, renamed or of another type, in any order: as fastavro by the reader's schema."""
+    for _ in range(150):
+        columns, wanted, writer, values = versions(dice)
+        out, whole = io.BytesIO(), Columns(tuple(columns))
+        fastavro.schemaless_writer(out, writer, values)
+        reader = {"type": "record", "name": "R", "fields": wanted}
+        expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, reader)
+        parsed = parse_schema(json.dumps(writer), "a test")
+        machine = avro_machine(resolved(parsed, whole.as_written(parsed.fields).columns), whole)
+        assert machine.decode(pa.array([out.getvalue()], pa.binary()), "dead").rows.to_pylist() == [expected]
 
 
 def test_what_unions_of_records_cost() -> None:

@@ -53,6 +53,7 @@ def hostile(*arguments: str) -> Any:
     return json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANGS).stdout)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
     """Every family of hostile messages ends, with the same verdict for a large message and, by both ways, for a smaller one."""
@@ -61,6 +62,7 @@ def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
     assert found["unterminated string with escaped quotes: Scalars"] == ["not_json", "not_json"]
 
 
+@pytest.mark.some(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("megabytes", "count", "family"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pandera.polars as pp
 import polars as pl
 import pytest
 
+from tests.decode.json.documents import documents
 from tests.decode.json.models import Nested, Scalars
 from windrow.ingest.decode.json.strict import MAX_DEPTH, Strict, Unknown
 from windrow.ingest.decode.shared.refusal import RefusedValueError
@@ -254,6 +257,26 @@ def test_unknown_fields_inside_a_map_of_structs() -> None:
     )
     twice = '{"shops":{"a":{"n":1,"n":2}}}'
     assert refusal(twice, columns) == ("duplicate_key", "Object holds the key `n` more than once - at $.shops[...]")
+
+
+def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
+    """Whole documents and broken ones: what isn't JSON by RFC 8259 is so for msgspec, too, and nothing else is.
+
+    Depth and keys that are there twice are judged here first, and integers have an end there.
+    """
+    strict, other = Strict(SCALARS, "ignore"), msgspec.json.Decoder(float_hook=str)
+    for document in documents(3_000, dice.randrange(1 << 32)):
+        reason = said = ""
+        try:
+            strict.decode(document)
+        except RefusedValueError as refused:
+            reason = refused.reason
+        try:
+            other.decode(document)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            said = str(error)
+        if reason not in {"too_deep", "duplicate_key"} and "Integer value out of range" not in said:
+            assert (reason in {"not_json", "invalid_utf8"}) == bool(said)
 
 
 def test_depth_is_counted_not_recursed() -> None:

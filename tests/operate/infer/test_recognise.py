@@ -18,7 +18,7 @@ from windrow.ingest.operate.infer.offer import unfit_for_table, unusable_beside
 from windrow.ingest.operate.infer.proposal import KEEP_KEY, Proposal, with_columns
 from windrow.ingest.operate.infer.recognise import propose
 from windrow.ingest.operate.infer.told import SampledFormat, Told
-from windrow.ingest.operate.unfit import compared
+from windrow.ingest.operate.unfit import Subject, compared, of_schema
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.messages import MESSAGES
 
@@ -85,7 +85,10 @@ UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
     "ids without a registry": ([framed(3, b"\x02"), framed(3, b"\x04")], Told(), "most with 3", "--registry https://HOST:PORT"),
     "events among documents": ([DEBEZIUM, {"id": 1}], Told(), "1 of 2 messages of topic t look like Debezium's", "--format debezium-json"),
     "rows of several tables": ([MAXWELL, {**MAXWELL, "table": "u"}], Told(), "2 tables: 'd.t' (1), 'd.u' (1)", "--table DATABASE.TABLE"),
-    "another table": ([MAXWELL], Told(table="d.x"), "no rows of 'd.x'", "--table DATABASE.TABLE"),
+    "another table": ([MAXWELL], Told(table="d.x"), "No sampled message holds a row of 'd.x', but of 'd.t' (1)", "--table DATABASE.TABLE"),
+    "a table and no rows": (
+        [{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(table="d.x"), "a row of 'd.x'", "--table DATABASE.TABLE",
+    ),
     "events without a row": ([{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(), "hold no row", "--sample"),
     "nothing but a truncation": ([{**DEBEZIUM, "op": "t", "after": None}], Told(), "Debezium events hold no row", "windrow init"),
     "changes of rows that are not there": ([{**CANAL, "data": None}, {**CANAL, "data": []}], Told(), "hold no row", "--sample"),
@@ -112,6 +115,7 @@ def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
     assert what in refused.value.what
     assert do in refused.value.do
     assert "Nothing was written" in refused.value.do
+    assert not refused.value.what.endswith(" ")
 
 
 def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
@@ -316,6 +320,16 @@ def test_names_that_no_column_can_have(delta: bool) -> None:
     found = list(compared("it", "messages", proposal.offers, columns, {}, unusable_beside(columns, refusal)))
     assert {f.what.split("'")[1] for f in found if f.do.startswith("It can't be a column: ")} == left
     assert {f.what.split("'")[1] for f in found if f.do.startswith("It could be a column")} == {"fine", "first name", "place"} - beyond
+
+
+def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
+    """Its alias is its name there, and what has a default isn't missed; a type that won't do is told by any name."""
+    more = Column("money", pa.string(), nullable=False, default=pa.scalar("EUR"))
+    for kind, said in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
+        columns = Columns((Column("number", kind, nullable=False, aliases=("id",)), more))
+        subject = Subject("t-value", "t", "value", "avro-confluent", columns)
+        found = of_schema(WriterSchema("1", "AVRO", AVRO), subject, messages([]), unfit_for_table(DEFAULT, delta=True))
+        assert [finding.what.rpartition("): ")[2] for finding in found] == said
 
 
 def test_a_name_is_no_pattern() -> None:

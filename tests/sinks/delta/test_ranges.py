@@ -100,6 +100,7 @@ def test_a_first_commit_reads_few_receipts(sink: DeltaBoth, opened: list[str]) -
     assert len(list((Path(sink.uri) / RANGES).iterdir())) == 2
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("number", range(8))
 def test_an_overlap_with_any_window_is_refused(sink: DeltaBoth, number: int) -> None:
     """Whether a file of ranges stands for the window or its receipt is read."""

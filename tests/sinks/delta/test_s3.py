@@ -24,7 +24,7 @@ from windrow.ingest.testing.checker import Report, check
 LOG = "/orders/_delta_log/"
 
 
-@pytest.mark.some(4, of="class")
+@pytest.mark.some(2, of="tests")
 class TestDeltaInStore(OF_A_STORE):
     """What hangs on how a commit is made, table and dead letters alike."""
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow  # a server is started
 LOG = "/_windrow/log/"
 
 
-@pytest.mark.some(4, of="class")
+@pytest.mark.some(2, of="tests")
 class TestParquetInStore(OF_A_STORE):
     """What hangs on how a commit is put. Dead letters lie on a disk: their store is Delta's, which has tests of its own."""
 

@@ -19,7 +19,7 @@ from pyiceberg.expressions import GreaterThanOrEqual, LessThanOrEqual
 
 from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS
-from tests.sinks.iceberg.world import IcebergBoth
+from tests.sinks.iceberg.world import IcebergBoth, state_of
 from tests.sinks.things import TOPIC, messages, plan, receipt, window
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.receipt import Checksums, SplitCounts
@@ -65,8 +65,7 @@ def test_whatever_a_column_can_hold_is_staged(data: st.DataObject, columns: list
         assert back.checksums == tuple(s.checksums.rows for s in held.receipt.splits if isinstance(s.checksums, Checksums))
         read = [row for batch in sink.audit().contents(window(0)) for row in batch.select(schema.names).to_pylist()]
         assert repr(read) == repr(rows.to_pylist() * 2)
-        state = sink._lake.look()
-        assert state is not None
+        state = state_of(sink)
         plain = [f.name for f in schema if not pa.types.is_nested(f.type)]
         scanned = state.table.scan().to_arrow().select(plain).to_pylist()
         assert sorted(map(repr, scanned)) == sorted(repr({name: row[name] for name in plain}) for row in read)
@@ -133,8 +132,7 @@ def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path)
     """PyIceberg 0.12's reader does, not the table: what windrow reads back, which uses Parquet's own reader, has the null."""
     kind = pa.list_(pa.struct([pa.field("a", pa.int64())]))
     sink = committed(str(tmp_path), pa.RecordBatch.from_arrays([pa.array([None], kind)], names=["c"]))
-    state = sink._lake.look()
-    assert state is not None
+    state = state_of(sink)
     assert state.table.scan().to_arrow()["c"].to_pylist() == [[], []]
     assert [row for batch in sink.audit().contents(window(0)) for row in batch["c"].to_pylist()] == [None, None]
 
@@ -142,8 +140,7 @@ def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path)
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")  # polars would like a package of its own
 def test_polars_reads_every_column(every: IcebergBoth) -> None:
     """polars.scan_iceberg sees the same rows."""
-    state = every._lake.look()
-    assert state is not None
+    state = state_of(every)
     plain = [name for name in EVERY if name not in {"r", "s", "t"}]
     seen = pl.scan_iceberg(state.table.metadata_location).select(*plain, "_window").collect()
     assert seen.height == 6
@@ -152,9 +149,8 @@ def test_polars_reads_every_column(every: IcebergBoth) -> None:
 
 def test_duckdb_reads_the_files(every: IcebergBoth) -> None:
     """The files that the manifests name are whole Parquet files, with the window in them, and Iceberg's field ids."""
-    state = every._lake.look()
-    assert state is not None
-    files = [task.file.file_path.removeprefix("file://") for task in state.every_task()]
+    state = state_of(every)
+    files = [task.file.file_path.removeprefix("file://") for task in state.tasks()]
     with duckdb.connect() as connection:
         rows = connection.read_parquet(files)
         assert rows.aggregate("count(*), count(distinct _window), min(d)").fetchall() == [(6, 1, -(2**63))]
@@ -165,8 +161,7 @@ def test_duckdb_reads_the_files(every: IcebergBoth) -> None:
 @pytest.mark.parametrize("name", [n for n in EVERY if n not in "rst"])
 def test_bounds_skip_no_row_that_is_asked_for(every: IcebergBoth, name: str) -> None:
     """A reader that asks for a column's greatest, or least, value finds it: bounds that are cut are cut outwards."""
-    state = every._lake.look()
-    assert state is not None
+    state = state_of(every)
     low, _, high = EVERY[name][1]
     if name == "i":
         low, high = high, low  # by their bytes ä stands behind a
@@ -188,9 +183,8 @@ def test_the_bounds_are_those_of_pyiceberg(every: IcebergBoth) -> None:
     """Read by PyIceberg's own conversions, they are the least and the greatest value, where nothing was cut."""
     from pyiceberg.conversions import from_bytes
 
-    state = every._lake.look()
-    assert state is not None
-    file = state.every_task()[0].file
+    state = state_of(every)
+    file = state.tasks()[0].file
     for name in "abcdeo":
         field = state.table.schema().find_field(name)
         ends = [from_bytes(field.field_type, bounds[field.field_id]) for bounds in (file.lower_bounds, file.upper_bounds)]  # type: ignore[call-overload]

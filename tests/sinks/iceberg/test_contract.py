@@ -18,7 +18,7 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, pieces
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.iceberg.at import TableAt
-from windrow.ingest.sinks.iceberg.table import Prepared
+from windrow.ingest.sinks.iceberg.commit import Prepared
 
 pytestmark = pytest.mark.slow
 
@@ -38,13 +38,12 @@ class TestIcebergSink(SinkContract, SinkAuditContract, SinkChecksumsContract, Si
 
     @contextmanager
     def no_answer(self, sink: IcebergBoth) -> Iterator[None]:
-        send = Prepared.send
-        with pytest.MonkeyPatch.context() as patch:
+        store = sink.store
 
-            def unanswered(ready: Prepared) -> None:
-                patch.undo()
-                send(ready)
-                raise OSError("connection reset")
+        def unanswered(ready: Prepared) -> None:
+            del store.send
+            ready.send()
+            raise OSError("connection reset")
 
-            patch.setattr(Prepared, "send", unanswered)
-            yield
+        store.send = unanswered  # type: ignore[method-assign]
+        yield

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructType
 
-from tests.sinks.iceberg.world import TABLE, IcebergBoth
+from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
 from tests.sinks.things import messages, plan, receipt, window
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.model.receipt import Checksums
@@ -18,6 +18,7 @@ from windrow.ingest.operate.deep import summed
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.columns import Evolve
+from windrow.ingest.sinks.iceberg.commit import Prepared
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +55,7 @@ def staged(sink: IcebergBoth, number: int) -> Any:
 
 def names(sink: IcebergBoth) -> dict[str, str]:
     """The table's columns, without windrow's."""
-    state = sink._lake.look()
-    assert state is not None
+    state = state_of(sink)
     return {f.name: str(f.field_type) for f in state.table.schema().fields if not f.name.startswith("_")}
 
 
@@ -82,8 +82,7 @@ def test_new_columns_come_with_their_first_rows(tmp_path: Path) -> None:
     assert new.columns_to_come() == ()
     assert isinstance(old.commit(*late), Done)
     assert all(whole(new, n) for n in range(3))
-    state = new._lake.look()
-    assert state is not None
+    state = state_of(new)
     assert state.table.scan().to_arrow().num_rows == 60
 
 
@@ -94,13 +93,12 @@ def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> Non
     old.commit(*staged(old, 0))
     late = staged(old, 2)
     new.prepare()
-    before = {task.file.file_path for task in new._lake.look().every_task()}  # type: ignore[union-attr]
+    before = {task.file.file_path for task in state_of(new).tasks()}
     assert isinstance(new.commit(*staged(new, 1)), Done)
     assert names(new) == {"id": "long", "price": "decimal(20, 2)", "rate": "double"}
     assert isinstance(sink_of(tmp_path, NARROW, "widen").commit(*late), Done)
-    state = new._lake.look()
-    assert state is not None
-    assert before < {task.file.file_path for task in state.every_task()}
+    state = state_of(new)
+    assert before < {task.file.file_path for task in state.tasks()}
     assert all(whole(new, n) for n in range(3))
     assert sorted(state.table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()) == sorted([*range(10)] * 6)
 
@@ -152,20 +150,19 @@ def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
     sink = sink_of(tmp_path, NARROW)
     sink.prepare()
     ready = staged(sink, 0)
-    attempt, answers = sink._lake.attempt, list[str | None]()
+    tries: list[Prepared] = []
 
-    def overtaken(send: Callable[[], None]) -> str | None:
-        if not answers:
-            state = sink._lake.look()
-            assert state is not None
-            with state.table.update_schema() as update:
-                update.add_column("theirs", state.table.schema().find_field("id").field_type)
-        answers.append(attempt(send))
-        return answers[-1]
+    def overtaken(one: Prepared) -> None:
+        tries.append(one)
+        if len(tries) == 1:
+            about = state_of(sink).table
+            with about.update_schema() as update:
+                update.add_column("theirs", about.schema().find_field("id").field_type)
+        one.send()
 
-    sink._lake.attempt = overtaken  # type: ignore[method-assign]
+    sink.store.send = overtaken  # type: ignore[method-assign]
     assert isinstance(sink.commit(*ready), Done)
-    assert [answer is None for answer in answers] == [False, True]
+    assert len(tries) == 2
     assert whole(sink, 0)
 
 
@@ -176,7 +173,7 @@ def test_a_column_that_something_else_took_away_is_not_added_again(tmp_path: Pat
     sink.prepare()
     sink.commit(*staged(sink, 0))
     ready = staged(sink, 1)
-    about = sink._lake.look_now().table
+    about = state_of(sink).table
     with about.update_schema() as update:
         change(update)
     with pytest.raises(SchemaChangedError, match=r"rate: something else changed the table, where it (was dropped|is called speed now)"):
@@ -190,9 +187,9 @@ def test_values_of_a_column_that_was_dropped_are_missed(tmp_path: Path) -> None:
     sink = sink_of(tmp_path, MORE)
     sink.prepare()
     sink.commit(*staged(sink, 0))
-    with sink._lake.look_now().table.update_schema() as update:
+    with state_of(sink).table.update_schema() as update:
         update.delete_column("tags").delete_column("rate")
-    with sink._lake.look_now().table.update_schema() as update:
+    with state_of(sink).table.update_schema() as update:
         update.add_column("rate", FloatType()).add_column("tags", ListType(1, StructType(NestedField(2, "k", LongType())), False))
     fresh = sink_of(tmp_path, MORE)
     with pytest.raises(RefusedError, match=r"no column any more for values in its file .*: rate, tags, tags\.element, tags\.element\.k"):

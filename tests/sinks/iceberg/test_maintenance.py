@@ -17,15 +17,18 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import IdentityTransform
 
-from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at, staged_paths
+from tests.sinks.hooks import in_between
+from tests.sinks.iceberg.world import IcebergBoth, folder_of, pieces, sink_at, staged_paths, state_of
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.operate.deep import summed
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.sinks.iceberg import janitor
+from windrow.ingest.sinks import sweep as sweeping
 from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalogs import opened
+from windrow.ingest.sinks.iceberg.commit import Prepared
 from windrow.ingest.sinks.iceberg.contents import rows_of
 from windrow.ingest.sinks.iceberg.place import LakePlace
 
@@ -52,7 +55,7 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
 
 def table(sink: Any) -> Any:
     """As PyIceberg has it."""
-    return sink._lake.look().table
+    return state_of(sink).table
 
 
 def expire_all(sink: Any) -> None:
@@ -128,14 +131,36 @@ def test_a_rollback_outlives_compaction_and_expiry(sink: Any, maintain: Callable
     assert len(ids(fresh)) == len(set(ids(fresh))) == 36
 
 
+def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
+    """An owner keeps the newest days alone, and no snapshot of windrow's is left: what he deleted stays committed."""
+    table(sink).delete(f"_window = '{window(0).key}'")
+    rewrite(sink)
+    expire_all(sink)
+    fresh = sink_at(sink.at.warehouse)
+    assert [c.receipt.window for c in fresh.receipts()] == [window(0), window(1)]
+    assert isinstance(commit(fresh, 0, attempt="again"), AlreadyDone)
+    assert len(ids(fresh)) == 18
+
+
+def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
+    """Rows and bytes by the newest snapshot's own word, also before the first one and behind others' commits."""
+    files = [task.file for task in state_of(sink).tasks()]
+    assert sink.size() == (36, sum(file.file_size_in_bytes for file in files))
+    rewrite(sink)
+    assert sink.size()[0] == 36
+    other = IcebergBoth(TableAt.in_folder(sink.at.warehouse, "shop.other"), ROWS)
+    assert other.size() is None
+    other.prepare()
+    assert other.size() == (0, 0)
+
+
 def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> None:
     """So are theirs: a retry of the attempt doesn't take their note's word for it."""
-    dead = sink.dead_letters._lake
-    about = dead.look().table
+    about = table(sink.dead_letters)
     about.manage_snapshots().set_current_snapshot(about.snapshots()[0].snapshot_id).commit()
-    about = dead.look().table
+    about = table(sink.dead_letters)
     about.overwrite(about.scan().to_arrow())
-    about = dead.look().table
+    about = table(sink.dead_letters)
     newest = about.current_snapshot().snapshot_id
     about.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]).commit()
     fresh = sink_at(sink.at.warehouse)
@@ -182,8 +207,8 @@ def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
 
 def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
     """A file of deletes beside the data, as merge-on-read leaves it: what is left is read, all of it or some columns."""
-    state = sink._lake.look()
-    (task, *_) = state.tasks("_window", window(0).key)
+    state = state_of(sink)
+    (task, *_) = state.tasks(window(0).key)
     place = f"{state.table.metadata.location}/deletes.parquet"
     positions = pa.table({"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())})
     pq.write_table(positions, place.removeprefix("file://"))
@@ -197,8 +222,8 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
         spec_id=0,
     )
     marked = FileScanTask(task.file, delete_files={deletes})
-    assert sum(batch.num_rows for batch in rows_of(state, [marked])) == 7
-    assert {name for batch in rows_of(state, [marked], ["id", "_offset"]) for name in batch.schema.names} == {"id", "_offset"}
+    assert sum(batch.num_rows for batch in rows_of(state.table, [marked])) == 7
+    assert {name for batch in rows_of(state.table, [marked], ["id", "_offset"]) for name in batch.schema.names} == {"id", "_offset"}
 
 
 def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
@@ -232,10 +257,20 @@ def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
         made.prepare()
 
 
+def test_a_table_of_another_form_is_refused(tmp_path: Path) -> None:
+    """What an older windrow said of its windows isn't read, and isn't taken for nothing."""
+    made = sink_at(str(tmp_path))
+    made.prepare()
+    table(made).transaction().remove_properties("windrow.form").commit_transaction()
+    for look in (made.prepare, lambda: made.look(window(0))):
+        with pytest.raises(SpecError, match="is of form 1, and this windrow reads form 2"):
+            look()
+
+
 @pytest.mark.parametrize("damage", [b"", b"Obj\x01\x0e", b"\0" * 100])
 def test_a_damaged_manifest_is_told(sink: Any, damage: bytes) -> None:
     """It is no bug of windrow's, whatever PyIceberg makes of the bytes."""
-    for manifest in Path(sink._lake.look_now().place._uri.removeprefix("file://"), "metadata").glob("*-m0.avro"):
+    for manifest in (folder_of(sink) / "metadata").glob("*-m0.avro"):
         manifest.write_bytes(damage)
     with pytest.raises(UnreachableError, match=r"manifests of the table .* can't be read"):
         list(sink.receipts())
@@ -243,9 +278,7 @@ def test_a_damaged_manifest_is_told(sink: Any, damage: bytes) -> None:
 
 def test_a_lost_page_stops_everything(sink: Any) -> None:
     """Nobody can tell then which windows are there: no look answers, and nothing is written, until it is back."""
-    (page,) = Path(sink.at.warehouse).glob(
-        "shop/orders/_windrow/pages/" + table(sink).current_snapshot().summary["windrow.pages"] + ".json"
-    )
+    (page,) = Path(sink.at.warehouse).glob("shop/orders/_windrow/pages/" + table(sink).current_snapshot().summary["windrow.page"] + ".json")
     content = page.read_bytes()
     for damaged in (b"", content[:-5], content.replace(b"a", b"b")):
         page.write_bytes(damaged)
@@ -295,20 +328,15 @@ def test_a_sweep_removes_what_was_staged_in_vain(sink: Any) -> None:
     assert len(list(sink.receipts())) == 2
 
 
-def test_a_run_that_is_swept_meanwhile_is_refused(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_swept_meanwhile_is_refused(sink: Any) -> None:
     """1 A run looks, and sees its files.  2 A sweep gives them up, and removes them.  3 Its commit fails; a look refuses it."""
     receipt, staged = staged_receipt(sink, 2, attempt="late")
     aged(sink)
-    attempt = sink._lake.attempt
-
-    def overtaken(send: Callable[[], None]) -> str | None:
-        sink._lake.attempt = attempt
-        assert len(sink_at(sink.at.warehouse).sweep(GRACE)) == 2
-        return attempt(send)  # type: ignore[no-any-return]
-
-    sink._lake.attempt = overtaken
+    swept: list[str] = []
+    in_between(sink, lambda: swept.extend(sink_at(sink.at.warehouse).sweep(GRACE)))
     with pytest.raises(RefusedError, match="gone"):
         sink.commit(receipt, staged)
+    assert len(swept) == 2
     assert isinstance(commit(sink, 2, attempt="again"), Done)
     assert whole(sink, 2)
 
@@ -331,16 +359,10 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any, monkeypatch: 
 
 def test_giving_up_carries_the_promise(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep that only looks before it removes loses the rows of a run that it met: the table names files that are gone."""
-    monkeypatch.setattr(janitor, "_given_up", janitor._look)
+    monkeypatch.setattr(sweeping, "_given_up", sweeping._orphans)
     receipt, staged = staged_receipt(sink, 2, attempt="late")
     aged(sink)
-    attempt = sink._lake.attempt
-
-    def overtaken(send: Callable[[], None]) -> str | None:
-        sink.sweep(GRACE)
-        return attempt(send)  # type: ignore[no-any-return]
-
-    sink._lake.attempt = overtaken
+    in_between(sink, lambda: sink_at(sink.at.warehouse).sweep(GRACE))
     assert isinstance(sink.commit(receipt, staged), Done)
     with pytest.raises(RefusedError, match="is gone"):
         ids(sink)
@@ -355,22 +377,52 @@ def test_a_mending_after_a_rewrite(sink: Any) -> None:
     assert len(ids(sink)) == 38
 
 
-def test_a_foreign_commit_in_between_is_looked_at(sink: Any) -> None:
-    """Another engine's commit between look and write makes ours fail and look again; both are there."""
+def roll_back(sink: Any) -> None:
+    """Main goes back to the first window, which makes no snapshot."""
+    table(sink).manage_snapshots().set_current_snapshot(sink.look(window(0)).version).commit()
+
+
+def make_anew(sink: Any) -> None:
+    """The table goes, and one like it comes to its place."""
+    opened(sink.at).drop_table(sink.at.table)
+    sink_at(sink.at.warehouse).prepare()
+
+
+@pytest.mark.parametrize(("between", "left"), [(rewrite, 54), (roll_back, 36)])
+def test_a_foreign_commit_in_between_is_looked_at(sink: Any, between: Callable[[Any], object], left: int) -> None:
+    """Whatever others do to the table between look and write makes ours fail and look again; theirs and ours are there."""
     receipt, staged = staged_receipt(sink, 2)
-    attempt, answers = sink._lake.attempt, []
-
-    def overtaken(send: Callable[[], None]) -> str | None:
-        if not answers:
-            rewrite(sink)
-        answers.append(attempt(send))
-        return answers[-1]  # type: ignore[no-any-return]
-
-    sink._lake.attempt = overtaken
+    tries = overtaken_by(sink, between)
     assert isinstance(sink.commit(receipt, staged), Done)
-    assert [answer is None for answer in answers] == [False, True]
-    assert CommitFailedException.__name__ in answers[0]
-    assert len(ids(sink)) == 54
+    assert len(tries) == 2
+    assert len(ids(sink)) == left
+
+
+def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) -> None:
+    """Nothing is put on it that was made for the one before, though no commit tells the two apart."""
+    sink = sink_at(str(tmp_path))
+    sink.prepare()
+    receipt, staged = staged_receipt(sink, 0)
+    tries = overtaken_by(sink, make_anew)
+    assert isinstance(sink.commit(receipt, staged), Done)
+    assert len(tries) == 2
+
+
+def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
+    """Have others do something before the first commit is sent, which is refused then; all that are sent."""
+    tries: list[Prepared] = []
+
+    def overtaken(ready: Prepared) -> None:
+        tries.append(ready)
+        if len(tries) == 1:
+            others(sink)
+            with pytest.raises(CommitFailedException):
+                ready.send()
+        ready.send()
+
+    sink.store.waits = (0.0, 0.0)
+    sink.store.send = overtaken
+    return tries
 
 
 def _dying(*_: object) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +17,9 @@ from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import OutcomeUnknownError, SpecError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
-from windrow.ingest.sinks.iceberg import dead, files
-from windrow.ingest.sinks.iceberg import sink as sinks
+from windrow.ingest.sinks.iceberg import files
 from windrow.ingest.sinks.iceberg.at import TableAt
-from windrow.ingest.sinks.iceberg.table import LakeTable, Prepared
+from windrow.ingest.sinks.iceberg.commit import Prepared
 
 pytestmark = pytest.mark.slow
 
@@ -72,56 +74,53 @@ def test_an_executor_loads_no_pyiceberg() -> None:
 
 
 @pytest.fixture
-def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IcebergBoth:
+def sink(tmp_path: Path) -> Any:
     """A prepared table; nothing waits between tries."""
     made: IcebergBoth = sink_at(str(tmp_path))
     made.prepare()
-    for module in (sinks, dead):
-        monkeypatch.setattr(module, "WAITS", (0.0, 0.0))
+    made.store.waits = made.dead_letters.store.waits = (0.0, 0.0)
     return made
 
 
-def failing(error: Exception) -> object:
+def failing(error: Exception) -> Callable[..., None]:
     def fail(*_: object) -> None:
         raise error
 
     return fail
 
 
-def test_a_full_disk_is_no_unknown_outcome(sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
     """A look says that the table stands where it stood: nothing was committed, and that is said."""
     made, staged = staged_receipt(sink, 0)
-    monkeypatch.setattr(Prepared, "send", failing(OSError("[Errno 28] Error writing bytes to file. No space left on device")))
+    sink.store.send = failing(OSError("[Errno 28] Error writing bytes to file. No space left on device"))
     with pytest.raises(UnreachableError, match="there is no room left"):
         sink.commit(made, staged)
 
 
-def test_what_cannot_be_prepared_was_not_sent(sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_prepared_was_not_sent(sink: Any) -> None:
     """A manifest that can't be written: nothing was committed. After a send that wasn't answered the same is an unknown outcome."""
     made, staged = staged_receipt(sink, 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(files.SyncedFileIO, "new_output", failing(OSError("read-only")))
+    unwritable = pytest.MonkeyPatch()
+
+    def unanswered(_: Prepared) -> None:
+        unwritable.setattr(files.SyncedFileIO, "new_output", failing(OSError("read-only")))
+        raise OSError("connection reset")
+
+    sink.store.send = sink.dead_letters.store.send = unanswered
+    try:
+        assert isinstance(sink.commit(made, staged), Unknown)
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
             sink.commit(made, staged)
-    prepared, tries = LakeTable.prepared, []
-
-    def once(*args: object) -> object:
-        tries.append(args)
-        if len(tries) > 1:
-            raise UnreachableError("read-only", "commit", "")
-        return prepared(*args)  # type: ignore[arg-type]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LakeTable, "prepared", once)
-        patch.setattr(Prepared, "send", failing(OSError("connection reset")))
-        assert isinstance(sink.commit(made, staged), Unknown)
-        tries.clear()
+        unwritable.undo()
         with pytest.raises(OutcomeUnknownError):
             sink.commit_dead(made.plan, "a1", staged)
+    finally:
+        unwritable.undo()
+    del sink.store.send
     assert isinstance(sink.commit(made, staged), Done)
 
 
-def test_a_commit_is_synced_before_it_is_reported(sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_synced_before_it_is_reported(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file that it names, and each folder: data, receipt, page, manifest, list of manifests, metadata."""
     synced, fsync = set[str](), os.fsync
 
@@ -140,22 +139,19 @@ def test_a_commit_is_synced_before_it_is_reported(sink: IcebergBoth, monkeypatch
     assert {str(path) for path in new} | {str(path.parent) for path in new} <= synced
 
 
-def test_a_catalog_that_is_locked_is_tried_again(sink: IcebergBoth) -> None:
+def test_a_catalog_that_is_locked_is_tried_again(sink: Any) -> None:
     """Another process holds SQLite's lock: the commit isn't known to have arrived, is looked for, and comes through."""
-    import sqlite3
-
     made, staged = staged_receipt(sink, 0)
-    send, tries = Prepared.send, []
+    tries: list[Prepared] = []
 
     def locked(ready: Prepared) -> None:
         tries.append(ready)
         if len(tries) == 1:
             raise sqlite3.OperationalError("database is locked")
-        send(ready)
+        ready.send()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Prepared, "send", locked)
-        assert isinstance(sink.commit(made, staged), Done)
+    sink.store.send = locked
+    assert isinstance(sink.commit(made, staged), Done)
     assert len(tries) == 2
 
 

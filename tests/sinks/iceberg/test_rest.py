@@ -16,23 +16,24 @@ from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.iceberg import catalogs
-from windrow.ingest.sinks.iceberg import sink as sinks
 from windrow.ingest.sinks.iceberg.at import TableAt
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]  # PyIceberg's session is nobody's to close
 
 
 @pytest.fixture
-def rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Server, str]]:
-    """A catalog, and no waits between tries."""
+def rest(tmp_path: Path) -> Iterator[tuple[Server, str]]:
+    """A catalog."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    monkeypatch.setattr(sinks, "WAITS", (0.0, 0.0))
     with serving(tmp_path) as both:
         yield both
 
 
 def sink_of(url: str) -> IcebergBoth:
-    return IcebergBoth(TableAt.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS)
+    """The table, with two tries more and no waits before them."""
+    made = IcebergBoth(TableAt.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS)
+    made.store.waits = (0.0, 0.0)
+    return made
 
 
 @pytest.fixture
@@ -68,6 +69,13 @@ def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBo
     assert TOKEN not in outcome.why
     assert isinstance(sink.commit(*staged_receipt(sink, 0, 0, "again", dead=False)), Done)
     assert len(ids(sink)) == 20
+
+
+def test_a_catalog_that_takes_nothing(rest: tuple[Server, str], sink: IcebergBoth) -> None:
+    """A conflict with nobody costs a try: the end comes, however often the catalog says so."""
+    rest[0].faults[:] = [(False, 409)] * 20
+    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Unknown)
+    assert rest[0].commits == 3
 
 
 def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from tests.protocols.pointer import Catalog
 from tests.protocols.traces import Recorder
-from tests.sinks.iceberg.recorded import RecordedIceberg, RecordingIceberg
+from tests.sinks.iceberg.recorded import RecordedIceberg
 from tests.sinks.iceberg.twins import NoAssertion, OwnRetry
 from tests.sinks.iceberg.world import sink_at
-from tests.sinks.numbered_traces import NumberedTraces, Open, recorder
+from tests.sinks.numbered_traces import NumberedTraces, Open, RecordedTable, recorder
 from tests.sinks.things import ROWS
 from tests.sinks.traced import commits
 
@@ -38,7 +38,7 @@ class TestIcebergTraces(NumberedTraces):
     @pytest.mark.parametrize("twin", [OwnRetry, NoAssertion])
     def test_a_twin_is_not_followed(self, tmp_path: Path, make: Open, recorder: Recorder, twin: type[Any]) -> None:
         """A swap that is answered ok though another one came behind the look: the model can't."""
-        waiting = self.opened(tmp_path / "orders", recorder, "A", type("Twin", (RecordingIceberg, twin), {}))
+        waiting = self.opened(tmp_path / "orders", recorder, "A", type("Twin", (RecordedTable, twin), {}))
         waiting.meanwhile = partial(commits, make("B"))
         commits(waiting)
         first, *_ = self.refused(recorder)

@@ -10,9 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.iceberg.world import TABLE, IcebergBoth
+from tests.sinks.hooks import on_put
+from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Outcome
 from windrow.ingest.sinks.iceberg.at import TableAt
-from windrow.ingest.sinks.iceberg.table import Prepared
+from windrow.ingest.sinks.iceberg.commit import Prepared
+from windrow.ingest.sinks.table_store import Answer, TableChange
 
 
 class RealSink(IcebergBoth):
@@ -21,64 +26,45 @@ class RealSink(IcebergBoth):
     def __init__(self, place: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None) -> None:
         super().__init__(TableAt.in_folder(place, TABLE), schema)
         self.meanwhile = meanwhile
-        attempt = self._lake.attempt
+        self.store.send = self.sends  # type: ignore[method-assign]
+        on_put(self, self._late)
 
-        def overtaken(send: Callable[[], None]) -> str | None:
-            turn, self.meanwhile = self.meanwhile, lambda: None
-            turn()
-            return attempt(self.sending(send))
+    def _late(self, state: Any, change: TableChange) -> Answer:
+        turn, self.meanwhile = self.meanwhile, lambda: None
+        turn()
+        return self.once(state, change)
 
-        self._lake.attempt = overtaken  # type: ignore[method-assign]
+    def once(self, state: Any, change: TableChange) -> Answer:
+        return state.put(change)  # type: ignore[no-any-return]
 
-    def sending(self, send: Any) -> Callable[[], None]:
-        """What sends a commit; a twin sends it in another way."""
-        return send  # type: ignore[no-any-return]
+    def sends(self, ready: Prepared) -> None:
+        """Send a commit; a twin sends it in another way."""
+        ready.send()
 
 
 class OwnRetry(RealSink):
     """Sends by PyIceberg's own commit, which tries again on a state that nobody looked at."""
 
-    def sending(self, send: Any) -> Callable[[], None]:
-        ready: Prepared = send.__self__
-        return lambda: ready.commit_transaction() and None  # type: ignore[func-returns-value]
+    def sends(self, ready: Prepared) -> None:
+        ready.commit_transaction()
 
 
 class NoAssertion(RealSink):
-    """Asserts that it is the same table, and nothing of where main is."""
+    """Makes the same change on the newest snapshot, as a writer does that loads the table right before it commits."""
 
-    def sending(self, send: Any) -> Callable[[], None]:
-        ready: Prepared = send.__self__
-        ready._requirements = tuple(r for r in ready._requirements if r.type != "assert-ref-snapshot-id")  # type: ignore[attr-defined]
-        ready._updates = _rebased(ready)
-        return send  # type: ignore[no-any-return]
-
-
-def _rebased(ready: Prepared) -> Any:
-    """The same updates on the newest snapshot, as a writer makes them that loads the table right before it commits."""
-    ready._table.refresh()
-    ready._rebuild_snapshot_updates()
-    ready._requirements = ()
-    return ready._updates
+    def sends(self, ready: Prepared) -> None:
+        loaded: Any = ready
+        loaded._table.refresh()
+        loaded._rebuild_snapshot_updates()
+        loaded._requirements = ()
+        ready.send()
 
 
 class Repeated(RealSink):
     """After an answer that is lost it sends again without a look."""
 
-    lost = True
-
-    def commit(self, receipt: Any, staged: Sequence[Any]) -> Any:
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         outcome = super().commit(receipt, staged)
-        state = self._lake.look_now()
-        files = [f for s in staged for f in s.rows]
-        if self.lost and files:
-            from windrow.ingest.sinks.iceberg.stage import staged_files
-
-            self._lake.prepared(state, self._writing_again(state, receipt, staged_files(files))).send()
+        words = tuple(word for s in staged for word in s.rows)
+        state_of(self).put(TableChange(receipt.window, words, columns=self.columns))
         return outcome
-
-    def _writing_again(self, state: Any, receipt: Any, files: Any) -> Any:
-        from dataclasses import replace
-
-        from windrow.ingest.sinks.iceberg.table import LakeWriting
-
-        return replace(LakeWriting(), part=receipt.window.key, added=files)

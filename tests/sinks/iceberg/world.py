@@ -13,23 +13,33 @@ from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.columns import Evolve
 from windrow.ingest.sinks.iceberg.contents import rows_of
-from windrow.ingest.sinks.iceberg.dead import IcebergDeadLetters
-from windrow.ingest.sinks.iceberg.sink import IcebergSink
+from windrow.ingest.sinks.iceberg.stage import STAGED
+from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
+from windrow.ingest.sinks.window_table import WindowTable
 
 TABLE = "shop.orders"
 LOCKS_BETWEEN = True
 """Whoever is stopped right in the transaction of the catalog's SQLite holds its lock."""
 
 
-class IcebergBoth(WithDeadLetters, IcebergSink):
+class IcebergBoth(WithDeadLetters, WindowTable):
     """With dead letters in a table beside it."""
 
+    store: IcebergStore
+
     def __init__(self, at: TableAt, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns") -> None:
-        super().__init__(at, schema, metadata, evolve)
-        self.dead_letters = IcebergDeadLetters(at.dead())
+        super().__init__(IcebergStore(at, metadata, evolve), schema, metadata)
+        letters = IcebergStore(at.dead(), DEFAULT)
+        self.dead_letters = DeadLetterTable(letters)
+
+    @property
+    def at(self) -> TableAt:
+        """Where the table is."""
+        return self.store.at
 
 
 def sink_at(place: str) -> Any:
@@ -37,17 +47,28 @@ def sink_at(place: str) -> Any:
     return IcebergBoth(TableAt.in_folder(place, TABLE), ROWS)
 
 
+def state_of(sink: Any) -> IcebergState:
+    """The newest state of a sink's table, or of its dead letters'."""
+    with sink.store.reading() as state:
+        assert isinstance(state, IcebergState)
+        return state
+
+
 def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, one table per data file, in the order in which they lie in it."""
-    state = sink._lake.look()
-    if state is None:
-        return []
-    return [pa.Table.from_batches(list(rows_of(state, [task]))) for task in state.every_task()]
+    with sink.store.reading() as state:
+        tasks = [] if state is None else state.tasks()
+        return [pa.Table.from_batches(list(rows_of(state.table, [task]))) for task in tasks]
+
+
+def folder_of(sink: Any) -> Path:
+    """The folder of a table on this disk."""
+    return Path(state_of(sink).table.metadata.location.removeprefix("file://"))
 
 
 def staged_paths(sink: Any) -> set[Path]:
     """All staged files of a table on this disk, committed or not, and those that are still drafts."""
-    return set(Path(sink._lake.look().place._uri.removeprefix("file://"), "data/windrow").rglob("*.parquet*"))
+    return set((folder_of(sink) / STAGED).rglob("*.parquet*"))
 
 
 def _own_retry(place: str) -> Any:

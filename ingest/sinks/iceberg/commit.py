@@ -1,0 +1,114 @@
+"""One commit to an Iceberg table, on exactly the state that was looked at: prepared, then sent once.
+
+PyIceberg's own commit tries again on a state that nobody looked at, and removes the manifests of a
+commit that it takes for failed, which a lost answer may be. So what it prepares is sent once, by
+`Prepared.send`, and nothing is removed. The catalog takes it only if
+
+    the branch main is where it was looked at    `AssertRefSnapshotId`: no other commit in between
+    columns and partitions are what they were    `AssertCurrentSchemaId`, `AssertDefaultSpecId`
+    it is the same table                         `AssertTableUUID`: it may have been made anew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyiceberg.manifest import DataFile, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.typedef import Record
+
+from windrow.ingest.sinks.iceberg.stage import LakeFile
+
+NEWEST_PAGE = "windrow.page"
+"""What a commit names its page by, in its snapshot's summary and in the table's properties."""
+
+
+class Prepared(Transaction):
+    """A commit that is ready to be sent, once. Its manifests are written; nothing is visible yet."""
+
+    snapshot: int
+    _worked_out: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The table as it is to be. PyIceberg works it out, and copies all of it, at each of a dozen looks in one commit."""
+        if not self._updates:
+            return self._table.metadata
+        if self._worked_out is None or self._worked_out[0] is not self._updates:
+            self._worked_out = (self._updates, super().table_metadata)
+        return self._worked_out[1]
+
+    def send(self) -> None:
+        """Have the catalog take it, or not: no error tells surely that it didn't."""
+        uuid = AssertTableUUID(uuid=self._table.metadata.table_uuid)
+        self._table._do_commit(updates=self._updates, requirements=(*self._requirements, uuid))  # noqa: SLF001 - what a transaction calls
+
+    def become(self, schema: Schema | None) -> None:
+        """Have the table have these columns; and none that came meanwhile."""
+        about = self._table.metadata
+        asked: tuple[TableRequirement, ...] = (
+            AssertCurrentSchemaId(current_schema_id=about.current_schema_id),  # type: ignore[call-arg]
+            AssertDefaultSpecId(default_spec_id=about.default_spec_id),  # type: ignore[call-arg]
+        )
+        new: tuple[TableUpdate, ...] = ()
+        if schema is not None:
+            numbered = schema.model_copy(update={"schema_id": 1 + max(s.schema_id for s in about.schemas)})
+            new = (AddSchemaUpdate(schema=numbered), SetCurrentSchemaUpdate(schema_id=-1))  # type: ignore[call-arg]
+        self._apply(new, asked)
+
+    def change(
+        self,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        summary: Mapping[str, str],
+        page: Callable[[int], str],
+    ) -> None:
+        """Have the table hold other files, by one snapshot, also if there are none.
+
+        Args:
+            added: with new rows.
+            removed: whose rows go.
+            summary: what the snapshot says for people.
+            page: puts the page that says what the snapshot of this id brings; its name.
+        """
+        update = self.update_snapshot()
+        producer: Any = update.overwrite() if removed else update.merge_append()
+        for file in added:
+            producer.append_data_file(file)
+        for file in removed:
+            producer.delete_data_file(file)
+        self.snapshot = producer.snapshot_id
+        named = {NEWEST_PAGE: page(self.snapshot)}
+        producer.snapshot_properties = {**named, **summary}
+        producer.commit()
+        self.set_properties(named)
+
+
+def data_file(table: Table, file: LakeFile, part: str) -> DataFile:
+    """A staged file as a commit names it. `part`: the window that its rows are of."""
+    about = file.metrics
+    return DataFile.from_args(
+        file_path=f"{table.metadata.location.rstrip('/')}/{file.path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(part),
+        record_count=file.rows,
+        file_size_in_bytes=file.size,
+        value_counts=about.values,
+        null_value_counts=about.nulls,
+        lower_bounds=about.lower,
+        upper_bounds=about.upper,
+        split_offsets=list(about.splits),
+        spec_id=table.metadata.default_spec_id,
+    )

@@ -1,0 +1,412 @@
+"""An Iceberg table as a table store: optimistic on its newest snapshot.
+
+Every change makes a snapshot, also one without rows, and its summary names the newest of the pages
+(`ingest.sinks.pages`) that say which windows the table holds then. The newest snapshot of windrow's
+among the ancestors of main tells the state: a rollback takes windows' rows and their receipts back
+together. Where all of those are expired the table's property tells, which names what the last
+change named. A rollback leaves the property as it is, so then the newest windows are believed only
+as far as the table holds their rows: a rollback takes the newest ones back, and all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+import msgspec
+import pyarrow as pa
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import DataFile, ManifestFile
+from pyiceberg.table import DataScan, FileScanTask, Table
+
+from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Promises, Unreadable
+from windrow.ingest.sinks import receipt_files
+from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.dead_letters import window_of
+from windrow.ingest.sinks.iceberg.at import TableAt
+from windrow.ingest.sinks.iceberg.catalogs import WAITS, is_full, load, reason
+from windrow.ingest.sinks.iceberg.columns import Evolve, as_held, check_rows
+from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
+from windrow.ingest.sinks.iceberg.contents import rows_of
+from windrow.ingest.sinks.iceberg.place import LakePlace, local_path
+from windrow.ingest.sinks.iceberg.prepare import (
+    LakeColumns,
+    bound_to,
+    column_changes,
+    evolved,
+    make,
+    refuse_strange,
+)
+from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergStagerFactory, LakeFile, staged_files
+from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
+from windrow.ingest.sinks.pages import Page, PageFiles, PageLine, Pages, page_of
+from windrow.ingest.sinks.place import ListedFile, Place, millis
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.settle import gone
+from windrow.ingest.sinks.staging import Layout, RowLayout
+from windrow.ingest.sinks.table_store import (
+    Answer,
+    Conflict,
+    StoredReceipt,
+    TableChange,
+    Unanswered,
+    Written,
+)
+from windrow.ingest.sinks.window_table import read_receipt
+
+_KIND = "iceberg:"
+
+
+class IcebergStore:
+    """An Iceberg table, by its catalog.
+
+    Args:
+        at: where it is; it belongs to one pipeline.
+        metadata: the names of the metadata columns; it is partitioned by the window's.
+        evolve: what may become of the columns of a table that is there.
+    """
+
+    capabilities = Promises(atomic="window", replaces=True, mode="append")
+    primary_key = None
+    lists_windows = True
+    waits: Sequence[float] = WAITS
+
+    def __init__(self, at: TableAt, metadata: Mapping[str, str], evolve: Evolve = "add_columns") -> None:
+        self.at, self.metadata, self.evolve = at, metadata, evolve
+        self.place = at.place
+        self.identity = f"{_KIND}{at.place}"
+        self.pages = PageFiles(at.place)
+        self._newest: Table | None = None
+
+    @property
+    def column(self) -> str:
+        """The window's column."""
+        return self.metadata["window"]
+
+    def is_at(self, identity: str) -> bool:
+        return self.at.is_same(identity.removeprefix(_KIND))
+
+    def places(self) -> Sequence[str]:
+        """The folder of a table in one. Any other table's catalog says where files go, and what opens that."""
+        return [self.at.warehouse] if self.at.warehouse else []
+
+    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
+        check_rows(rows, metadata)
+
+    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+        return self._with_window(file_schema(rows, metadata))
+
+    def _with_window(self, in_file: pa.Schema) -> pa.Schema:
+        return in_file.append(pa.field(self.column, pa.string(), nullable=False))
+
+    def wanted(self, columns: pa.Schema) -> LakeColumns:
+        """Columns, as a table of ours would hold them, and what may become of those that are there."""
+        return LakeColumns(as_held(columns), self.evolve)
+
+    def check_write(self) -> None:
+        """Try the folder of a table in one, and the catalog of any other."""
+        if self.at.warehouse:
+            refuse_unwritable(self.at.warehouse, "sink.warehouse")
+        else:
+            load(self.at)
+
+    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+        make(self.at, self.column, columns, owner)
+
+    @contextmanager
+    def reading(self) -> Iterator[IcebergState | None]:
+        table = load(self.at)
+        if table is None:
+            yield None
+            return
+        refuse_strange(self.place, table, self.column)
+        self._newest = table
+        yield IcebergState(self, table)
+
+    writing = reading
+
+    @property
+    def staged(self) -> StagedLakeFiles | None:
+        """Where the newest look found the table, which its catalog alone knows."""
+        table = self._newest or load(self.at)
+        return None if table is None else StagedLakeFiles(_location(table), _files_below(table))
+
+    def stager(self, layout: Layout, window: Window) -> IcebergStagerFactory:
+        """The columns of a file have the field ids, and the width, that the table gives them.
+
+        Raises:
+            SpecError: tasks can't open its storage without a secret being sent to them.
+        """
+        with self.reading() as state:
+            if state is None:
+                raise gone(self)
+            table = state.table
+        columns = self.wanted(self._with_window(layout.schema)).files(table)
+        if isinstance(layout, RowLayout):
+            wide = [columns.field(name) for name in layout.rows.names]
+            rows = pa.schema([pa.field(f.name, f.type, f.nullable) for f in wide])
+            layout = msgspec.structs.replace(layout, rows=rows)
+        location, told = table.metadata.location, TaskStorage()
+        if local_path(location) is None:
+            told = for_tasks(self.at, storage_properties(table))
+        return IcebergStagerFactory(location, told, layout, columns, window.key)
+
+    def send(self, ready: Prepared) -> None:
+        """Send a commit, once. No error tells surely that it didn't arrive."""
+        ready.send()
+
+
+class IcebergState:
+    """The table as its catalog gave it (`sinks.table_store.TableState`)."""
+
+    def __init__(self, store: IcebergStore, table: Table) -> None:
+        self._store, self.table = store, table
+
+    @property
+    def version(self) -> int:
+        """The number of snapshots that there ever were."""
+        return int(self.table.last_sequence_number)
+
+    @property
+    def owner(self) -> Binding:
+        return bound_to(self._store.place, self.table)
+
+    @cached_property
+    def files(self) -> LakePlace:
+        """The files below the table."""
+        return _files_below(self.table)
+
+    # ------------------------------------------------------------------------------------ pages
+
+    @cached_property
+    def pages(self) -> Pages:
+        """What the table says of its windows."""
+        snapshot = self.table.current_snapshot()
+        while snapshot is not None:
+            said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if NEWEST_PAGE in said:
+                return self._store.pages.read(self.files, said[NEWEST_PAGE])
+            if snapshot.sequence_number == 1:
+                return Pages()  # the table's first one, and none of windrow's behind it
+            # Of a parent that is expired PyIceberg leaves nothing, other engines leave the name.
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self.table.metadata.snapshot_by_id(parent)
+        newest = self._store.pages.read(self.files, self.table.properties.get(NEWEST_PAGE, ""))
+        return newest.without(self._windows_taken_back(newest), self._letters_taken_back(newest))
+
+    def _windows_taken_back(self, pages: Pages) -> list[str]:
+        """The newest windows, up to one that the table holds rows of, but for those without rows."""
+        found: list[str] = []
+        for key in reversed(pages.windows):
+            if self.holding([key]):
+                break
+            (stored,) = receipt_files.read(self.files, pages.named([key]))
+            said = read_receipt(stored)
+            if isinstance(said, Committed) and said.receipt.counts.rows > 0:
+                found.append(key)
+        return found
+
+    def _letters_taken_back(self, pages: Pages) -> list[str]:
+        """The newest attempts' dead letters, likewise."""
+        found: list[str] = []
+        for name, _ in sorted(pages.notes.items(), key=lambda note: note[1], reverse=True):
+            said = window_of(name, "dead")
+            if said is not None and self.holding([said[0]]):
+                break
+            if said is not None:
+                found.append(name)
+        return found
+
+    def note(self, name: str) -> int | None:
+        return self.pages.notes.get(name)
+
+    def notes(self) -> Mapping[str, int]:
+        return self.pages.notes
+
+    def committed(self) -> Collection[str]:
+        return self.pages.windows.keys()
+
+    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
+        return receipt_files.read(self.files, self.pages.named(keys))
+
+    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
+        return self.pages.overlapping(ranges)
+
+    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
+        named = self.pages.windows[window.key]
+        receipt_files.restore(self.files, window, named, text, dry_run=dry_run)
+
+    # ------------------------------------------------------------------------------------- rows
+
+    def tasks(self, key: str | None = None) -> list[FileScanTask]:
+        """The files with rows of a window, or of all, each with what was deleted of it.
+
+        Raises:
+            UnreachableError: a manifest can't be read, or is damaged.
+        """
+        if self.table.current_snapshot() is None:
+            return []
+        if key is None:
+            return self._planned(self.table.scan())
+        of_window = EqualTo(self._store.column, key)  # type: ignore[call-arg, arg-type]  # mypy sees the aliases of pydantic's fields
+        return self._planned(self.table.scan(row_filter=of_window))
+
+    def _planned(self, scan: DataScan) -> list[FileScanTask]:
+        try:
+            return list(scan.plan_files())
+        except Exception as error:  # PyIceberg raises whatever a manifest's bytes lead to
+            what = f"the manifests of the table {self._store.place} can't be read: {type(error).__name__}"
+            do = "Check the storage. If a file in its folder metadata is damaged or gone, restore it from a backup. Nothing was committed."
+            raise UnreachableError(what, "setup", do) from error
+
+    def holding(self, keys: Collection[str] | None = None) -> set[str]:
+        """As far as that is told without reading rows: each file lies in one window's part."""
+        if keys is not None:
+            return {key for key in keys if self.tasks(key)}
+        parts = [task.file.partition for task in self.tasks()]
+        return {str(part[0]) for part in parts if len(part)}
+
+    def size(self) -> tuple[int, int] | None:
+        snapshot = self.table.current_snapshot()
+        if snapshot is None:
+            return 0, 0
+        said = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if said.get("total-delete-files", "0") != "0":
+            return None  # how many rows are left isn't told
+        try:
+            return int(said["total-records"]), int(said["total-files-size"])
+        except (KeyError, ValueError):
+            return None
+
+    def column_changes(self, columns: pa.Schema) -> Sequence[str]:
+        return column_changes(self._store.place, self.table, self._store.wanted(columns))
+
+    def scan(
+        self,
+        window: Window | None,
+        columns: Callable[[], pa.Schema],
+        names: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        del columns
+        return rows_of(self.table, self.tasks(None if window is None else window.key), names)
+
+    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
+        """Files that a snapshot names stay, on whatever branch or tag it is, or in the table's past."""
+        old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
+        named = self._named() if old else frozenset()
+        return {path: at for path, at in sorted(old.items()) if path not in named}
+
+    def _named(self) -> frozenset[str]:
+        table, begin = self.table, f"{_location(self.table)}/"
+        seen: dict[str, ManifestFile] = {}
+        try:
+            for snapshot in table.metadata.snapshots:
+                seen |= {one.manifest_path: one for one in snapshot.manifests(table.io)}
+            manifests = list(seen.values())
+            entries = [e for one in manifests for e in one.fetch_manifest_entry(table.io, discard_deleted=True)]
+        except Exception as error:
+            what = f"which files the snapshots of {self._store.place} name can't be read: {type(error).__name__}"
+            do = "Nothing was removed. Check the table's storage and rights, then run this again."
+            raise UnreachableError(what, "setup", do) from error
+        return frozenset(entry.data_file.file_path.removeprefix(begin) for entry in entries)
+
+    # -------------------------------------------------------------------------------------- put
+
+    def put(self, change: TableChange) -> Answer:
+        at = self._store.at
+        try:
+            ready = self._prepared(change)
+        except (UnreachableError, RefusedError):
+            raise
+        except Exception as error:
+            what = f"a commit to {at.place} can't be prepared: {reason(at, error)}"
+            do = "Nothing was committed. Make room or mend the storage, then run the window again."
+            raise UnreachableError(what, "commit", do) from error
+        try:
+            self._store.send(ready)
+        except CommitFailedException as error:
+            return Conflict(reason(at, error))
+        except Exception as error:  # noqa: BLE001 - not swallowed: only a look can tell
+            why = reason(at, error)
+            is_local = local_path(self.table.metadata.location) is not None
+            return Unanswered(why, full=is_full(why) and is_local)
+        return Written(ready.snapshot)
+
+    def _prepared(self, change: TableChange) -> Prepared:
+        key = "" if change.window is None else change.window.key
+        files = staged_files(change.staged)
+        removed = self._only_of(key) if change.replaces else []
+        ready = Prepared(self.table)
+        if change.columns is None:
+            ready.become(None)
+        else:
+            wanted = self._store.wanted(change.columns)
+            become = evolved(self._store.place, self.table, wanted, files)
+            ready.become(become.schema if become.changes else None)
+        added = [data_file(self.table, file, key) for file in files]
+        ready.change(added, removed, _for_people(change.receipt), lambda id_: self._put_page(change, id_))
+        return ready
+
+    def _put_page(self, change: TableChange, snapshot: int) -> str:
+        page = Page(notes=dict(change.notes))
+        receipt = change.receipt
+        if receipt is not None:
+            named = receipt_files.write(self.files, receipt)
+            line = PageLine(named.generation, named.digest, snapshot)
+            page = page_of({receipt.window.key: line}, change.notes, covered(receipt.plan))
+        return self._store.pages.write(self.files, self.pages, page)
+
+    def _only_of(self, key: str) -> list[DataFile]:
+        """The files of a window, to be taken out whole.
+
+        Raises:
+            SchemaChangedError: rows of it lie in a file that may hold others, as one from before
+                the partitions were changed.
+        """
+        spec = self.table.metadata.default_spec_id
+        files = [task.file for task in self.tasks(key)]
+        mixed = [f.file_path for f in files if f.spec_id != spec or f.partition[0] != key]
+        if mixed:
+            what = f"{len(mixed)} files with rows of window {key} may hold other windows' rows too, the first is {mixed[0]}"
+            do = f"Nothing was committed. Have them written anew, partitioned by {self._store.column}."
+            raise SchemaChangedError(what, "commit", do)
+        return files
+
+
+class StagedLakeFiles(msgspec.Struct, frozen=True):
+    """The files of attempts, which become the table's when a snapshot names them (`sinks.table_store.StagedFiles`)."""
+
+    uri: str
+    place: Place
+    folders: tuple[str, ...] = (STAGED,)
+    consumed: bool = False
+
+    def named(self, committables: Iterable[str]) -> list[LakeFile]:
+        return staged_files(committables)
+
+
+def _location(table: Table) -> str:
+    return table.metadata.location.rstrip("/")
+
+
+def _files_below(table: Table) -> LakePlace:
+    return LakePlace(table.metadata.location, lambda: storage_properties(table))
+
+
+def _for_people(receipt: Receipt | None) -> dict[str, str]:
+    """What the table's history says of a commit; windrow never reads it back. Short: Iceberg writes it anew with each later commit."""
+    if receipt is None:
+        return {}
+    return {
+        "windrow.window": receipt.window.key,
+        "windrow.generation": str(receipt.generation),
+        "windrow.attempt": receipt.attempt,
+        "windrow.digest": receipt.digest,
+    }
