@@ -176,17 +176,21 @@ class PageFiles:
         return msgspec.json.decode(content, type=Page)
 
     def _damaged(self, name: str, why: str) -> DamagedError:
-        what = f"the page {path_of(name)} of the table {self._where}, which says what windows it holds, can't be read: {why}"
+        page = f"the page {path_of(name)} of the table {self._where}"
+        what = f"{page}, which says what windows it holds, can't be read: {why}"
         do = (
-            "Restore the table's _windrow folder from a backup; of another form: use the windrow that "
-            "wrote it, or make the table anew. Until then no window is written: nobody can tell which "
-            "ones are there."
+            "Restore the table's _windrow folder from a backup; if it is of another form, use the "
+            "windrow that wrote it, or make the table anew. Until then no window is written: nobody "
+            "can tell which ones are there."
         )
         return DamagedError(what, "commit", do)
 
 
 def name_of(content: bytes) -> str:
-    """The name of a page by its content: 63 bits of its SHA-256, as many as any kind of table holds as a number."""
+    """The name of a page by its content: 63 bits of its SHA-256.
+
+    So many can be kept as a number, too.
+    """
     return f"{int.from_bytes(hashlib.sha256(content).digest()[:8]) >> 1:016x}"
 
 
