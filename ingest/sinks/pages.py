@@ -82,19 +82,20 @@ class Pages:
     @cached_property
     def windows(self) -> dict[str, PageLine]:
         """All windows, in the order of their newest commits."""
-        return _whole(self.pages).windows
+        return _windows(self.pages)
 
     @cached_property
     def notes(self) -> dict[str, int]:
         """All notes."""
-        return _whole(self.pages).notes
+        return _notes(self.pages)
+
+    def note(self, name: str) -> int | None:
+        """One note, without a look at all of them; None if there is none of this name."""
+        return next((page.notes[name] for page in self.pages if name in page.notes), None)
 
     @cached_property
     def _ranges(self) -> Ranges:
-        held = Ranges()
-        for page in self.pages:
-            held.add(_covered(page.ranges))
-        return held
+        return _held(self.pages)
 
     def overlapping(self, asked: Sequence[Covered]) -> set[str]:
         """The windows that may hold any of these offsets: none, nearly always; else all of them."""
@@ -102,8 +103,8 @@ class Pages:
 
     def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
         """The receipts of some windows, or of all, as `sinks.receipt_files.read` takes them."""
-        wanted = self.windows.keys() if keys is None else self.windows.keys() & set(keys)
-        return {key: (self.windows[key], self.windows[key].version) for key in wanted}
+        lines = self.windows if keys is None else _windows(self.pages, keys)
+        return {key: (line, line.version) for key, line in lines.items()}
 
     def without(self, windows: Collection[str], notes: Collection[str]) -> Pages:
         """The pages without some windows and notes: one, which the next commit writes."""
@@ -207,16 +208,27 @@ class _AnyForm(msgspec.Struct):
 
 def _whole(pages: Sequence[Page]) -> Page:
     """Several pages in one, the newest first: what it says of a window or by a name counts."""
-    windows: dict[str, PageLine] = {}
-    notes: dict[str, int] = {}
-    held = Ranges()
+    return Page(_windows(pages), _notes(pages), _edges(_held(pages)))
+
+
+def _windows(pages: Sequence[Page], keys: Collection[str] | None = None) -> dict[str, PageLine]:
+    found: dict[str, PageLine] = {}
     for page in reversed(pages):
-        for key, line in page.windows.items():
-            windows.pop(key, None)
-            windows[key] = line
-        notes |= page.notes
+        for key in page.windows if keys is None else [k for k in keys if k in page.windows]:
+            found.pop(key, None)  # a newer line comes last
+            found[key] = page.windows[key]
+    return found
+
+
+def _notes(pages: Sequence[Page]) -> dict[str, int]:
+    return {name: value for page in reversed(pages) for name, value in page.notes.items()}
+
+
+def _held(pages: Sequence[Page]) -> Ranges:
+    held = Ranges()
+    for page in pages:
         held.add(_covered(page.ranges))
-    return Page(windows, notes, _edges(held))
+    return held
 
 
 def _covered(edges: Edges) -> Iterable[Covered]:

@@ -230,7 +230,7 @@ class IcebergState:
         return found
 
     def note(self, name: str) -> int | None:
-        return self.pages.notes.get(name)
+        return self.pages.note(name)
 
     def notes(self) -> Mapping[str, int]:
         return self.pages.notes
