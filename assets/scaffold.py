@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
+import click
 import dagster as dg
 from pydantic import BaseModel, Field
 
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.infer_command import SAMPLE
-from windrow.ingest.errors import SpecError
+from windrow.ingest.errors import SpecError, WindrowError
 from windrow.ingest.operate.begin import PLACEHOLDER, Asked, infer, template
 from windrow.ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
 from windrow.ingest.operate.infer.told import Told
@@ -35,8 +37,16 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         """Write both files into the component's folder, whose name is the pipeline's id; overwrites nothing.
 
         Raises:
-            SpecError, UnreachableError: as `ingest.operate.begin`; or Python is asked for.
+            ClickException: what `ingest.operate.begin` refuses, in its words, which dg shows without a stack trace.
         """
+        try:
+            self._begin(request)
+        except WindrowError as error:
+            with suppress(OSError):
+                request.target_path.rmdir()  # dg made it, and takes an empty one for a component that is there
+            raise click.ClickException(str(error)) from None
+
+    def _begin(self, request: dg.ScaffoldRequest[NewPipeline]) -> None:
         if request.scaffold_format != "yaml":
             raise SpecError("A pipeline is a YAML file", "spec", "Leave --format out.")
         begin, folder = request.params, request.target_path

@@ -119,13 +119,6 @@ class Output:
         self._document = None
 
 
-def _log_to_stderr() -> None:
-    """What stamina tells of its retries, through structlog, goes apart from the one document on stdout."""
-    import structlog
-
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))  # asked for anew: who runs us may replace stderr
-
-
 def _console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else WIDE)
 
@@ -152,13 +145,7 @@ def _interruptible() -> Iterator[None]:
 @contextmanager
 def telling(*, json: bool, debug: bool, spec: Path | None = None) -> Iterator[Output]:
     """Around a command's work: errors become a paragraph and an exit code; with `debug` the stack trace comes first."""
-    from stamina.instrumentation import set_on_retry_hooks
-
     output = Output(json=json, spec=spec)
-    if debug:
-        _log_to_stderr()
-    else:
-        set_on_retry_hooks([lambda retry: output.say(f"No answer yet from the cluster, trying again in {retry.wait_for:.1f} s")])
     try:
         with redirect_stdout(sys.stderr), _interruptible():
             yield output
@@ -174,8 +161,6 @@ def telling(*, json: bool, debug: bool, spec: Path | None = None) -> Iterator[Ou
         if debug:
             traceback.print_exc()
         output.fail_by_bug(error)
-    finally:
-        set_on_retry_hooks(None)
     output.finish()
     if output.exit_code:
         raise typer.Exit(output.exit_code)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOCAL = re.compile(r"local(\[.*\])?")
 
-_DRIVERS = ("dagster", "dagster-dg-cli", "dagster-pyspark", "dagster-webserver", "typer", "rich", "pyyaml", "python-dotenv", "structlog")
+_DRIVERS = ("dagster", "dagster-dg-cli", "dagster-pyspark", "dagster-webserver", "typer", "rich", "pyyaml", "python-dotenv")
 """Requirements that no task imports."""
 
 _PYTHON = "spark.pyspark.python"

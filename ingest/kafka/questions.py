@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
-import stamina
 from confluent_kafka import KafkaError, KafkaException
 
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.clients import CLIENTS, Client
 from windrow.ingest.kafka.codes import AGAIN, FORBIDDEN, LOGIN, UNKNOWN, UNSEEN, untrusted
 from windrow.ingest.kafka.properties import PLACE
-from windrow.ingest.kafka.retry import AGAIN_SECONDS, BACKOFF, HEAR_SECONDS, NEWS_SECONDS, OTHERS_SECONDS, REQUEST_SECONDS
+from windrow.ingest.kafka.retry import AGAIN_SECONDS, HEAR_SECONDS, NEWS_SECONDS, OTHERS_SECONDS, REQUEST_SECONDS, repeated
 from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
@@ -93,14 +92,11 @@ class Questions:
         began = self._began = time.monotonic()
         try:
             with waiting_for(f"{self._bootstrap} to tell {what}"):
-                for attempt in stamina.retry_context(on=again, attempts=None, timeout=self.patience, **BACKOFF):
-                    with attempt:
-                        return self._with_news(question, began)
+                return repeated(lambda: self._with_news(question, began), again, self.patience)
         except TimeoutError:
             raise self.unreachable(what, topic, "no answer") from None
         except KafkaException as why:
             raise self.named(what, topic, why.args[0]) from None
-        raise AssertionError("stamina returns or raises")
 
     def _with_news(self, question: Callable[[], T], began: float) -> T:
         """The answer. For a moment "no such topic" may only mean that the news is on its way: no reason to say that nobody answers."""

@@ -5,7 +5,9 @@ For how long a question is repeated in all is the caller's to say; `PATIENCE_SEC
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import random
+import time
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -17,11 +19,9 @@ PATIENCE_SECONDS = 30.0
 REQUEST_SECONDS = 10.0
 """How long one request may take."""
 
-BACKOFF: Mapping[str, float] = {"wait_initial": 0.1, "wait_jitter": 0.1, "wait_max": 2.0}
-"""Seconds between the tries of a question, for stamina. Its own jitter is a second, which a topic that was just made is not worth."""
-
-AGAIN_SECONDS = 0.1
-"""Between the tries of a step that the client says may be repeated at once."""
+AGAIN_SECONDS, MOST_SECONDS = 0.1, 2.0
+"""Between the first two tries of a question, and at most between two. A step that the client says may be repeated waits no longer than
+the first."""
 
 NEWS_SECONDS = 1.0
 """How long the news of a topic that was just made may take to reach the broker that is asked."""
@@ -56,6 +56,20 @@ LOOK_SECONDS = 0.005
 TIMES, APART_SECONDS = 3, 1.5
 """How often, and how far apart, bad news is told before it is believed: a leader that was just elected may say that a log ends too early
 (KAFKA-7703), and a broker that is behind with its metadata that a topic is gone."""
+
+
+def repeated(question: Callable[[], T], worth: Callable[[Exception], bool], patience: float) -> T:
+    """An answer, asked for again as long as what failed is `worth` another try and there is patience, in seconds; else that is raised."""
+    deadline, wait = time.monotonic() + patience, AGAIN_SECONDS
+    while True:
+        pause = wait + random.uniform(0, AGAIN_SECONDS)  # noqa: S311  # no secret: many that ask at once shall not go on doing so
+        try:
+            return question()
+        except Exception as why:
+            if not worth(why) or time.monotonic() + pause > deadline:
+                raise
+        time.sleep(pause)
+        wait = min(2 * wait, MOST_SECONDS)
 
 
 def surely(suspects: C, look: Callable[[C], C], pause: Callable[[float], None]) -> C:

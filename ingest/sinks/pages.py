@@ -82,19 +82,20 @@ class Pages:
     @cached_property
     def windows(self) -> dict[str, PageLine]:
         """All windows, in the order of their newest commits."""
-        return _whole(self.pages).windows
+        return _windows(self.pages)
 
     @cached_property
     def notes(self) -> dict[str, int]:
         """All notes."""
-        return _whole(self.pages).notes
+        return _notes(self.pages)
+
+    def note(self, name: str) -> int | None:
+        """One note, without a look at all of them; None if there is none of this name."""
+        return next((page.notes[name] for page in self.pages if name in page.notes), None)
 
     @cached_property
     def _ranges(self) -> Ranges:
-        held = Ranges()
-        for page in self.pages:
-            held.add(_covered(page.ranges))
-        return held
+        return _held(self.pages)
 
     def overlapping(self, asked: Sequence[Covered]) -> set[str]:
         """The windows that may hold any of these offsets: none, nearly always; else all of them."""
@@ -102,8 +103,8 @@ class Pages:
 
     def named(self, keys: Collection[str] | None) -> dict[str, tuple[NamedReceipt, int | None]]:
         """The receipts of some windows, or of all, as `sinks.receipt_files.read` takes them."""
-        wanted = self.windows.keys() if keys is None else self.windows.keys() & set(keys)
-        return {key: (self.windows[key], self.windows[key].version) for key in wanted}
+        lines = self.windows if keys is None else _windows(self.pages, keys)
+        return {key: (line, line.version) for key, line in lines.items()}
 
     def without(self, windows: Collection[str], notes: Collection[str]) -> Pages:
         """The pages without some windows and notes: one, which the next commit writes."""
@@ -176,17 +177,21 @@ class PageFiles:
         return msgspec.json.decode(content, type=Page)
 
     def _damaged(self, name: str, why: str) -> DamagedError:
-        what = f"the page {path_of(name)} of the table {self._where}, which says what windows it holds, can't be read: {why}"
+        page = f"the page {path_of(name)} of the table {self._where}"
+        what = f"{page}, which says what windows it holds, can't be read: {why}"
         do = (
-            "Restore the table's _windrow folder from a backup; of another form: use the windrow that "
-            "wrote it, or make the table anew. Until then no window is written: nobody can tell which "
-            "ones are there."
+            "Restore the table's _windrow folder from a backup; if it is of another form, use the "
+            "windrow that wrote it, or make the table anew. Until then no window is written: nobody "
+            "can tell which ones are there."
         )
         return DamagedError(what, "commit", do)
 
 
 def name_of(content: bytes) -> str:
-    """The name of a page by its content: 63 bits of its SHA-256, as many as any kind of table holds as a number."""
+    """The name of a page by its content: 63 bits of its SHA-256.
+
+    So many can be kept as a number, too.
+    """
     return f"{int.from_bytes(hashlib.sha256(content).digest()[:8]) >> 1:016x}"
 
 
@@ -203,16 +208,27 @@ class _AnyForm(msgspec.Struct):
 
 def _whole(pages: Sequence[Page]) -> Page:
     """Several pages in one, the newest first: what it says of a window or by a name counts."""
-    windows: dict[str, PageLine] = {}
-    notes: dict[str, int] = {}
-    held = Ranges()
+    return Page(_windows(pages), _notes(pages), _edges(_held(pages)))
+
+
+def _windows(pages: Sequence[Page], keys: Collection[str] | None = None) -> dict[str, PageLine]:
+    found: dict[str, PageLine] = {}
     for page in reversed(pages):
-        for key, line in page.windows.items():
-            windows.pop(key, None)
-            windows[key] = line
-        notes |= page.notes
+        for key in page.windows if keys is None else [k for k in keys if k in page.windows]:
+            found.pop(key, None)  # a newer line comes last
+            found[key] = page.windows[key]
+    return found
+
+
+def _notes(pages: Sequence[Page]) -> dict[str, int]:
+    return {name: value for page in reversed(pages) for name, value in page.notes.items()}
+
+
+def _held(pages: Sequence[Page]) -> Ranges:
+    held = Ranges()
+    for page in pages:
         held.add(_covered(page.ranges))
-    return Page(windows, notes, _edges(held))
+    return held
 
 
 def _covered(edges: Edges) -> Iterable[Covered]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import dagster as dg
 import pytest
 import yaml
@@ -309,6 +310,14 @@ def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
 def test_a_pipeline_warns_of_nothing(world: World) -> None:
     """What windrow uses of Dagster that is in beta is windrow's own business: no warning cuts through a user's output."""
     assert kafka_table(world.spec).schedules
+
+
+def test_a_scaffold_that_is_refused_leaves_nothing() -> None:
+    """The sentence alone, without a stack trace; the folder that dg made isn't in the way of the next try."""
+    with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
+        with pytest.raises(click.ClickException, match="nowhere"):
+            sandbox.scaffold_component(component_cls=KafkaTable, defs_path="p", scaffold_params={"topic": "t", "cluster": "nowhere"})
+        assert not (sandbox.defs_folder_path / "p").exists()
 
 
 def test_a_scaffolded_pipeline_loads() -> None:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-import stamina
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource
 from hypothesis import given
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from tests.heard import waits_heard
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker, _milliseconds, _topic_id
+from windrow.ingest.kafka.retry import repeated
 from windrow.ingest.model.boundary import TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -182,8 +182,6 @@ def test_the_clients_log_does_not_propagate() -> None:
 @pytest.mark.slow
 def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
     """While the news of a topic may be on its way it is asked again without a word of retries; then there is no such topic, at once."""
-    told: list[object] = []
-    stamina.instrumentation.set_on_retry_hooks([told.append])
     asked = 0
 
     def unknown() -> str:
@@ -194,12 +192,28 @@ def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
     def known_now() -> str:
         return "it" if asked > 2 else unknown()
 
-    try:
-        questions = KafkaBroker("127.0.0.1:1", {}, patience_seconds=300)._questions
-        assert questions.ask("the topic", "t", known_now) == "it"
-        with pytest.raises(SpecError, match="no such topic"):
-            questions.ask("the topic", "t", unknown)
-    finally:
-        stamina.instrumentation.set_on_retry_hooks(None)
-    assert told == []
+    questions = KafkaBroker("127.0.0.1:1", {}, patience_seconds=300)._questions
+    assert questions.ask("the topic", "t", known_now) == "it"
+    with pytest.raises(SpecError, match="no such topic"):
+        questions.ask("the topic", "t", unknown)
     assert asked > 3
+
+
+@pytest.mark.parametrize(("patience", "worth", "tries"), [(60.0, True, 3), (60.0, False, 1), (0.0, True, 1)])
+def test_a_question_is_repeated_while_that_is_worth_it_and_there_is_patience(patience: float, worth: bool, tries: int) -> None:
+    """What the last try failed with is raised as it is."""
+    asked = 0
+
+    def question() -> str:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            raise TimeoutError(asked)
+        return "it"
+
+    if tries == 3:
+        assert repeated(question, lambda _: worth, patience) == "it"
+    else:
+        with pytest.raises(TimeoutError, match="1"):
+            repeated(question, lambda _: worth, patience)
+    assert asked == tries

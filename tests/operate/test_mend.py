@@ -323,7 +323,7 @@ def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
     splits = tuple(msgspec.structs.replace(s, checksums=msgspec.UNSET, rows_=msgspec.UNSET, filtered_=msgspec.UNSET) for s in old.splits)
     counts = msgspec.structs.replace(old.counts, rows_=msgspec.UNSET, filtered_=msgspec.UNSET)
     made = msgspec.structs.replace(old, splits=splits, counts=counts, version=msgspec.UNSET)
-    light.sink.store.content = msgspec.structs.replace(kept, receipts={hour(0).key: (version, made)})
+    light.sink.store.content = msgspec.structs.replace(kept, receipts=kept.receipts | {hour(0).key: (version, made)})
     light.mend(0, light.pipeline(lenient=True))
     receipt = light.receipt(0)
     assert {type(s.checksums) for s in receipt.splits} == {msgspec.UnsetType}

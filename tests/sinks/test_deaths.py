@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +46,11 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert unmerged(fresh) == []
 
 
+def in_short(every: Sequence[str], *kept: str) -> list[object]:
+    """Parameters, of which `make test` takes these: one a phase."""
+    return [value if value in kept else pytest.param(value, marks=pytest.mark.long) for value in every]
+
+
 def ends(job: Job) -> int | None:
     """An attempt in a process of its own; its exit code."""
     process = worker.start(job)
@@ -62,8 +67,8 @@ def holds(stage: Stage, number: int, first: str | None = None) -> None:
         assert fresh.look(window(number)).receipt.attempt == first
 
 
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("how", ["kill", pytest.param("raise", marks=pytest.mark.long)])
+@pytest.mark.parametrize("point", in_short(POINTS, "plan.after", "write.middle", "dead.before", "commit.before", "commit.after"))
+@pytest.mark.parametrize("how", in_short(("kill", "raise"), "kill"))
 def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
     """Killed, or failed: another attempt finds the commit exactly if it had been sent, and every message is there once."""
     job = stage.job.but(window=next(stage.numbers))
@@ -72,7 +77,7 @@ def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
     holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
 
 
-@pytest.mark.parametrize("point", [point if point == "commit.before" else pytest.param(point, marks=pytest.mark.long) for point in POINTS])
+@pytest.mark.parametrize("point", in_short(POINTS, "commit.before"))
 def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
     """Stopped at a point, it wakes when its retry has finished: it reports the retry's receipt, and writes nothing."""
     job = stage.job.but(window=next(stage.numbers))

@@ -50,7 +50,8 @@ def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
     for reader in (files, PageFiles("orders")):
         pages = reader.read(folder, head)
         assert list(pages.windows.items())[-1] == ("w3", newer)
-        assert (len(pages.windows), pages.notes["n3"]) == (20, 7)
+        assert (len(pages.windows), pages.notes["n3"], pages.note("n3"), pages.note("none")) == (20, 7, 7, None)
+        assert pages.named({"w3", "none"}) == {"w3": (newer, 20)}
 
 
 def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:

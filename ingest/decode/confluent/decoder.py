@@ -48,7 +48,7 @@ class Payloads(Protocol):
             SpecError: with each such column.
         """
 
-    def records(self, schema: WriterSchema) -> list[frozenset[str]]:
+    def records(self, schema: WriterSchema, /) -> list[frozenset[str]]:
         """The names, without namespaces, of each record that messages of a schema may be.
 
         Raises:

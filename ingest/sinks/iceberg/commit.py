@@ -32,7 +32,7 @@ from pyiceberg.typedef import Record
 from windrow.ingest.sinks.iceberg.stage import LakeFile
 
 NEWEST_PAGE = "windrow.page"
-"""What a commit names its page by, in its snapshot's summary and in the table's properties."""
+"""The name of a commit's page (`ingest.sinks.pages`) in its summary and in the table's properties."""
 
 
 class Prepared(Transaction):
@@ -43,7 +43,10 @@ class Prepared(Transaction):
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """The table as it is to be. PyIceberg works it out, and copies all of it, at each of a dozen looks in one commit."""
+        """The table as it is to be.
+
+        PyIceberg works it out, and copies all of it, at each of a dozen looks in one commit.
+        """
         if not self._updates:
             return self._table.metadata
         if self._worked_out is None or self._worked_out[0] is not self._updates:
@@ -53,7 +56,8 @@ class Prepared(Transaction):
     def send(self) -> None:
         """Have the catalog take it, or not: no error tells surely that it didn't."""
         uuid = AssertTableUUID(uuid=self._table.metadata.table_uuid)
-        self._table._do_commit(updates=self._updates, requirements=(*self._requirements, uuid))  # noqa: SLF001 - what a transaction calls
+        asked = (*self._requirements, uuid)
+        self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001 - what a transaction calls
 
     def become(self, schema: Schema | None) -> None:
         """Have the table have these columns; and none that came meanwhile."""

@@ -1,4 +1,4 @@
-"""A table is made once, and bound; later it is held against what is wanted of it, before anything is read.
+"""A table is made once, and bound; later it is held against what is wanted of it.
 
 Columns that it lacks are brought by the first commit of rows that have them (`evolved`), in the
 same transaction: a run that never comes to its commit leaves the table as it was.
@@ -130,7 +130,9 @@ _ALLOWED: Mapping[Evolve, str] = {
 
 
 def evolved(where: str, table: Table, wanted: LakeColumns, files: Sequence[LakeFile]) -> LakeEvolution:
-    """The change of the table's columns, as it is at the commit, by which staged files fit it: it may be another one than when they were.
+    """The change of the table's columns, as it is at the commit, by which staged files fit it.
+
+    It may be another change than when they were staged.
 
     Raises:
         SchemaChangedError: a staged column can't be one of the table's; or another commit has

@@ -83,7 +83,7 @@ class IcebergStore:
         self.place = at.place
         self.identity = f"{_KIND}{at.place}"
         self.pages = PageFiles(at.place)
-        self._newest: Table | None = None
+        self._newest: IcebergState | None = None
 
     @property
     def column(self) -> str:
@@ -94,7 +94,10 @@ class IcebergStore:
         return self.at.is_same(identity.removeprefix(_KIND))
 
     def places(self) -> Sequence[str]:
-        """The folder of a table in one. Any other table's catalog says where files go, and what opens that."""
+        """The folder of a table in one.
+
+        Of any other table the catalog says where files go, and what opens that.
+        """
         return [self.at.warehouse] if self.at.warehouse else []
 
     def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
@@ -122,21 +125,23 @@ class IcebergStore:
 
     @contextmanager
     def reading(self) -> Iterator[IcebergState | None]:
-        table = load(self.at)
-        if table is None:
-            yield None
-            return
-        refuse_strange(self.place, table, self.column)
-        self._newest = table
-        yield IcebergState(self, table)
+        yield self._look()
 
     writing = reading
 
+    def _look(self) -> IcebergState | None:
+        table = load(self.at)
+        if table is None:
+            return None
+        refuse_strange(self.place, table, self.column)
+        self._newest = IcebergState(self, table)
+        return self._newest
+
     @property
     def staged(self) -> StagedLakeFiles | None:
-        """Where the newest look found the table, which its catalog alone knows."""
-        table = self._newest or load(self.at)
-        return None if table is None else StagedLakeFiles(_location(table), _files_below(table))
+        """The place where the newest look found the table, which its catalog alone knows."""
+        state = self._newest or self._look()
+        return None if state is None else StagedLakeFiles(_location(state.table), state.files)
 
     def stager(self, layout: Layout, window: Window) -> IcebergStagerFactory:
         """The columns of a file have the field ids, and the width, that the table gives them.
@@ -144,10 +149,10 @@ class IcebergStore:
         Raises:
             SpecError: tasks can't open its storage without a secret being sent to them.
         """
-        with self.reading() as state:
-            if state is None:
-                raise gone(self)
-            table = state.table
+        state = self._look()
+        if state is None:
+            raise gone(self)
+        table = state.table
         columns = self.wanted(self._with_window(layout.schema)).files(table)
         if isinstance(layout, RowLayout):
             wide = [columns.field(name) for name in layout.rows.names]
@@ -181,7 +186,7 @@ class IcebergState:
     @cached_property
     def files(self) -> LakePlace:
         """The files below the table."""
-        return _files_below(self.table)
+        return LakePlace(self.table.metadata.location, lambda: storage_properties(self.table))
 
     # ------------------------------------------------------------------------------------ pages
 
@@ -225,7 +230,7 @@ class IcebergState:
         return found
 
     def note(self, name: str) -> int | None:
-        return self.pages.notes.get(name)
+        return self.pages.note(name)
 
     def notes(self) -> Mapping[str, int]:
         return self.pages.notes
@@ -255,7 +260,8 @@ class IcebergState:
             return []
         if key is None:
             return self._planned(self.table.scan())
-        of_window = EqualTo(self._store.column, key)  # type: ignore[call-arg, arg-type]  # mypy sees the aliases of pydantic's fields
+        # mypy sees the aliases of pydantic's fields.
+        of_window = EqualTo(self._store.column, key)  # type: ignore[call-arg, arg-type]
         return self._planned(self.table.scan(row_filter=of_window))
 
     def _planned(self, scan: DataScan) -> list[FileScanTask]:
@@ -351,7 +357,8 @@ class IcebergState:
             become = evolved(self._store.place, self.table, wanted, files)
             ready.become(become.schema if become.changes else None)
         added = [data_file(self.table, file, key) for file in files]
-        ready.change(added, removed, _for_people(change.receipt), lambda id_: self._put_page(change, id_))
+        said = _for_people(change.receipt)
+        ready.change(added, removed, said, lambda snapshot: self._put_page(change, snapshot))
         return ready
 
     def _put_page(self, change: TableChange, snapshot: int) -> str:
@@ -374,14 +381,15 @@ class IcebergState:
         files = [task.file for task in self.tasks(key)]
         mixed = [f.file_path for f in files if f.spec_id != spec or f.partition[0] != key]
         if mixed:
-            what = f"{len(mixed)} files with rows of window {key} may hold other windows' rows too, the first is {mixed[0]}"
+            which = f"{len(mixed)} files with rows of window {key}"
+            what = f"{which} may hold other windows' rows too, the first is {mixed[0]}"
             do = f"Nothing was committed. Have them written anew, partitioned by {self._store.column}."
             raise SchemaChangedError(what, "commit", do)
         return files
 
 
 class StagedLakeFiles(msgspec.Struct, frozen=True):
-    """The files of attempts, which become the table's when a snapshot names them (`sinks.table_store.StagedFiles`)."""
+    """The files of attempts, which become the table's when a snapshot names them."""
 
     uri: str
     place: Place
@@ -396,12 +404,11 @@ def _location(table: Table) -> str:
     return table.metadata.location.rstrip("/")
 
 
-def _files_below(table: Table) -> LakePlace:
-    return LakePlace(table.metadata.location, lambda: storage_properties(table))
-
-
 def _for_people(receipt: Receipt | None) -> dict[str, str]:
-    """What the table's history says of a commit; windrow never reads it back. Short: Iceberg writes it anew with each later commit."""
+    """What the table's history says of a commit; windrow never reads it back.
+
+    It is short: Iceberg writes it anew with each later commit.
+    """
     if receipt is None:
         return {}
     return {

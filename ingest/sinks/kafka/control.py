@@ -364,7 +364,8 @@ class ControlTopic:
                     return
                 if self._position < end and time.monotonic() > deadline:
                     what = f"The control topic {self.name} can't be read to its end {end}: it is decided up to {self._position}"
-                    do = "An open transaction holds it back, of a run that died: run its window again, or wait until Kafka ends it."
+                    do = "An open transaction holds it back, of a run that died: run its window again, or wait until Kafka ends it. "
+                    do += "One that Kafka has forgotten, since its own log of transactions was lost, kafka-transactions.sh abort ends."
                     raise UnreachableError(what, "commit", do)
 
     def _take(self, message: ck.Message) -> None:

@@ -17,7 +17,6 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import IdentityTransform
 
-from tests.sinks.hooks import in_between
 from tests.sinks.iceberg.world import IcebergBoth, folder_of, pieces, sink_at, staged_paths, state_of
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
@@ -25,7 +24,6 @@ from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.operate.deep import summed
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.sinks import sweep as sweeping
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.catalogs import opened
 from windrow.ingest.sinks.iceberg.commit import Prepared
@@ -328,19 +326,6 @@ def test_a_sweep_removes_what_was_staged_in_vain(sink: Any) -> None:
     assert len(list(sink.receipts())) == 2
 
 
-def test_a_run_that_is_swept_meanwhile_is_refused(sink: Any) -> None:
-    """1 A run looks, and sees its files.  2 A sweep gives them up, and removes them.  3 Its commit fails; a look refuses it."""
-    receipt, staged = staged_receipt(sink, 2, attempt="late")
-    aged(sink)
-    swept: list[str] = []
-    in_between(sink, lambda: swept.extend(sink_at(sink.at.warehouse).sweep(GRACE)))
-    with pytest.raises(RefusedError, match="gone"):
-        sink.commit(receipt, staged)
-    assert len(swept) == 2
-    assert isinstance(commit(sink, 2, attempt="again"), Done)
-    assert whole(sink, 2)
-
-
 def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """1 A sweep gives files up and dies.  2 A run commits them: refused, though they are there, also after expiry.  3 The next sweep."""
     receipt, staged = staged_receipt(sink, 2, attempt="late")
@@ -355,17 +340,6 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any, monkeypatch: 
     with pytest.raises(RefusedError, match="2 of 2 staged files were given up by windrow sweep"):
         sink.commit(receipt, staged)
     assert any("late" in path for path in sink.sweep(GRACE))
-
-
-def test_giving_up_carries_the_promise(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that only looks before it removes loses the rows of a run that it met: the table names files that are gone."""
-    monkeypatch.setattr(sweeping, "_given_up", sweeping._orphans)
-    receipt, staged = staged_receipt(sink, 2, attempt="late")
-    aged(sink)
-    in_between(sink, lambda: sink_at(sink.at.warehouse).sweep(GRACE))
-    assert isinstance(sink.commit(receipt, staged), Done)
-    with pytest.raises(RefusedError, match="is gone"):
-        ids(sink)
 
 
 def test_a_mending_after_a_rewrite(sink: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,11 +14,10 @@ import pytest
 
 from tests.sinks.iceberg.world import IcebergBoth, pieces, sink_at
 from tests.sinks.things import ROWS, staged_receipt, window
-from windrow.ingest.errors import OutcomeUnknownError, SpecError, UnreachableError
-from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.iceberg import files
 from windrow.ingest.sinks.iceberg.at import TableAt
-from windrow.ingest.sinks.iceberg.commit import Prepared
 
 pytestmark = pytest.mark.slow
 
@@ -97,26 +95,15 @@ def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
         sink.commit(made, staged)
 
 
-def test_what_cannot_be_prepared_was_not_sent(sink: Any) -> None:
-    """A manifest that can't be written: nothing was committed. After a send that wasn't answered the same is an unknown outcome."""
+def test_what_cannot_be_prepared_was_not_sent(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest that can't be written: nothing was committed, and that is said."""
     made, staged = staged_receipt(sink, 0)
-    unwritable = pytest.MonkeyPatch()
-
-    def unanswered(_: Prepared) -> None:
-        unwritable.setattr(files.SyncedFileIO, "new_output", failing(OSError("read-only")))
-        raise OSError("connection reset")
-
-    sink.store.send = sink.dead_letters.store.send = unanswered
-    try:
-        assert isinstance(sink.commit(made, staged), Unknown)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.SyncedFileIO, "new_output", failing(OSError("read-only")))
         with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
             sink.commit(made, staged)
-        unwritable.undo()
-        with pytest.raises(OutcomeUnknownError):
+        with pytest.raises(UnreachableError, match=r"can't be prepared.*Nothing was committed"):
             sink.commit_dead(made.plan, "a1", staged)
-    finally:
-        unwritable.undo()
-    del sink.store.send
     assert isinstance(sink.commit(made, staged), Done)
 
 
@@ -137,22 +124,6 @@ def test_a_commit_is_synced_before_it_is_reported(sink: Any, monkeypatch: pytest
     names = {path.name.rpartition(".")[2] for path in new}
     assert names == {"parquet", "json", "avro"}
     assert {str(path) for path in new} | {str(path.parent) for path in new} <= synced
-
-
-def test_a_catalog_that_is_locked_is_tried_again(sink: Any) -> None:
-    """Another process holds SQLite's lock: the commit isn't known to have arrived, is looked for, and comes through."""
-    made, staged = staged_receipt(sink, 0)
-    tries: list[Prepared] = []
-
-    def locked(ready: Prepared) -> None:
-        tries.append(ready)
-        if len(tries) == 1:
-            raise sqlite3.OperationalError("database is locked")
-        ready.send()
-
-    sink.store.send = locked
-    assert isinstance(sink.commit(made, staged), Done)
-    assert len(tries) == 2
 
 
 def test_processes_that_make_a_catalog_at_once(tmp_path: Path) -> None:

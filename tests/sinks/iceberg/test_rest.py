@@ -71,13 +71,6 @@ def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBo
     assert len(ids(sink)) == 20
 
 
-def test_a_catalog_that_takes_nothing(rest: tuple[Server, str], sink: IcebergBoth) -> None:
-    """A conflict with nobody costs a try: the end comes, however often the catalog says so."""
-    rest[0].faults[:] = [(False, 409)] * 20
-    assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Unknown)
-    assert rest[0].commits == 3
-
-
 def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
     """Of four runs of one window one commits, and windows side by side all arrive."""
     sinks_of = [sink_of(rest[1]) for _ in range(4)]

@@ -194,14 +194,6 @@ def test_a_split_that_fails_lets_no_other_begin(kafka: str, tmp_path: Path, monk
     assert isinstance(sink.commit(*made), Done)
 
 
-def test_a_topic_that_is_not_in_the_list_refuses_the_window(kafka: str, tmp_path: Path) -> None:
-    """When it is staged, before anything is published; what the row says is not repeated."""
-    sink = table(kafka, tmp_path, [create_topic(kafka, 1)])
-    with pytest.raises(RefusedError, match=r"none of sink\.topics") as refused:
-        staged(sink, [(None, "a", "secret"), (None, "a", "secret")])
-    assert "secret" not in str(refused.value)
-
-
 def test_a_receipt_in_several_parts(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it is, it comes back to the byte, and another process reads it too."""
     monkeypatch.setattr(control, "_PART", 700)
