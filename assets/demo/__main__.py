@@ -13,7 +13,7 @@ from windrow import WindrowError, load_spec
 from windrow.assets.demo.place import PROJECT, DemoHome, SparkPlace
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders and customers, the checks.")
-Kind = Literal["files", "iceberg", "kafka", "postgres", "routes"]
+Kind = Literal["files", "iceberg", "kafka", "postgres", "routes", "sqlite"]
 Home = Annotated[Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")]
 
 # Wide enough for the table of windows where nobody looks (a log, a pipe).

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,12 @@ def _postgres_rows(_spec: PipelineSpec, url: str) -> pa.Table:
     return _table(found)
 
 
+def _sqlite_rows(spec: PipelineSpec, _running: str) -> pa.Table:
+    """By SQL."""
+    with closing(sqlite3.connect(spec.sink_path().partition("#")[0])) as database:
+        return _table(database.execute("SELECT order_id, _partition, _offset FROM orders").fetchall())
+
+
 def _table(rows: Sequence[tuple[int, int, int]]) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else [(), (), ()]
     kinds = (pa.int64(), pa.int32(), pa.int64())
@@ -203,5 +210,6 @@ SINKS = {
         },
         _routes_rows,
     ),
+    "sqlite": DemoSink(lambda folder, _: {"path": str(folder / "shop.sqlite"), "table": "orders"}, _sqlite_rows),
 }  # fmt: skip
 """By the kind's name; `delta` is what the demo has without being told."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
+from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.schema.metadata import fields
+from windrow.ingest.schema.metadata import fields, refuse_wrong
 
 DEAD_FILE = pa.schema(
     [
@@ -37,6 +38,30 @@ DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     """What a staged file of rows holds: the row columns, then what they say of the message that each row came from."""
     return pa.schema([*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]])
+
+
+def refuse_unstorable(rows: pa.Schema, metadata: Mapping[str, str], holds: Callable[[pa.DataType], bool], where: str, do: str = "") -> None:
+    """Refuse columns that a kind of table can't give back as they are, and metadata columns that can't stand beside the rows'.
+
+    Args:
+        rows: the rows' columns.
+        metadata: windrow's own, by name.
+        holds: whether the kind gives back the values of a type.
+        where: what the table is, behind "can't be written".
+        do: what else a user may do.
+
+    Raises:
+        SpecError: naming every such column, and what to do.
+    """
+    refuse_wrong(rows.names, metadata)
+    lower = [name.lower() for name in rows.names]
+    wrong = [f"{name}: the name stands there twice (case doesn't count)" for name in sorted({n for n in lower if lower.count(n) > 1})]
+    wrong += [f"{field.name}: {field.type}" for field in file_schema(rows, metadata) if not holds(field.type)]
+    wrong += [] if rows.names else ["there are no columns"]
+    if wrong:
+        what = f"the columns can't be written {where}: " + "; ".join(wrong)
+        take = "take signed integers, floats, bool, string, binary, date32, decimal128 or timestamp[us]."
+        raise SpecError(what, "spec", f"{do} {take}" if do else take.capitalize())
 
 
 def inner_difference(there: pa.Field, here: pa.Field) -> str:

@@ -13,6 +13,7 @@ TABLES = {
     "files": "windrow.ingest.sinks.files.kind:FILES",
     "postgres": "windrow.ingest.sinks.postgres.kind:POSTGRES",
     "iceberg": "windrow.ingest.sinks.iceberg.kind:ICEBERG",
+    "sqlite": "windrow.ingest.sinks.sqlite.kind:SQLITE",
 }
 """Those that are one table."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from pwd import getpwuid
 from tempfile import TemporaryFile
@@ -12,6 +13,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.exclusive import S3Puts, has_s3
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_NETWORK = ("nfs", "cifs", "smb", "afs", "ceph", "fuse.ceph", "fuse.gluster", "fuse.sshfs", "lustre")
 
 
 def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
@@ -45,6 +47,21 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
         reason = f"{nearest} is no folder" if why.errno == errno.ENOTDIR else f"{who} may not write in {nearest}, {_owner(nearest)}"
         what = f"the table {uri} can't be written: {reason} ({why.strerror})"
         raise SpecError(what, "setup", f"Let {who} write there, or set {setting} to a place where {who} may.") from why
+
+
+def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
+    """Refuse a file on a network file system, as far as Linux says, for who locks parts of it: those locks don't hold there.
+
+    Raises:
+        SpecError: naming the file system.
+    """
+    with suppress(OSError):
+        told = [line.split()[1:3] for line in Path(mounts).read_text().splitlines()]
+        above = [(len(folder), kind) for folder, kind in told if Path(path).resolve().is_relative_to(folder)]
+        kind = max(above, default=(0, ""))[1]
+        if kind.startswith(_NETWORK):
+            what = f"{path} lies on a network file system ({kind}), where locks of files don't hold"
+            raise SpecError(what, "setup", "Set sink.path to a file on a disk of this machine.")
 
 
 def _owner(folder: Path) -> str:

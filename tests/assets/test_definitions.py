@@ -195,6 +195,7 @@ BESIDE: dict[str, dict[str, object]] = {
 SINKS: dict[str, dict[str, object]] = {
     "delta": {"path": "lake"}, "files": {"path": "lake"}, "iceberg": {"table": "a.b", "warehouse": "lake"},
     "kafka": {"topic": "t", "staging": "lake"}, "postgres": {"url": "postgresql://h/d", "table": "t", "staging": "lake"},
+    "sqlite": {"path": "shop.sqlite", "table": "t"},
     "routes": {"by": "topic", "tables": [{"sink": {"path": "lake"}}], "other": {"path": "lake"}},
 }  # fmt: skip
 """What each kind of sink needs."""

@@ -78,7 +78,7 @@ def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home
 def test_into_another_kind_of_sink(first: subprocess.CompletedProcess[str], home: Path, part: int, dice: random.Random) -> None:
     """`make demo SINK=...`: the same orders, and another reader than windrow finds each of them once; which kind, the seed says."""
     assert first.returncode == 0
-    done = demo(RUN, "--home", str(home), "--sink", dice.choice(["files", "iceberg", "kafka", "postgres", "routes"]))
+    done = demo(RUN, "--home", str(home), "--sink", dice.choice(["files", "iceberg", "kafka", "postgres", "routes", "sqlite"]))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "12,000 orders are in the " in done.stdout
     assert "Nothing lost, nothing twice" in done.stdout

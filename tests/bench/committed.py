@@ -30,6 +30,7 @@ from tests.sinks.kafka.world import new_place as new_topic
 from tests.sinks.kafka.world import sink_at as kafka_at
 from tests.sinks.postgres.world import sink_at as postgres_at
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth
+from tests.sinks.sqlite.world import sink_at as sqlite_at
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.metadata import DEFAULT
@@ -92,6 +93,7 @@ KINDS = {
     "iceberg": Kind(partial(_folder, "warehouse"), iceberg_at, expire),
     "parquet": Kind(partial(_folder, "files-parquet"), files_at),
     "postgres": Kind(_database, postgres_at),
+    "sqlite": Kind(partial(_folder, "orders.sqlite"), sqlite_at),
     "kafka": Kind(_topic, kafka_at),
     "routes": Kind(partial(_folder, "tables"), _routed_at),
 }

@@ -106,7 +106,7 @@ SINKS: dict[str, Kind] = {
     "postgres-keyed": Kind("tests.sinks.postgres.keyed_world", servers.postgres, _BACKENDS),
     "kafka": Kind(_KAFKA, servers.kafka, _BROKER, {"random-id": twins.random_id}),
     "routes": Kind("tests.sinks.routes.world", own={"window-first": twins.window_first}),
-    "sqlite": Kind("tests.sinks.sqlite_world", own={"receipt-first": twins.receipt_first}),
+    "sqlite": Kind("tests.sinks.sqlite.world", own={"receipt-first": twins.receipt_first}),
 }
 
 WEAKER: dict[str, Kind] = {

@@ -32,7 +32,7 @@ def look_then_write(place: str) -> Any:
 
 def receipt_first(place: str) -> Any:
     """SQLite: the receipt and its rows in a transaction each."""
-    from tests.sinks.sqlite_world import ReceiptFirst
+    from tests.sinks.sqlite.world import ReceiptFirst
 
     return ReceiptFirst(place)
 

@@ -22,6 +22,7 @@ FOLDERS = {
     "delta": "{path: lake/things}",
     "files": "{kind: files, path: lake/things}",
     "iceberg": "{kind: iceberg, warehouse: lake, table: shop.things}",
+    "sqlite": "{kind: sqlite, path: lake/shop.sqlite, table: things}",
 }
 
 

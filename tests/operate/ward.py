@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.sqlite_sink import SqliteSink
+from tests.sinks.sqlite.world import SqliteBoth
+from tests.sinks.sqlite.world import pieces as sqlite_pieces
 from windrow.ingest.decode.formats import make_decoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.operate.dead_letters import Chosen, read_dead
@@ -26,7 +26,6 @@ from windrow.ingest.run.context import Pipeline, Request
 from windrow.ingest.run.pipeline import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check
@@ -83,7 +82,8 @@ class Ward:
             self.sink = MemoryBoth("things", rows)
             self.store = self.sink.dead_letters
         else:
-            self.sink, self.store = SqliteSink(str(self.folder / "table.db"), rows, DEFAULT), DeltaDeadLetters(str(self.folder / "dead"))
+            self.sink = SqliteBoth(str(self.folder / "table.db"), rows)
+            self.store = self.sink.dead_letters
 
     def produce(self, n: int, *values: bytes | None) -> None:
         """Messages of the n-th hour, the same in both topic-partitions."""
@@ -160,9 +160,7 @@ class Ward:
         """The table's rows as the checker wants them."""
         if self.kind == "delta":
             return delta_pieces(self.sink.uri)
-        if self.kind == "memory":
-            return self.sink.pieces()  # type: ignore[no-any-return]
-        return [piece for pieces in self.sink.kept_rows().values() for piece in pieces]
+        return sqlite_pieces(self.sink) if self.kind == "sqlite" else list(self.sink.pieces())
 
     def expect(self, edit: bool = True) -> None:
         """From now on what is no JSON is to be the row that `repaired` makes of it."""

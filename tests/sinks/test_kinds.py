@@ -21,12 +21,6 @@ ATTRIBUTES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second kind, by its one line."""
-    monkeypatch.setitem(KINDS, "sqlite", "tests.sinks.sqlite_sink:SQLITE")
-
-
 def refused(sink: object) -> str:
     """What is said of a section."""
     with pytest.raises(SpecError) as caught:
@@ -41,7 +35,7 @@ def schema_mistakes(sink: object) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["hudi", "Delta", "", 7, None, ["delta"]])
-def test_an_unknown_kind_is_refused_with_those_there_are(second: None, name: object) -> None:
+def test_an_unknown_kind_is_refused_with_those_there_are(name: object) -> None:
     """Whatever stands there that is no kind, the mistake is told at `sink.kind`, with all kinds."""
     assert f"sink.kind: must be {' or '.join(map(repr, KINDS))}" in refused({"kind": name, "path": "lake"})
 
@@ -52,12 +46,12 @@ def test_without_a_kind_it_is_delta() -> None:
     assert (spec.sink.kind, spec.sink_path()) == ("delta", "/tmp/lake")
 
 
-def test_options_belong_to_their_kind(second: None) -> None:
+def test_options_belong_to_their_kind() -> None:
     """Each kind has its own options, known and missing; another's are unknown keys, and near misses find its own."""
-    assert parse_spec({**ATTRIBUTES, "sink": {"kind": "sqlite", "file": "x"}}, Path("/tmp")).sink_path() == "/tmp/x"
-    said = refused({"kind": "sqlite", "path": "x"})
-    assert "sink.path: unknown key; known are kind, file" in said
-    assert "sink.file: is missing" in said
+    assert parse_spec({**ATTRIBUTES, "sink": {"kind": "sqlite", "path": "x", "table": "y"}}, Path("/tmp")).sink_path() == "/tmp/x#y"
+    said = refused({"kind": "sqlite", "path": "x", "evolve": "none"})
+    assert "sink.evolve: unknown key; known are kind, path, table" in said
+    assert "sink.table: is missing" in said
     assert "sink.paht: unknown key; did you mean path?" in refused({"paht": "x"})
     assert "sink: must be a mapping" in refused("lake")
 
@@ -74,14 +68,17 @@ def test_a_secret_in_a_path_is_not_repeated() -> None:
     [
         ({"path": "lake"}, []),
         ({"kind": "delta", "path": "{{ env.LAKE }}"}, []),
-        ({"kind": "sqlite", "file": "x"}, []),
+        ({"kind": "sqlite", "path": "x", "table": "y"}, []),
         ({"kind": "{{ env.KIND }}", "path": "lake"}, []),
         ({"kind": "hudi", "path": "lake"}, ["sink.kind: 'hudi' is not one of ['delta', "]),
         ({"kind": "delta", "paht": "lake"}, ["sink: 'path' is a required property", "sink: Additional properties are not allowed"]),
-        ({"kind": "sqlite", "path": "x"}, ["sink: 'file' is a required property", "sink: Additional properties are not allowed"]),
+        (
+            {"kind": "sqlite", "path": "x", "evolve": "none"},
+            ["sink: 'table' is a required property", "sink: Additional properties are not allowed"],
+        ),
     ],
 )
-def test_editors_get_the_options_of_each_kind(second: None, sink: dict[str, Any], says: list[str]) -> None:
+def test_editors_get_the_options_of_each_kind(sink: dict[str, Any], says: list[str]) -> None:
     """The schema of a spec holds a section against its own kind alone."""
     found = schema_mistakes(sink)
     assert len(found) == len(says), found

@@ -7,9 +7,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from windrow.ingest.errors import SchemaChangedError, SpecError
-from windrow.ingest.schema.metadata import refuse_wrong
-from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.errors import SchemaChangedError
+from windrow.ingest.sinks.columns import file_schema, refuse_unstorable
 from windrow.ingest.sinks.files.manifest import ColumnText
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -22,25 +21,12 @@ _PLAIN = (
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) -> None:
-    """Refuse columns that the files couldn't give back as they are, and metadata columns that can't stand beside the rows'.
-
-    Raises:
-        SpecError: naming every such column, and what to do.
-    """
-    refuse_wrong(rows.names, metadata)
-    lower = [name.lower() for name in rows.names]
-    wrong = [f"{name}: the name stands there twice (case doesn't count)" for name in sorted({n for n in lower if lower.count(n) > 1})]
-    wrong += [f"{field.name}: {field.type}" for field in file_schema(rows, metadata) if not _storable(field.type, written)]
-    if not rows.names:
-        wrong.append("there are no columns")
-    if wrong:
-        what = f"the columns can't be written as {written} files: " + "; ".join(wrong)
-        by_format: Mapping[Format, str] = {
-            "csv": "Lists, structs and maps go with format: parquet or jsonl; ",
-            "jsonl": "Give the fields of a struct names that differ by more than case, or take format: parquet; ",
-        }
-        do = "take signed integers, floats, bool, string, binary, date32, decimal128 or timestamp[us]."
-        raise SpecError(what, "spec", f"{by_format.get(written, '')}{do}")
+    """Refuse columns that files of a format couldn't give back (`sinks.columns.refuse_unstorable`)."""
+    do: Mapping[Format, str] = {
+        "csv": "Lists, structs and maps go with format: parquet or jsonl;",
+        "jsonl": "Give the fields of a struct names that differ by more than case, or take format: parquet;",
+    }
+    refuse_unstorable(rows, metadata, lambda kind: _storable(kind, written), f"as {written} files", do.get(written, ""))
 
 
 def _storable(kind: pa.DataType, written: Format) -> bool:

@@ -135,12 +135,12 @@ class FilesForm:
 
 
 class TextStager(FileStager[RowFile]):
-    """Stages rows as texts, and refuses what has none."""
+    """Stages rows whose dates and times become texts, and refuses those that have none."""
 
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
         if found is not None:
-            do = "Nothing was committed. Refuse such values by a rule of the schema, have a transform change them, or take format: parquet."
+            do = "Nothing was committed. Refuse such values by a rule of the schema, or have a transform change them."
             rows, name = found
             at = self._split.topic, self._split.partition, messages["offset"][int(rows[0])].as_py()
             raise UnfitRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
@@ -148,19 +148,23 @@ class TextStager(FileStager[RowFile]):
 
 
 class FilesStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know. `uri`: the table under which the files go; `window`: the window's key."""
+    """Picklable; all that a stager needs to know.
+
+    `uri`: the table under which the files go; `window`: the window's key; `texts`: whether dates and times of Parquet files become texts.
+    """
 
     uri: str
     layout: Layout
     window: str
     written: FileFormat
+    texts: bool = False
 
     def __call__(self, split: Split) -> FileStager[RowFile]:
         """A stager whose file name is unique to this call."""
         window = pa.field(self.layout.metadata["window"], pa.string(), nullable=False)
         form = FilesForm(self.layout.schema.append(window), self.written, self.window)
         file = GrowingFile(Place(self.uri), self.written.path(self.window, self.layout.attempt), form)
-        stager = FileStager if self.written.format == "parquet" else TextStager
+        stager = TextStager if self.texts or self.written.format != "parquet" else FileStager
         return stager(self.uri, self.layout, split, file)
 
 

@@ -6,9 +6,10 @@ Rows are counted by readers that know nothing of windrow's receipts: by the foot
 from __future__ import annotations
 
 import gzip
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -129,6 +130,18 @@ def _postgres(job: Job) -> Iterator[Target]:
 
 
 @contextmanager
+def _sqlite(job: Job) -> Iterator[Target]:
+    """A file of its own."""
+    file = f"{job.out}/orders.sqlite"
+
+    def rows() -> int:
+        with closing(sqlite3.connect(file)) as database:
+            return int(database.execute("SELECT count(*) FROM orders").fetchone()[0])
+
+    yield _of_sink(job, {"kind": "sqlite", "path": file, "table": "orders"}, rows)
+
+
+@contextmanager
 def kafka(job: Job) -> Iterator[Target]:
     """A topic of its own, with as many topic-partitions as the one that is read. A reader of committed messages counts them."""
     topic = create_topic(job.bootstrap, PARTITIONS)
@@ -147,6 +160,7 @@ SINKS: dict[str, tuple[str, Into]] = {
     "jsonl": ("files of JSON lines", partial(_files, "jsonl")),
     "csv": ("CSV files", partial(_files, "csv")),
     "postgres": ("a PostgreSQL table", _postgres),
+    "sqlite": ("a table in SQLite", _sqlite),
     "kafka": ("a Kafka topic", kafka),
     "routes": ("three Delta tables, by routes", _routes),
 }

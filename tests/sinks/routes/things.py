@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.sqlite_sink import SqliteSink
+from tests.sinks.sqlite.world import SqliteBoth
+from tests.sinks.sqlite.world import pieces as sqlite_pieces
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
 from windrow.ingest.sinks.delta.sink import DeltaSink
@@ -49,7 +50,7 @@ def of_two_kinds(place: Path, rows: pa.Schema, metadata: Mapping[str, str], kind
     """On disk: one of them of another kind. `kind`: of the sink over all of them."""
     place.mkdir(exist_ok=True)
     first, other = DeltaSink(str(place / "first"), rows, metadata), DeltaSink(str(place / "orders"), rows, metadata)
-    second = SqliteSink(str(place / "second.sqlite"), rows, metadata)
+    second = SqliteBoth(str(place / "second.sqlite"), rows, metadata)
     dead = DeltaDeadLetters.beside(other.uri)
     routes = [(FIRST, first), (SECOND, second)]
     return kind(routes, other, dead, rows, metadata, lambda: of_two_kinds(place, rows, metadata, kind))
@@ -63,6 +64,4 @@ def pieces(sink: RoutedBoth) -> list[pa.Table]:
 def _pieces(table: Any) -> list[pa.Table]:
     if isinstance(table, DeltaSink):
         return delta_pieces(table.uri) if table.binding() is not None else []
-    if isinstance(table, MemorySink):
-        return table.pieces()
-    return [piece for kept in table.kept_rows().values() for piece in kept]
+    return sqlite_pieces(table) if isinstance(table, SqliteBoth) else table.pieces()

@@ -1,0 +1,1 @@
+"""Tables in an SQLite file: rows, receipts and notes in one transaction."""

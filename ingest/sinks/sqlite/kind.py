@@ -1,0 +1,72 @@
+"""Tables in SQLite as a kind of sink: what a spec says of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from windrow.ingest.config.places import absolute, is_url
+from windrow.ingest.config.values import Text, Values, Written, place, sentence
+from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.dead_letters import DeadLetters
+    from windrow.ingest.ports.sink import Sink
+    from windrow.ingest.sinks.sqlite.store import SqliteStore
+
+
+def _path(value: str) -> str:
+    if is_url(value):
+        raise sentence("must be a path: SQLite locks files on this machine alone")
+    return place(value)
+
+
+def _table(value: str) -> str:
+    if not re.fullmatch(r"\w+", value):
+        raise sentence("must be letters, digits and underscores")
+    if value.lower().startswith(("sqlite_", "windrow_")):
+        raise sentence("must not begin with sqlite_ or windrow_: those tables are SQLite's or ours")
+    return value
+
+
+class SqliteSection(SinkSection):
+    """The table, in a file on this machine."""
+
+    kind: Literal["sqlite"] = Field(description="What kind of table it is.")
+    path: Annotated[Written, Field(min_length=1), AfterValidator(_path), Values("a path")] = Field(
+        description="The database, a file that several tables may share. A relative path begins at the file's folder."
+    )
+    table: Annotated[Text, AfterValidator(_table), Values("a name of letters, digits and underscores")] = Field(
+        description="The table in it. Dead letters go beside it, to `<table>_dead`."
+    )
+
+    def place(self, folder: Path) -> str:
+        """The file and, behind a `#`, the table."""
+        return f"{absolute(self.path, folder)}#{self.table}"
+
+
+class _Sqlite:
+    section = SqliteSection
+
+    def make(self, section: SqliteSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+        from windrow.ingest.sinks.window_table import WindowTable
+
+        return WindowTable(_store(section, section.table, folder), rows, metadata)
+
+    def dead_letters(self, section: SqliteSection, folder: Path) -> DeadLetters:
+        from windrow.ingest.sinks.dead_letters import DeadLetterTable
+
+        return DeadLetterTable(_store(section, f"{section.table}_dead", folder))
+
+
+def _store(section: SqliteSection, table: str, folder: Path) -> SqliteStore:
+    from windrow.ingest.sinks.sqlite.store import SqliteStore
+
+    return SqliteStore(absolute(section.path, folder), table)
+
+
+SQLITE: SinkKind[SqliteSection] = _Sqlite()

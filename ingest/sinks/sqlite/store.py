@@ -1,0 +1,316 @@
+"""A table in an SQLite file as a table store: pessimistic.
+
+`BEGIN IMMEDIATE` keeps other writers out from the look to the COMMIT, so a put meets no conflict:
+rows, receipt, offsets and notes are in the file together, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.sinks.columns import refuse_unstorable
+from windrow.ingest.sinks.files.columns import columns_after, in_words, whole_schema
+from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory, row_files
+from windrow.ingest.sinks.files.store import StagedRowFiles
+from windrow.ingest.sinks.gone import refuse_gone
+from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
+from windrow.ingest.sinks.place import ListedFile, Place, is_same, millis, normal
+from windrow.ingest.sinks.rights import refuse_network, refuse_unwritable
+from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
+from windrow.ingest.sinks.staging import Layout
+from windrow.ingest.sinks.table_store import Answer, StoredReceipt, TableChange, Unanswered, Written
+from windrow.ingest.waiting import lock_holder, waiting_for
+
+_FORM = 1
+"""Of windrow's own tables. `id` is that of one making of a table; its index is named by it."""
+
+_OWN = """
+CREATE TABLE IF NOT EXISTS windrow_tables (
+    name TEXT PRIMARY KEY COLLATE NOCASE, form INTEGER NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL,
+    window_column TEXT NOT NULL, columns BLOB NOT NULL, version INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS windrow_receipts (
+    id TEXT, window TEXT, version INTEGER NOT NULL, receipt TEXT NOT NULL, PRIMARY KEY (id, window)
+);
+CREATE TABLE IF NOT EXISTS windrow_offsets (
+    id TEXT, topic_id TEXT, partition INTEGER, stop INTEGER, start INTEGER NOT NULL, window TEXT NOT NULL,
+    PRIMARY KEY (id, topic_id, partition, stop)
+);
+CREATE TABLE IF NOT EXISTS windrow_notes (id TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (id, name))
+"""
+_FIND = """
+SELECT form, id, owner, window_column, columns, version FROM windrow_tables t WHERE name = ? AND EXISTS
+    (SELECT 1 FROM sqlite_master m WHERE m.name = 'windrow_' || t.id AND m.tbl_name = t.name COLLATE NOCASE)
+"""
+_AGAIN = "Nothing was committed. Mend that, then run it again."
+_TROUBLE = {
+    sqlite3.SQLITE_NOTADB: (SpecError, "is no SQLite database", "Set sink.path to another file."),
+    sqlite3.SQLITE_READONLY: (SpecError, "can't be written", "Let this user write the file, and in its folder."),
+    sqlite3.SQLITE_CORRUPT: (DamagedError, "is damaged", "Restore the file from a backup."),
+    sqlite3.SQLITE_FULL: (UnreachableError, "has no room left on its disk", _AGAIN),
+    sqlite3.SQLITE_BUSY: (UnreachableError, "was locked by another process for too long", _AGAIN),
+    sqlite3.SQLITE_ERROR: (RefusedError, "was changed by somebody else, and refuses it", _AGAIN),
+    sqlite3.SQLITE_CONSTRAINT: (RefusedError, "refuses it", _AGAIN),
+}
+
+
+class SqliteStore:
+    """A table in a file on this machine, which other tables may share; case doesn't count in its name."""
+
+    capabilities = Promises(atomic="window", replaces=True, mode="append")
+    primary_key = None
+    lists_windows = False
+    waits = (0.2, 1.0, 3.0)
+    wait_seconds: float = 300
+    """How long a transaction waits for another one."""
+
+    def __init__(self, path: str, table: str) -> None:
+        self.path, self.table = normal(path), table
+        self.place = f"{self.path}#{table}"
+        staging = f"{self.path}.staged/{table.lower()}"
+        self.staged = StagedRowFiles(staging, Place(staging), consumed=True)
+
+    @property
+    def identity(self) -> str:
+        return f"sqlite:{self.path}#{self.table.lower()}"
+
+    def is_at(self, identity: str) -> bool:
+        path, _, table = identity.removeprefix("sqlite:").rpartition("#")
+        return table == self.table.lower() and is_same(path, self.path)
+
+    def places(self) -> Sequence[str]:
+        return [self.staged.uri]
+
+    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
+        refuse_unstorable(rows, metadata, lambda kind: declared(kind) is not None, "in SQLite")
+
+    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+        return whole_schema(rows, metadata)
+
+    def check_write(self) -> None:
+        refuse_network(self.path)
+        refuse_unwritable(str(Path(self.path).parent))
+
+    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+        self.check_write()
+        with self.reading() as state:
+            if state is not None:
+                return
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        with self._transaction("BEGIN IMMEDIATE", make=True) as database:
+            if self._found(database) is None:
+                self._make(database, columns, owner)
+                database.execute("COMMIT")
+
+    def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: Binding) -> None:
+        if _has(database, self.table):
+            what = f"{self.path} holds a table or view {self.table} that windrow didn't make, or that lost its index"
+            raise SpecError(what, "setup", "Set sink.table to a name that isn't taken. An index windrow_... that was dropped, make again.")
+        for statement in _OWN.split(";"):
+            database.execute(statement)
+        for own in ("receipts", "offsets", "notes"):  # of a table of this name that was dropped
+            gone = f"DELETE FROM windrow_{own} WHERE id IN (SELECT id FROM windrow_tables WHERE name = ?)"  # noqa: S608
+            database.execute(gone, [self.table])
+        name, window, making = _quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
+        database.execute(f"CREATE TABLE {name} ({', '.join(map(_defined, columns))})")
+        database.execute(f"CREATE INDEX windrow_{making} ON {name} ({_quoted(window)})")
+        row = self.table, _FORM, making, to_json(owner), window, columns.serialize().to_pybytes(), 0
+        database.execute("INSERT OR REPLACE INTO windrow_tables VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    @contextmanager
+    def reading(self) -> Iterator[SqliteState | None]:
+        with self._state("BEGIN") as state:
+            yield state
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteState | None]:
+        with self._state("BEGIN IMMEDIATE") as state:
+            yield state
+
+    def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
+        return FilesStagerFactory(self.staged.uri, layout, window.key, FileFormat("parquet", "snappy"), texts=True)
+
+    @contextmanager
+    def _state(self, begin: str) -> Iterator[SqliteState | None]:
+        if not Path(self.path).exists():
+            yield None
+            return
+        with self._transaction(begin) as database:
+            found = self._found(database)
+            yield None if found is None else SqliteState(self, database, *found)
+
+    def _found(self, database: sqlite3.Connection) -> tuple[str, str, str, bytes, int] | None:
+        row = database.execute(_FIND, [self.table]).fetchone() if _has(database, "windrow_tables") else None
+        if row is not None and row[0] != _FORM:
+            what = f"the table {self.place} was made by another version of windrow"
+            raise SpecError(what, "setup", "Take that version, or name another table; nothing is wrong with this one.")
+        return None if row is None else row[1:]
+
+    @contextmanager
+    def _transaction(self, begin: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+        """What isn't committed at the end is taken back."""
+        uri = f"{Path(self.path).as_uri()}?mode={'rwc' if make else 'rw'}"
+        try:
+            # DuckDB, which counts rows, reads a scan on by another thread than it was begun by.
+            opened = sqlite3.connect(uri, self.wait_seconds, isolation_level=None, check_same_thread=False, uri=True)
+            with closing(opened) as database:
+                with waiting_for(lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"):
+                    if make:  # readers and a commit don't wait for each other then
+                        database.execute("PRAGMA journal_mode = WAL")
+                    database.execute("PRAGMA synchronous = EXTRA")  # a commit outlives a loss of power
+                    database.execute(begin)
+                    database.execute("SELECT 1 FROM sqlite_master").fetchone()  # a snapshot is taken by the first read
+                yield database
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            kind, what, do = _TROUBLE.get(code, (UnreachableError, "can't be used", _AGAIN))
+            why = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"  # Python's own error would quote it
+            raise kind(f"the database {self.path} {what}: {why}", "commit", do) from error
+
+
+class SqliteState:
+    """The table as one transaction sees it (`sinks.table_store.TableState`)."""
+
+    def __init__(
+        self, store: SqliteStore, database: sqlite3.Connection, making: str, owner: str, window: str, columns: bytes, version: int
+    ) -> None:
+        self.version, self._owner = version, owner
+        self._store, self._database, self._making = store, database, making
+        self._columns = pa.ipc.read_schema(pa.py_buffer(columns))
+        self._table, self._window = _quoted(store.table), _quoted(window)
+
+    @property
+    def owner(self) -> Binding:
+        return from_json(self._owner, Binding)
+
+    def note(self, name: str) -> int | None:
+        return next((value for (value,) in self._asked("SELECT value FROM windrow_notes WHERE id = ? AND name = ?", name)), None)
+
+    def notes(self) -> Mapping[str, int]:
+        return dict(self._asked("SELECT name, value FROM windrow_notes WHERE id = ?"))
+
+    def committed(self) -> Collection[str]:
+        return {key for (key,) in self._asked("SELECT window FROM windrow_receipts WHERE id = ?")}
+
+    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt]:
+        some, values = _among("window", keys)
+        asked = f"SELECT window, receipt, version FROM windrow_receipts WHERE id = ? AND {some} ORDER BY window"  # noqa: S608
+        return (StoredReceipt(*row) for row in self._asked(asked, *values))
+
+    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
+        asked = "SELECT window FROM windrow_offsets WHERE id = ? AND topic_id = ? AND partition = ? AND stop > ? AND start < ?"
+        return {key for r in ranges for (key,) in self._asked(asked, r.topic_id, r.partition, r.start, r.stop)}
+
+    def holding(self, keys: Collection[str] | None = None) -> set[str]:
+        some, values = _among(self._window, keys)
+        asked = f"SELECT DISTINCT {self._window} FROM {self._table} WHERE {some}"  # noqa: S608
+        return {key for (key,) in self._database.execute(asked, values)}
+
+    def size(self) -> None:
+        """Not without counting."""
+
+    def column_changes(self, columns: pa.Schema) -> Sequence[str]:
+        return [f"{field.name} ({field.type})" for field in self._added(columns)]
+
+    def _added(self, columns: pa.Schema) -> list[pa.Field]:
+        after = columns_after(in_words(self._columns), in_words(columns), "sqlite", self._store.place)
+        return [columns.field(name) for name, _, _ in after[len(self._columns) :]]
+
+    def scan(self, window: Window | None, columns: Callable[[], pa.Schema], names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        del columns
+        read = pa.schema([field for field in self._columns if names is None or field.name in names])
+        some, values = _among(self._window, None if window is None else [window.key])
+        asked = f"SELECT {', '.join(map(_quoted, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
+        found, count = self._database.execute(asked, values), 64  # the first batch tells how many rows a later one may have
+        while rows := found.fetchmany(count):
+            batch = batch_of(rows, read, self._store.place)
+            yield batch
+            count = max(1, min(BATCH_ROWS, BATCH_BYTES * len(rows) // max(batch.nbytes, 1)))
+
+    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
+        return {file.path: at for file in listed if (at := millis(file.modified)) <= cutoff}
+
+    def put(self, change: TableChange) -> Answer:
+        execute, making, version = self._database.execute, self._making, self.version + 1
+        if change.columns is not None:
+            self._take_columns(change.columns)
+        if change.window is not None and change.replaces:
+            execute(f"DELETE FROM {self._table} WHERE {self._window} = ?", [change.window.key])  # noqa: S608
+        if change.staged:
+            self._copy_in(change.staged)
+        if change.receipt is not None:
+            key = change.receipt.window.key
+            execute("DELETE FROM windrow_offsets WHERE id = ? AND window = ?", [making, key])
+            for r in covered(change.receipt.plan):
+                row = making, r.topic_id, r.partition, r.stop, r.start, key
+                execute("INSERT INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
+            execute("INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?)", [making, key, version, to_json(change.receipt)])
+        for name, value in change.notes.items():
+            execute("INSERT OR REPLACE INTO windrow_notes VALUES (?, ?, ?)", [making, name, value])
+        execute("UPDATE windrow_tables SET version = ? WHERE id = ?", [version, making])
+        try:
+            execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            return Unanswered(str(error), error.sqlite_errorcode == sqlite3.SQLITE_FULL)
+        return Written(version)
+
+    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
+        del text, dry_run
+        what = f"somebody changed the receipt of window {window.key} in {self._store.path}"
+        raise RefusedError(what, "check", "Restore the file from a backup.")
+
+    def _take_columns(self, columns: pa.Schema) -> None:
+        added = self._added(columns)
+        for field in added:
+            self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
+        content = pa.schema([*self._columns, *added]).serialize().to_pybytes()
+        self._database.execute("UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._making])
+
+    def _copy_in(self, staged: Sequence[str]) -> None:
+        """Insert the rows of staged files; one batch of them is in memory at a time."""
+        place, files, taken = self._store.staged.place, row_files(staged), 0
+        refuse_gone(place, files, None)
+        for batch in (batch for file in files for batch in batches_of(place, file.path)):
+            names, marks = ", ".join(map(_quoted, batch.schema.names)), ", ".join("?" * batch.num_columns)
+            put = f"INSERT INTO {self._table} ({names}) VALUES ({marks})"  # noqa: S608
+            taken += self._database.executemany(put, rows_of(batch)).rowcount
+        wanted = sum(file.rows for file in files)
+        if taken != wanted:
+            what = f"{self._store.place} took {taken} of {wanted} staged rows: a trigger keeps rows out"
+            raise RefusedError(what, "commit", "Nothing was committed. Drop it, then run it again.")
+
+    def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
+        yield from self._database.execute(question, [self._making, *values])
+
+
+def _among(column: str, keys: Collection[str] | None) -> tuple[str, list[str]]:
+    """A condition on a column, and its values."""
+    return ("TRUE", []) if keys is None else (f"{column} IN (SELECT value FROM json_each(?))", [json.dumps([*keys])])  # noqa: S608
+
+
+def _has(database: sqlite3.Connection, name: str) -> bool:
+    """Whether the file has a table or a view of this name."""
+    asked = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE"
+    return database.execute(asked, [name]).fetchone() is not None
+
+
+def _defined(field: pa.Field) -> str:
+    return f"{_quoted(field.name)} {declared(field.type)}{'' if field.nullable else ' NOT NULL'}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

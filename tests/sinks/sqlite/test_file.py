@@ -1,0 +1,183 @@
+"""What may become of the file, and of a table in it, and who else uses it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.sinks.beside import BINDING
+from tests.sinks.sqlite.world import SqliteBoth, pieces
+from tests.sinks.things import ROWS, messages, plan, receipt, stage, staged_receipt, together, window
+from windrow.ingest.errors import BindingError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks.rights import refuse_network
+from windrow.ingest.sinks.table_store import TableChange
+from windrow.ingest.waiting import lock_holder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "shop.sqlite")
+
+
+@pytest.fixture
+def sink(path: str) -> Any:
+    made = SqliteBoth(path, ROWS)
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def user(sink: Any) -> Iterator[sqlite3.Connection]:
+    """Somebody else's connection to the file."""
+    with closing(sqlite3.connect(sink.store.path, isolation_level=None)) as opened:
+        yield opened
+
+
+def test_a_locked_file(sink: Any, user: sqlite3.Connection) -> None:
+    """Who writes waits, and learns which process it is waiting for; who reads doesn't wait."""
+    user.execute("BEGIN IMMEDIATE")
+    sink.store.wait_seconds = 0.01
+    with pytest.raises(UnreachableError, match="was locked by another process for too long"):
+        sink.commit(*staged_receipt(sink, 0))
+    assert lock_holder(f"{sink.store.path}-shm").startswith(f"which process {os.getpid()} (")
+    assert sink.look(window(0)) is None
+
+
+def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> None:
+    """It goes on to see what it began with."""
+    sink.commit(*staged_receipt(sink, 0))
+    user.execute("BEGIN")
+    before = user.execute("SELECT count(*) FROM orders").fetchone()
+    assert isinstance(sink.commit(*staged_receipt(sink, 1)), Done)
+    assert user.execute("SELECT count(*) FROM orders").fetchone() == before
+
+
+def test_two_pipelines_share_a_file(sink: Any) -> None:
+    """Each has its table, its windows and its offsets; one table has one pipeline."""
+    other = SqliteBoth(sink.store.path, ROWS, table="returns")
+    with pytest.raises(BindingError):
+        SqliteBoth(sink.store.path, ROWS).prepare(Binding("returns", "ledger-1", "hourly"))
+    other.prepare(Binding("returns", "ledger-1", "hourly"))
+    for table in (sink, other):
+        planned = plan(table, 0, pipeline="orders" if table is sink else "returns")
+        staged = stage(table, planned, 0, "a1")
+        table.commit_dead(planned, "a1", staged)
+        assert isinstance(table.commit(receipt(planned, staged, 0, "a1"), staged), Done)
+    assert [c.receipt.window.pipeline for t in (sink, other) for c in t.receipts()] == ["orders", "returns"]
+    assert [table.read_dead(c.receipt.window).num_rows for table in (sink, other) for c in table.receipts()] == [2, 2]
+
+
+def test_those_who_make_a_table_at_once(path: str) -> None:
+    """One makes file and table, and none fails."""
+    together([lambda: SqliteBoth(path, ROWS).prepare()] * 8)
+    assert SqliteBoth(path, ROWS).binding() == BINDING
+
+
+def test_columns_are_added_by_the_rows_that_have_them(sink: Any) -> None:
+    """In the same transaction; a process of the schema before goes on, and another type is refused."""
+    sink.commit(*staged_receipt(sink, 0))
+    wider = SqliteBoth(sink.store.path, ROWS.append(pa.field("tags", pa.list_(pa.string()))))
+    wider.prepare()
+    assert wider.columns_to_come() == ["tags (list<item: string>)"]
+    planned = plan(wider, 1)
+    split = planned.splits[0]
+    stager = wider.stager(planned, 0, "a1")(split)
+    rows = pa.record_batch([["1"], [1], [["a"]]], schema=wider.schema)
+    stager.add(rows, messages(split).slice(0, 1))
+    (word,) = stager.finish().committables
+    with wider.store.writing() as state:
+        state.put(TableChange(window=window(1), staged=(word,), columns=wider.columns))
+    sink.prepare()
+    assert [piece["tags"].to_pylist() for piece in pieces(sink)][-1] == [["a"]]
+    narrower = SqliteBoth(sink.store.path, ROWS.set(1, pa.field("amount", pa.string())))
+    with pytest.raises(SchemaChangedError, match="amount: int64 in the table, string in the schema"):
+        narrower.prepare()
+
+
+def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> None:
+    """Nothing is there then, and nothing of the one before forbids a window."""
+    sink.commit(*staged_receipt(sink, 0))
+    user.execute("DROP TABLE orders")
+    assert (sink.look(window(0)), sink.binding()) == (None, None)
+    sink.prepare()
+    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
+    assert len(pieces(sink)) == 2
+
+
+@pytest.mark.parametrize("made", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"])
+def test_somebody_elses_table_is_refused(path: str, made: str) -> None:
+    """It is never written to."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(made)
+    with pytest.raises(SpecError, match="holds a table or view orders that windrow didn't make"):
+        SqliteBoth(path, ROWS).prepare()
+
+
+def test_another_form_is_refused(sink: Any, user: sqlite3.Connection) -> None:
+    """Of a version of windrow whose tables mean something else."""
+    user.execute("UPDATE windrow_tables SET form = 2")
+    with pytest.raises(SpecError, match="was made by another version of windrow"):
+        sink.look(window(0))
+
+
+@pytest.mark.parametrize(
+    ("harming", "says"),
+    [
+        (Path.unlink, "1 of 2 staged files are gone"),
+        (lambda file: file.write_bytes(b"x" * file.stat().st_size), "is damaged"),
+    ],
+)
+def test_a_staged_file_that_is_not_whole(sink: Any, harming: Callable[[Path], object], says: str) -> None:
+    """Nothing is committed."""
+    made, staged = staged_receipt(sink, 0)
+    (word, *_) = staged[0].rows
+    harming(Path(sink.store.staged.uri) / msgspec.json.decode(word)["path"])
+    with pytest.raises(RefusedError, match=says):
+        sink.commit(made, staged)
+    assert (sink.look(window(0)), pieces(sink)) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ("CREATE TRIGGER less BEFORE INSERT ON orders BEGIN SELECT RAISE(IGNORE); END", "took 0 of 18 staged rows"),
+        ("CREATE UNIQUE INDEX once ON orders (_topic)", "UNIQUE constraint failed: orders._topic"),
+        ("ALTER TABLE orders DROP COLUMN amount", "no column named amount"),
+    ],
+)
+def test_what_a_user_made_of_the_table(sink: Any, user: sqlite3.Connection, made: str, says: str) -> None:
+    """What keeps rows out is told, and nothing is committed."""
+    user.execute(made)
+    with pytest.raises(RefusedError, match=says):
+        sink.commit(*staged_receipt(sink, 0))
+    assert sink.look(window(0)) is None
+
+
+@pytest.mark.parametrize(("folder", "kind"), [("/srv/shared", "nfs4"), ("/", None)])
+def test_a_network_file_system(tmp_path: Path, folder: str, kind: str | None) -> None:
+    """Is refused by its name; a disk in one, or beside it, is none."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text("disk / ext4 rw 0 0\nhost:/x /srv/shared nfs4 rw 0 0\ndisk /srv/shared/local xfs rw 0 0\n")
+    refuse_network(f"{folder}/local/orders.sqlite", str(mounts))
+    if kind is not None:
+        with pytest.raises(SpecError, match=f"lies on a network file system \\({kind}\\)"):
+            refuse_network(f"{folder}/orders.sqlite", str(mounts))
+
+
+def test_a_text_that_is_none(sink: Any, user: sqlite3.Connection) -> None:
+    """Somebody's bytes in a column of texts are told, and not shown."""
+    sink.commit(*staged_receipt(sink, 0))
+    user.execute("UPDATE orders SET id = CAST(x'ff736563726574' AS TEXT)")
+    with pytest.raises(RefusedError, match="a text isn't UTF-8") as caught:
+        pieces(sink)
+    assert "secret" not in str(caught.value)

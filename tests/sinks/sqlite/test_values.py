@@ -1,0 +1,93 @@
+"""Every value of every type comes back from a table as it was, and a user sees it as the page says; or the column is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.sinks.postgres.test_values import VALUES
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.schema.checksum import row_hashes
+from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
+from windrow.ingest.sinks.sqlite.store import SqliteStore
+
+
+def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """Field by field: Arrow tells the digits of decimals in structs by the first one."""
+    if not pa.types.is_struct(kind):
+        return pa.array(values, kind)
+    inner = [pa.array([None if v is None else v[f.name] for v in values], f.type) for f in kind]
+    return pa.StructArray.from_arrays(inner, fields=list(kind), mask=pa.array([v is None for v in values]))
+
+
+@pytest.fixture
+def database() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as opened:
+        yield opened
+
+
+def through(database: sqlite3.Connection, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
+    """What a table of SQLite holds of a batch."""
+    names = [f'"{number}" {declared(field.type)}' for number, field in enumerate(batch.schema)]
+    database.execute(f"CREATE TABLE held ({', '.join(names)})")
+    database.executemany(f"INSERT INTO held VALUES ({', '.join('?' * len(names))})", rows_of(batch))
+    return database.execute("SELECT * FROM held").fetchall()
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_every_value_comes_back(database: sqlite3.Connection, name: str) -> None:
+    """At the edges of each type, nulls, NaN and -0.0 among them, a row has the checksum that it had."""
+    batch = pa.record_batch({name: column(*VALUES[name])})
+    back = batch_of(through(database, batch), batch.schema, "orders")
+    assert back.schema.types == batch.schema.types
+    assert list(row_hashes(back, ())) == list(row_hashes(batch, ()))
+
+
+def test_what_a_user_sees(database: sqlite3.Connection) -> None:
+    """The texts that the page shows, in the types that SQLite has for them."""
+    batch = pa.record_batch(
+        {
+            "at": pa.array([1_767_323_045_000_006], pa.timestamp("us", "UTC")),
+            "local": pa.array([0], pa.timestamp("us")),
+            "day": pa.array([date(2026, 1, 2)]),
+            "price": pa.array([Decimal("0.000000010")], pa.decimal128(20, 9)),
+            "paid": pa.array([True]),
+            "odd": pa.array([float("nan")]),
+            "tags": pa.array([["a", None]]),
+            "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    (row,) = through(database, batch)
+    assert row[:4] == ("2026-01-02 03:04:05.000006Z", "1970-01-01 00:00:00.000000", "2026-01-02", "0.000000010")
+    assert row[4:] == (1, "NaN", '["a",null]', '{"k":1}')
+    (parts,) = database.execute('SELECT strftime(\'%s\', "0"), date("2"), json_extract("7", \'$.k\') FROM held')
+    assert parts == ("1767323045", "2026-01-02", 1)
+
+
+@pytest.mark.parametrize("kind", [pa.uint8(), pa.time64("us"), pa.timestamp("ns"), pa.struct([]), pa.list_(pa.large_string())])
+def test_other_types_are_refused(kind: pa.DataType) -> None:
+    """By the column's name, before anything is made."""
+    with pytest.raises(SpecError, match="the columns can't be written in SQLite: wrong: "):
+        SqliteStore("/tmp/none.sqlite", "orders").check_columns(pa.schema([pa.field("wrong", kind)]), DEFAULT)
+
+
+def test_a_value_of_somebody_elses_is_refused() -> None:
+    """Of which column it is, and not what it is."""
+    with pytest.raises(RefusedError, match="column at of orders holds a value that is no timestamp") as caught:
+        batch_of([("secret",)], pa.schema([pa.field("at", pa.timestamp("us"))]), "orders")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_table_has_one_identity(tmp_path: pytest.TempPathFactory) -> None:
+    """Whatever the case of its name, which SQLite takes no notice of; another table of the file is another one."""
+    store = SqliteStore(f"{tmp_path}/a.sqlite", "Orders")
+    assert store.is_at(SqliteStore(f"{tmp_path}/a.sqlite", "orders").identity)
+    assert not store.is_at(SqliteStore(f"{tmp_path}/a.sqlite", "orders_dead").identity)

@@ -1,0 +1,66 @@
+"""Tables in an SQLite file, as another process opens them: a place is the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tests.sinks.beside import WithDeadLetters
+from tests.sinks.hooks import on_put
+from tests.sinks.things import ROWS
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.sinks.dead_letters import DeadLetterTable
+from windrow.ingest.sinks.sqlite.store import SqliteStore
+from windrow.ingest.sinks.table_store import Answer, TableChange
+from windrow.ingest.sinks.window_table import WindowTable
+
+LOCKS = True
+
+
+class SqliteBoth(WithDeadLetters, WindowTable):
+    """With its dead letters in the same file."""
+
+    store: SqliteStore
+
+    def __init__(self, path: str, rows: pa.Schema, metadata: Mapping[str, str] = DEFAULT, table: str = "orders") -> None:
+        super().__init__(SqliteStore(path, table), rows, metadata)
+        self.dead_letters = DeadLetterTable(SqliteStore(path, f"{table}_dead"))
+
+
+def sink_at(place: str) -> Any:
+    """The sink at a place."""
+    return SqliteBoth(place, ROWS)
+
+
+def pieces(sink: Any) -> list[pa.Table]:
+    """All visible rows, one table for each run of one topic-partition's offsets: a table has no other cuts."""
+    found, last = [], None
+    with sink.store.reading() as state:
+        for batch in () if state is None else state.scan(None, lambda: sink.columns):
+            names = [sink.metadata[name] for name in ("window", "topic", "partition", "offset")]
+            for row, (*where, offset) in enumerate(zip(*(batch[n].to_pylist() for n in names), strict=True)):
+                if last is None or where != last[0] or offset <= last[1]:
+                    found.append(list[pa.RecordBatch]())
+                found[-1].append(batch.slice(row, 1))
+                last = where, offset
+    return [pa.Table.from_batches(each).combine_chunks() for each in found]
+
+
+class ReceiptFirst(SqliteBoth):
+    """A broken twin: the receipt, and then its rows, in a transaction each."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place, ROWS)
+        on_put(self, self._twice)
+
+    def _twice(self, state: Any, change: TableChange) -> Answer:
+        answer: Answer = state.put(msgspec.structs.replace(change, staged=(), columns=None))
+        crash_point("commit.before")
+        with SqliteStore(self.store.path, self.store.table).writing() as then:
+            assert then is not None
+            then.put(msgspec.structs.replace(change, replaces=False, receipt=None))
+        return answer
