@@ -24,7 +24,7 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.spec.pipeline import PipelineSpec
 
-pytestmark = [pytest.mark.broker, pytest.mark.some(4, of="tests")]
+pytestmark = [pytest.mark.broker, pytest.mark.some(3, of="tests")]
 
 VALUE = json.dumps({"id": 7, "name": None}).encode()
 FROM_TWO = {"start": "2026-01-05T02:00:00Z"}

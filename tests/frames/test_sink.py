@@ -141,6 +141,7 @@ class TestOnSpark:
             ground.write(spark.createDataFrame([(b"k", b"v", "elsewhere")], "key binary, value binary, topic string"), 2)
         assert len(ground.messages()) == 1
 
+    @pytest.mark.long
     def test_what_fails_publishes_nothing(self, spark: SparkSession, ground: Ground) -> None:
         """A task that fails, and with it the batch; written again under its number it is there once."""
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):

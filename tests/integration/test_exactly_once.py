@@ -169,6 +169,7 @@ def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(place: Place, 
     assert report.ok, report
 
 
+@pytest.mark.long
 def test_eight_runs_of_one_window(place: Place, answers: Path) -> None:
     """Eight processes at once: one commits, seven report the same receipt."""
     runs = [start_run(place, 1, answers / str(i)) for i in range(8)]

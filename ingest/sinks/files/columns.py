@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -71,16 +72,48 @@ def columns_after(table: Sequence[ColumnText], wanted: Sequence[ColumnText], wri
         for name, kind, nullable in table
         if name not in want and (not nullable or written == "csv")
     ]
-    problems += [
-        f"{name}: {_shape(*have[name])} in the table, {_shape(*want[name])} in the schema"
-        for name in want
-        if name in have and have[name] != want[name]
-    ]
+    for name in want:
+        if name in have and have[name] != want[name]:
+            there, here = _shape(*have[name]), _shape(*want[name])
+            problems += [*_differences(name, there, here)] or [_unlike(name, there, here)]
     if problems:
         what = f"the columns of the table {place} are not the schema's: " + "; ".join(problems)
         do = "Nothing was written. Set the schema back, or write to another path."
         raise SchemaChangedError(what, "setup", do)
     return (*table, *added)
+
+
+def _differences(path: str, there: str, here: str) -> Iterator[str]:
+    """Where two types differ, as paths with what is there: the log has types in words. See `ingest.sinks.columns.inner_difference`."""
+    had, has = _inside(there), _inside(here)
+    if had is None or has is None or had[0] != has[0]:
+        if there != here:
+            yield _unlike(path, there, here)
+        return
+    for name in dict.fromkeys([*had[1], *has[1]]):
+        yield from _differences(f"{path}{name}", had[1].get(name, "nothing"), has[1].get(name, "nothing"))
+
+
+def _unlike(path: str, there: str, here: str) -> str:
+    return f"{path}: {there} in the table, {here} in the schema"
+
+
+def _inside(kind: str) -> tuple[str, dict[str, str]] | None:
+    """Of a nested type in words, which one it is, and what is in it by its place; None of any other."""
+    nested = re.fullmatch(r"(struct|map|large_list|list)<(.*)>( not null)?", kind)
+    if nested is None:
+        return None
+    pieces, depth = [""], 0
+    for part in re.split(r"(, |[<>()\[\]])", nested[2]):
+        depth += (part in {"<", "(", "["}) - (part in {">", ")", "]"})
+        if part == ", " and depth == 0:
+            pieces.append("")
+        else:
+            pieces[-1] += part
+    if nested[1] == "map":
+        return f"map{nested[3]}", dict(zip(("{key}", "{value}"), pieces, strict=False))
+    named = (piece.partition(": ") for piece in pieces)
+    return f"{nested[1]}{nested[3]}", {f".{name}" if nested[1] == "struct" else "[]": inner for name, _, inner in named}
 
 
 def _shape(kind: str, nullable: bool) -> str:

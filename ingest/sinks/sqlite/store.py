@@ -56,12 +56,13 @@ _FIND = """
 SELECT form, id, owner, window_column, columns, version FROM windrow_tables t WHERE name = ? AND EXISTS
     (SELECT 1 FROM sqlite_master m WHERE m.name = 'windrow_' || t.id AND m.tbl_name = t.name COLLATE NOCASE)
 """
-_AGAIN = "Nothing was committed. Mend that, then run it again."
+_AGAIN = "Mend that, then run it again: it looks first."
 _TROUBLE = {
     sqlite3.SQLITE_NOTADB: (SpecError, "is no SQLite database", "Set sink.path to another file."),
     sqlite3.SQLITE_READONLY: (SpecError, "can't be written", "Let this user write the file, and in its folder."),
     sqlite3.SQLITE_CORRUPT: (DamagedError, "is damaged", "Restore the file from a backup."),
     sqlite3.SQLITE_FULL: (UnreachableError, "has no room left on its disk", _AGAIN),
+    sqlite3.SQLITE_IOERR: (UnreachableError, "can't be read or written: is its disk full, or gone?", _AGAIN),
     sqlite3.SQLITE_BUSY: (UnreachableError, "was locked by another process for too long", _AGAIN),
     sqlite3.SQLITE_ERROR: (RefusedError, "was changed by somebody else, and refuses it", _AGAIN),
     sqlite3.SQLITE_CONSTRAINT: (RefusedError, "refuses it", _AGAIN),

@@ -24,6 +24,10 @@ from windrow.ingest.sinks.table_store import Unanswered
 pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 
 
+once = pytest.mark.some(1)
+"""A case that several of these classes have is run by one of them."""
+
+
 class _OnDisk(SinkUnderTest):
     written = FORMATS["parquet"]
 
@@ -42,14 +46,14 @@ class _OnDisk(SinkUnderTest):
         yield
 
 
-@pytest.mark.some(1)
+@once
 class TestParquet(
     _OnDisk, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
 ):  # fmt: skip
     """Parquet files."""
 
 
-@pytest.mark.some(1)
+@once
 class TestJson(_OnDisk, SinkAuditContract, SinkChecksumsContract, SinkMetadataContract):
     """Lines of JSON: what depends on how rows are written."""
 

@@ -206,6 +206,28 @@ def test_columns_only_grow(table: list[Any], wanted: list[Any]) -> None:
     assert columns_after(after, wanted, "parquet", "t") == after
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "said"),
+    [
+        ("struct<a: int64, b: list<item: struct<c: decimal128(10, 2)>>>", "struct<a: int64, b: list<item: struct<c: string>>>",
+         "x.b[].c: decimal128(10, 2) in the table, string in the schema"),
+        ("struct<a: int64>", "struct<a: int64, at: timestamp[us, tz=UTC]>",
+         "x.at: nothing in the table, timestamp[us, tz=UTC] in the schema"),
+        ("map<string, int64>", "map<string, int64 not null>", "x{value}: int64 in the table, int64 not null in the schema"),
+        ("struct<a: int, a: string>", "struct<a: float, a: string>",
+         "x: struct<a: int, a: string> in the table, struct<a: float, a: string> in the schema"),
+        ("list<item: int64>", "int64", "x: list<item: int64> in the table, int64 in the schema"),
+        ("struct<a: int64>", "struct<a: int64> not null", "x: struct<a: int64> in the table, struct<a: int64> not null in the schema"),
+    ],
+)  # fmt: skip
+def test_a_nested_change_is_told_by_its_place(there: str, here: str, said: str) -> None:
+    """The path inside the column, and the two types there."""
+    kind, nullable = here.removesuffix(" not null") if here.endswith("> not null") else here, not here.endswith("> not null")
+    with pytest.raises(SchemaChangedError) as refused:
+        columns_after([("x", there, True)], [("x", kind, nullable)], "parquet", "t")
+    assert refused.value.what == f"the columns of the table t are not the schema's: {said}"
+
+
 def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
     """A schema that grew is told before, taken with the commit that brings rows of it, and older files are read back as they are."""
     import pyarrow as pa

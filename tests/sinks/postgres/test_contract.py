@@ -29,6 +29,10 @@ from windrow.ingest.sinks.postgres import server
 pytestmark = pytest.mark.slow  # starts a server
 
 
+once = pytest.mark.some(1)
+"""A case that several of these classes have is run by one of them."""
+
+
 class _OnAServer:
     """What both suites do to a server."""
 
@@ -52,7 +56,7 @@ class _OnAServer:
             yield
 
 
-@pytest.mark.some(1)
+@once
 class TestPostgresSink(
     _OnAServer, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
 ):
@@ -68,7 +72,7 @@ class TestPostgresSink(
         return pieces(sink)
 
 
-@pytest.mark.some(1)
+@once
 class TestPostgresKeyedSink(_OnAServer, SinkKeyedContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
     """Those of a table with a primary key."""
 

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.full_disk import files_end_at
 from tests.sinks.beside import BINDING
 from tests.sinks.sqlite.world import SqliteBoth, pieces
 from tests.sinks.things import ROWS, messages, plan, receipt, stage, staged_receipt, together, window
@@ -181,3 +182,12 @@ def test_a_text_that_is_none(sink: Any, user: sqlite3.Connection) -> None:
     with pytest.raises(RefusedError, match="a text isn't UTF-8") as caught:
         pieces(sink)
     assert "secret" not in str(caught.value)
+
+
+def test_a_disk_that_is_full(sink: Any) -> None:
+    """It is told, what was written is taken back, and with room again the window goes in."""
+    made, staged = staged_receipt(sink, 0)
+    with files_end_at(20_000), pytest.raises(UnreachableError, match=r"is its disk full|no room"):
+        sink.commit(made, staged)
+    assert (sink.look(window(0)), pieces(sink)) == (None, [])
+    assert isinstance(sink.commit(made, staged), Done)
