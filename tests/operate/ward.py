@@ -26,7 +26,8 @@ from windrow.ingest.run.context import Pipeline, Request
 from windrow.ingest.run.pipeline import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.dead_letters import DeadLetterTable
+from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check
@@ -83,7 +84,10 @@ class Ward:
             self.sink = MemoryBoth("things", rows)
             self.store = self.sink.dead_letters
         else:
-            self.sink, self.store = SqliteSink(str(self.folder / "table.db"), rows, DEFAULT), DeltaDeadLetters(str(self.folder / "dead"))
+            self.sink, self.store = (
+                SqliteSink(str(self.folder / "table.db"), rows, DEFAULT),
+                DeadLetterTable(DeltaStore(str(self.folder / "dead"))),
+            )
 
     def produce(self, n: int, *values: bytes | None) -> None:
         """Messages of the n-th hour, the same in both topic-partitions."""

@@ -16,7 +16,7 @@ from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.decision import Seen, decide
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.inline import InlineSink, tables
 from windrow.ingest.sinks.kind import SinkSection
 
@@ -36,7 +36,7 @@ class Sqlite:
         return SqliteSink(section.place(folder), rows, metadata)
 
     def dead_letters(self, section, folder):
-        return DeltaDeadLetters(f"{section.place(folder)}_dead")
+        return dead_letters_beside(section.place(folder))
 
 
 SQLITE = Sqlite()

@@ -16,7 +16,7 @@ from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks.decision import Seen, decide
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 
 LOCKS = True
 
@@ -26,7 +26,7 @@ class SqliteBoth(WithDeadLetters, SqliteSink):
 
     def __init__(self, place: str) -> None:
         super().__init__(place, ROWS, DEFAULT)
-        self.dead_letters = DeltaDeadLetters(f"{place}_dead")
+        self.dead_letters = dead_letters_beside(place)
 
 
 def sink_at(place: str) -> Any:

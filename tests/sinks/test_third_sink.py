@@ -20,7 +20,7 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.beside import WithDeadLetters
 from tests.sinks.sqlite_sink import SqliteSink
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.kinds import KINDS
 
 __all__ = ["stage"]
@@ -33,7 +33,7 @@ class SqliteBoth(WithDeadLetters, SqliteSink):
 
     def __init__(self, file: str, rows: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
         super().__init__(file, rows, metadata)
-        self.dead_letters = DeltaDeadLetters(f"{file}_dead")
+        self.dead_letters = dead_letters_beside(file)
 
 
 @pytest.mark.some(1)
