@@ -64,6 +64,13 @@ def refuse_unstorable(rows: pa.Schema, metadata: Mapping[str, str], holds: Calla
         raise SpecError(what, "spec", f"{do} {take}" if do else take.capitalize())
 
 
+def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    """Rows with exactly these columns: what a file doesn't have, for it was written before there was such a column, is null."""
+    names = rows.schema.names
+    arrays = [rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
 def inner_difference(there: pa.Field, here: pa.Field) -> str:
     """Where two nested columns differ: the paths inside them, each with what is there in the table and in the schema; else nothing."""
     return "; ".join(_inside(there.name, there, here)) if pa.types.is_nested(there.type) and pa.types.is_nested(here.type) else ""

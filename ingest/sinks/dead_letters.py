@@ -23,7 +23,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import Publication
 from windrow.ingest.ports.sink import StagerFactory
-from windrow.ingest.sinks.columns import DEAD_LETTERS
+from windrow.ingest.sinks.columns import DEAD_LETTERS, fitted
 from windrow.ingest.sinks.settle import Found, settle, unknown_outcome
 from windrow.ingest.sinks.staging import DeadLetterLayout
 from windrow.ingest.sinks.sweep import check_staged, remove_consumed, sweep
@@ -122,20 +122,22 @@ class DeadLetterTable:
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
         parts, rows = [DEAD_LETTERS.empty_table()], 0
         for batch in self.contents(window):
-            mine = batch.filter(pc.equal(batch["attempt"], attempt)).select(DEAD_LETTERS.names)
-            parts.append(pa.Table.from_batches([mine]).cast(DEAD_LETTERS))
+            every = fitted(batch, DEAD_LETTERS)
+            mine = every.filter(pc.equal(every["attempt"], attempt))
+            parts.append(pa.Table.from_batches([mine]))
             rows += mine.num_rows
             if limit is not None and rows >= limit:
                 break
-        every = pa.concat_tables(parts)
-        return every if limit is None else every.slice(0, limit)
+        found = pa.concat_tables(parts)
+        return found if limit is None else found.slice(0, limit)
 
     def count(self, window: Window, attempt: str) -> int:
         with self.store.reading() as state:
             if state is None:
                 return 0
-            found = state.scan(window, lambda: COLUMNS, ["attempt"])
-            count = sum(pc.sum(pc.equal(batch["attempt"], attempt)).as_py() or 0 for batch in found)
+            scanned = state.scan(window, lambda: COLUMNS, ["attempt"])
+            found = (batch["attempt"].cast(pa.string()) for batch in scanned)
+            count = sum(pc.sum(pc.equal(attempts, attempt)).as_py() or 0 for attempts in found)
             if count and state.note(note("dead", window, attempt)) is None:
                 where = f"dead letters of window {window.key} are in {self.store.place}"
                 do = "Restore what windrow keeps beside the table; or run windrow replay, which notes them."

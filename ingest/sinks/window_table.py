@@ -362,7 +362,12 @@ class TableAudit:
 
         names = [self.metadata[name] for name in _COORDINATES]
         kinds = pa.schema(list(zip(names, _TYPES, strict=True)))
-        return rows_held_in(lambda: self._scan(window, names), kinds, self.metadata, window)
+        try:
+            return rows_held_in(lambda: self._scan(window, names), kinds, self.metadata, window)
+        except RefusedError as lost:
+            again = f"windrow replay SPEC --window {window.key} reads the window again"
+            do = f"{lost.do} Or {again}, as long as the topic holds its messages."
+            raise RefusedError(lost.what, lost.stage, do) from lost
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
         with self._store.writing() as state:

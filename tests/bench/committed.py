@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from tests.bench.harness.servers import postgres
 from tests.bench.iceberg import expire
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import BINDING, DeltaSink
 from tests.sinks.delta.world import sink_at as delta_at
 from tests.sinks.files.world import sink_at as files_at
 from tests.sinks.iceberg.world import sink_at as iceberg_at
@@ -35,8 +35,7 @@ from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
-from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 
 COMMITS = 100
 """Later commits, and looks at windows that are there: one checkpoint of a Delta table is among them."""
@@ -74,7 +73,7 @@ def _database(scratch: Path) -> Iterator[str]:
 
 def _routed_at(place: str) -> RoutedBoth:
     first, second, other = (DeltaSink(f"{place}/{name}", ROWS, DEFAULT) for name in ("first", "second", "other"))
-    return RoutedBoth([(FIRST, first), (SECOND, second)], other, DeltaDeadLetters.beside(other.uri), ROWS, DEFAULT)
+    return RoutedBoth([(FIRST, first), (SECOND, second)], other, dead_letters_beside(other.uri), ROWS, DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def append_by_path(place: str) -> Any:
     """Delta: the write loads a snapshot of its own."""
     from tests.sinks.delta.twins import AppendByPath
 
-    return AppendByPath(place, ROWS, WAITING)
+    return AppendByPath(place, ROWS)
 
 
 def look_then_write(place: str) -> Any:

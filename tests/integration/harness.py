@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from deltalake import DeltaTable
 from pyarrow.dataset import get_partition_keys
 
+from tests.sinks.beside import DeltaSink
 from tests.warm import SERVER, stops
 from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import WindrowError
@@ -25,7 +26,6 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.window import Window
 from windrow.ingest.run.pipeline import Pipeline, Request, Result, run
-from windrow.ingest.sinks.delta.sink import DeltaSink
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.testing.checker import Report, check

@@ -15,7 +15,6 @@ from windrow.ingest.operate.mend import Mended, MendRequest, mend
 from windrow.ingest.operate.verify import verify
 from windrow.ingest.run.context import Pipeline, Request
 from windrow.ingest.run.pipeline import run
-from windrow.ingest.sinks.delta.contents import every
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
@@ -95,7 +94,7 @@ def folded() -> dict[int, str]:
 
 def held(made: Pipeline) -> dict[int, str]:
     """What the table holds."""
-    rows = [row for batch in every(str(made.spec.folder / "table")) for row in batch.to_pylist()]
+    rows = [row for batch in made.sink.audit().keyed.every() for row in batch.to_pylist()]
     return {row["id"]: row["name"] for row in rows if not row.get("_deleted")}
 
 

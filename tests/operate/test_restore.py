@@ -87,7 +87,7 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
 def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
     """The text of a receipt as a version committed it that wrote its JSON another way: with spaces here."""
     with monkeypatch.context() as patch:
-        patch.setattr("windrow.ingest.sinks.delta.receipts.to_json", lambda r: msgspec.json.format(to_json(r), indent=1))
+        patch.setattr("windrow.ingest.sinks.receipt_files.to_json", lambda r: msgspec.json.format(to_json(r), indent=1))
         made = scene.commit(number)
     text = msgspec.json.format(to_json(made), indent=1)
     scene.ledger.record(made, text)

@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.contracts.values import valued
+from tests.sinks.beside import DeltaSink
 from windrow.ingest.decode.json.decoder import JsonDecoder
 from windrow.ingest.errors import AccountingError, DataLossError, DeadLetterLimitError
 from windrow.ingest.ledger.sql import open_ledger
@@ -34,8 +35,7 @@ from windrow.ingest.run.context import Pipeline, Request
 from windrow.ingest.run.pipeline import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
-from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.spec.pipeline import LimitsSpec, is_beyond_share
 from windrow.ingest.testing.broker import MemoryBroker
@@ -276,7 +276,7 @@ class Bank:
             spec, lambda: columns, lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder), on_null),
             lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), self.broker, reader,
             open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema),
-            DeltaDeadLetters.beside(spec.sink_path()), LocalEngine(),
+            dead_letters_beside(spec.sink_path()), LocalEngine(),
         )  # fmt: skip
 
     def run(self, pipeline: Pipeline) -> Any:

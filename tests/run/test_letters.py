@@ -105,7 +105,7 @@ MODULES = (
     "windrow.ingest.run.freezing",
     "windrow.ingest.run.task",
     "windrow.ingest.run.letters",
-    "windrow.ingest.sinks.delta.sink",
+    "windrow.ingest.sinks.settle",
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.sinks.beside import DeltaSink
 from tests.sinks.delta.pieces import delta_pieces
 from windrow.ingest.decode.json.decoder import JsonDecoder
 from windrow.ingest.errors import GridError, IdentityError, SchemaChangedError
@@ -25,8 +26,7 @@ from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.run.pipeline import Pipeline, Request, Result, preview, run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
-from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
@@ -77,7 +77,7 @@ class Desk:
             spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
             transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=self.broker, reader=reader,
             ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
-            dead_letters=DeltaDeadLetters.beside(spec.sink_path()),
+            dead_letters=dead_letters_beside(spec.sink_path()),
             engine=LocalEngine(),
         )  # fmt: skip
 

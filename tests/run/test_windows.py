@@ -172,7 +172,7 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
         "windrow.ingest.run.pipeline",
         "windrow.ingest.run.freezing",
         "windrow.ingest.run.task",
-        "windrow.ingest.sinks.delta.sink",
+        "windrow.ingest.sinks.settle",
     ):
         monkeypatch.setattr(f"{module}.crash_point", at_the_point)
     with pytest.raises(crashpoints.CrashError) as ended:

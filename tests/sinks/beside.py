@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,9 +17,10 @@ from windrow.ingest.operate.dead_letters import read_dead, refused_attempts
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta.columns import Evolve
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
-from windrow.ingest.sinks.delta.keyed import DeltaKeyedSink
-from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.sinks.delta.store import DeltaStore
+from windrow.ingest.sinks.kind import Rows
+from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
 BINDING = Binding("orders", "ledger-1", "hourly")
@@ -46,22 +48,44 @@ class WithDeadLetters:
         return [*self.sweep(older_than), *self.dead_letters.sweep(older_than)]  # type: ignore[attr-defined]
 
 
+class DeltaSink(WindowTable):
+    """A Delta table, which rows are appended to unless it has a primary key."""
+
+    store: DeltaStore
+
+    def __init__(
+        self,
+        uri: str,
+        schema: Rows,
+        metadata: Mapping[str, str] = DEFAULT,
+        evolve: Evolve = "add_columns",
+        primary_key: PrimaryKey | None = None,
+    ) -> None:
+        super().__init__(DeltaStore(uri, metadata, primary_key, evolve), schema, metadata)
+        self.uri = self.store.place
+
+
 class DeltaBoth(WithDeadLetters, DeltaSink):
     """On Delta tables."""
 
-    def __init__(self, uri: str, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns") -> None:
-        super().__init__(uri, schema, metadata, evolve)
-        self.dead_letters = DeltaDeadLetters.beside(self.uri)
+    def __init__(self, uri: str, *args: Any, **more: Any) -> None:
+        super().__init__(uri, *args, **more)
+        self.dead_letters = dead_letters_beside(self.uri)
 
 
-class DeltaKeyedBoth(WithDeadLetters, DeltaKeyedSink):
+class DeltaKeyedBoth(DeltaBoth):
     """On Delta tables with a primary key."""
 
     def __init__(
-        self, uri: str, schema: pa.Schema, primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns"
-    ) -> None:  # fmt: skip
-        super().__init__(uri, schema, primary_key, metadata, evolve)
-        self.dead_letters = DeltaDeadLetters.beside(self.uri)
+        self,
+        uri: str,
+        schema: Rows,
+        primary_key: PrimaryKey,
+        metadata: Mapping[str, str] = DEFAULT,
+        evolve: Evolve = "add_columns",
+    ) -> None:
+        super().__init__(uri, schema, metadata, evolve, primary_key)
+        self.primary_key = primary_key
 
 
 class MemoryBoth(WithDeadLetters, MemorySink):

@@ -98,7 +98,7 @@ def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
         "import sys, windrow.ingest.spec.load; from pathlib import Path; assert 'windrow.ingest.sinks.delta.kind' not in sys.modules;"
         f"windrow.ingest.spec.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r}, Path('/tmp'));"
         "print('windrow.ingest.sinks.delta.kind' in sys.modules,"
-        "{'deltalake', 'duckdb', 'windrow.ingest.sinks.delta.sink'} & set(sys.modules))"
+        "{'deltalake', 'duckdb', 'windrow.ingest.sinks.delta.store'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "True set()"

@@ -36,11 +36,6 @@ _PLAIN = (
 )
 
 
-def table_schema(in_file: pa.Schema, partition: str, kind: pa.DataType | None = None) -> Schema:
-    """The Delta schema of a table whose files hold these columns, and its partition column, which is a text where no type is given."""
-    return Schema.from_arrow(in_file.append(pa.field(partition, kind or pa.string(), nullable=False)))
-
-
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
     """Refuse what a Delta table would store as something else, or not at all, and metadata columns that can't stand beside the rows'.
 
@@ -144,13 +139,6 @@ def has_local_times(schema: Schema) -> bool:
 def in_files(table: Schema, partition: str) -> pa.Schema:
     """The columns of a table's files: all but the partition column, whose value the log has."""
     return pa.schema([f for f in pa.schema(table) if f.name != partition])
-
-
-def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Rows with exactly these columns: what a file doesn't have, for it was written before there was such a column, is null."""
-    names = rows.schema.names
-    arrays = [rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def _common(there: Field, here: Field, evolve: Evolve) -> Field | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import msgspec
+from deltalake import DeltaTable
 
 from windrow.ingest.errors import SchemaChangedError
-from windrow.ingest.sinks.delta.logged import Table
 
 _WRITTEN = frozenset({
     "appendOnly", "changeDataFeed", "checkConstraints", "deletionVectors", "generatedColumns", "invariants", "timestampNtz",
@@ -29,7 +29,7 @@ _OF_COLUMNS: Mapping[str, str] = {
 }
 
 
-def refuse_demands(uri: str, table: Table) -> None:
+def refuse_demands(uri: str, table: DeltaTable) -> None:
     """Before anything is read for a table, and before each commit to it.
 
     Raises:
@@ -42,7 +42,7 @@ def refuse_demands(uri: str, table: Table) -> None:
         raise SchemaChangedError(what, "setup", do)
 
 
-def _demands(table: Table) -> Iterator[str]:
+def _demands(table: DeltaTable) -> Iterator[str]:
     settings: Mapping[str, str] = table.metadata().configuration
     yield from (f"the check constraint {name.removeprefix(_CONSTRAINT)}" for name in sorted(settings) if name.startswith(_CONSTRAINT))
     if settings.get(_MAPPING, "none") != "none":

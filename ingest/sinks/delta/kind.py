@@ -56,14 +56,13 @@ class DeltaSection(SinkSection):
 
     @property
     def key(self) -> PrimaryKey | None:
-        """See `sinks.kind.SinkSection.key`."""
         if self.primary_key is None:
             return None
         return PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version, self.buckets or BUCKETS)
 
     @property
     def keeps(self) -> bool:
-        """See `sinks.kind.SinkSection.keeps`: not where versions decide, for what lies between two of them may still come."""
+        """Not where versions decide, for what lies between two of them may still come."""
         return self.primary_key is not None and self.version is None
 
     def place(self, folder: Path) -> str:
@@ -77,20 +76,23 @@ class _Delta:
     section = DeltaSection
 
     def make(self, section: DeltaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        """See `sinks.kind.SinkKind.make`."""
-        if section.key is not None:
-            from windrow.ingest.sinks.delta.keyed import DeltaKeyedSink
+        from windrow.ingest.sinks.delta.store import DeltaStore
+        from windrow.ingest.sinks.window_table import WindowTable
 
-            return DeltaKeyedSink(section.place(folder), rows, section.key, metadata, section.evolve)
-        from windrow.ingest.sinks.delta.sink import DeltaSink
-
-        return DeltaSink(section.place(folder), rows, metadata, section.evolve)
+        store = DeltaStore(section.place(folder), metadata, section.key, section.evolve)
+        return WindowTable(store, rows, metadata)
 
     def dead_letters(self, section: DeltaSection, folder: Path) -> DeadLetters:
-        """See `sinks.kind.SinkKind.dead_letters`."""
-        from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+        return dead_letters_beside(section.place(folder))
 
-        return DeltaDeadLetters.beside(section.place(folder))
+
+def dead_letters_beside(table: str) -> DeadLetters:
+    """Those of the table at a place, in a Delta table beside it."""
+    from windrow.ingest.sinks.dead_letters import DeadLetterTable
+    from windrow.ingest.sinks.delta.store import DeltaStore
+    from windrow.ingest.sinks.place import dead_place, normal
+
+    return DeadLetterTable(DeltaStore(dead_place(normal(table))))
 
 
 DELTA: SinkKind[DeltaSection] = _Delta()

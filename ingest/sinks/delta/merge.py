@@ -42,7 +42,7 @@ from windrow.ingest.model.receipt import Merged, Receipt
 from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.primary_key import BUCKET
-from windrow.ingest.sinks.delta.columns import fitted
+from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
 from windrow.ingest.sinks.delta.names import staged_path
 from windrow.ingest.sinks.delta.stage import StagedFile, growing

@@ -1,149 +1,80 @@
-"""A table is made once, and bound; later it is held against what is wanted of it, before anything is read.
+"""A table is made once; later its columns are held against those of the rows that are to come.
 
-Columns that it lacks are brought by the first commit of rows that have them (`evolved`), on the snapshot that this commit looks at: a run
-that never comes to its commit leaves the table as it was, and of two that bring the same column the second one finds it there.
+Columns that it lacks are brought by the first commit of rows that have them (`evolved`), on the
+snapshot that this commit looked at: a run that never comes to its commit leaves the table as it
+was, and of two that bring the same column the second one finds it there.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
-from deltalake import DeltaTable, Field, Schema, TableFeatures
+from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.transaction import CommitProperties
 
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from windrow.ingest.model.binding import Binding, refuse_other_binding
+from windrow.ingest.model.binding import Binding
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.columns import Evolution, Evolve, difference, evolution, has_local_times, table_schema
-from windrow.ingest.sinks.delta.demands import refuse_demands
-from windrow.ingest.sinks.delta.logged import Table, handle_of
-from windrow.ingest.sinks.place import FILES_LOG, Place, normal
+from windrow.ingest.sinks.delta.columns import (
+    Evolution,
+    Evolve,
+    difference,
+    evolution,
+    has_local_times,
+)
+from windrow.ingest.sinks.place import FILES_LOG, Place
 from windrow.ingest.sinks.rights import refuse_unwritable
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What a table is to be like: the columns of its files, how its rows lie, and what may become of columns that are there.
+def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve) -> Evolution:
+    """What becomes of the table's columns so that staged files fit it, as it is at the commit.
 
-    `at_once`: columns are added before there are rows with them; else the first commit of such rows does.
-    """
+    It may be another table than when they were staged; one that has gained columns meanwhile takes
+    files without them.
 
-    in_file: pa.Schema
-    laid: tables.Laid
-    evolve: Evolve = "add_columns"
-    at_once: bool = False
-
-    @property
-    def schema(self) -> Schema:
-        """The table's columns."""
-        return table_schema(self.in_file, self.laid.column, self.laid.type)
-
-
-def evolved(uri: str, table: Table, wanted: Wanted | None) -> Evolution:
-    """What becomes of the table's columns, as it is at the commit, so that staged files fit it: it may be another one than when they were.
-
-    A table that has gained columns meanwhile takes files without them. `wanted`: None, if there are no files.
+    Args:
+        uri: the table's place.
+        table: it, as it was looked at.
+        columns: the table's as the files need them; None if there are no files.
+        evolve: what may become of them.
 
     Raises:
         SchemaChangedError: a staged column can't be one of the table's.
     """
     there = table.schema()
-    become = evolution(there, there, "none") if wanted is None else evolution(there, wanted.schema, wanted.evolve)
+    if columns is None:
+        return evolution(there, there, "none")
+    become = evolution(there, Schema.from_arrow(columns), evolve)
     if become.problems:
         what = f"the staged files don't fit the table {uri} any more: " + "; ".join(become.problems)
-        raise SchemaChangedError(
-            what, "commit", "Nothing was committed. The table was changed or made anew meanwhile: run the window again."
-        )
+        do = "Nothing was committed. The table was changed or made anew meanwhile: run the window again."
+        raise SchemaChangedError(what, "commit", do)
     return become
 
 
-def columns_to_come(uri: str, table: Table, wanted: Wanted) -> Sequence[str]:
-    """What the first rows of the wanted columns would change of the table, column by column.
-
-    Raises:
-        SchemaChangedError: as `ensure`.
-    """
-    _refuse_other_columns(uri, table, wanted)
-    return evolution(table.schema(), wanted.schema, wanted.evolve).changes
-
-
-def ensure(uri: str, wanted: Wanted, mine: Binding) -> None:
-    """Create the table, or hold it against what is wanted. Idempotent; racing calls agree.
-
-    Args:
-        uri: where it lies.
-        wanted: what it is to be like.
-        mine: what it is to be bound to.
+def columns_to_come(uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
+    """What the first rows would change of the table, column by column.
 
     Raises:
         SchemaChangedError: every difference that no commit may make good, column by column.
-        BindingError, GridError, SpecError: see `binding` and `model.binding.refuse_other_binding`; or this user may not write there.
     """
-    waits = list(tables.WAITS)
-    while True:
-        table = tables.load(uri)
-        seen = -1 if table is None else table.version()
-        change = _missing(uri, table, wanted, mine)
-        if change is None:
-            return
-        why = tables.attempt(change)
-        if why is None:
-            tables.sync_entry(uri, seen + 1)
-            continue
-        refuse_unwritable(uri)
-        if not tables.again(uri, seen, waits):
-            what = f"the table {uri} can't be set up: {why}"
-            raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
-
-
-def is_as_wanted(uri: str, table: Table, wanted: Wanted, mine: Binding) -> bool:
-    """Whether `ensure` has nothing to do. Raises as it does."""
-    return _missing(uri, table, wanted, mine) is None
-
-
-def _missing(uri: str, table: Table | None, wanted: Wanted, mine: Binding) -> Callable[[], None] | None:
-    """What is still to be done; None if the table is as wanted, or a commit may make it so."""
-    if table is None:
-        _refuse_files(uri)
-        return lambda: _create(uri, wanted, mine)
-    refuse_other_binding(uri, tables.binding(uri, table, wanted.laid), mine)
-    refuse_demands(uri, table)
-    _refuse_other_columns(uri, table, wanted)
-    added = evolution(table.schema(), wanted.schema, wanted.evolve).added
-    if wanted.at_once and added:
-        return lambda: _extend(handle_of(table), added)
-    if has_local_times(wanted.schema) and "timestampNtz" not in (table.protocol().writer_features or ()):
-        return lambda: _allow_local_times(handle_of(table))
-    return None
-
-
-def _refuse_files(uri: str) -> None:
-    """A table of files, whose data and receipts lie where this one's would, loses them to sweeps, which take what Delta doesn't name.
-
-    Raises:
-        SpecError: there is one.
-    """
-    if any(Place(normal(uri)).walk(FILES_LOG)):
-        what = f"at {uri} lies a table of another kind"
-        raise SpecError(what, "setup", "Set sink.path to a place where nothing is, or sink.kind to the table's.")
-
-
-def _refuse_other_columns(uri: str, table: Table, wanted: Wanted) -> None:
-    there = table.schema()
-    problems = difference(there, wanted.schema, wanted.evolve)
+    there, wanted = table.schema(), Schema.from_arrow(columns)
+    problems = difference(there, wanted, evolve)
     if problems:
         ways: tuple[Evolve, ...] = ("add_columns", "widen")
-        way = next((way for way in ways if not difference(there, wanted.schema, way)), None)
+        way = next((way for way in ways if not difference(there, wanted, way)), None)
         more = "" if way is None else f" With sink.evolve: {way} the table would take it."
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
-        do = f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
+        do = f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
         raise SchemaChangedError(what, "setup", do)
-    become = evolution(there, wanted.schema, wanted.evolve)
+    become = evolution(there, wanted, evolve)
     if become.widened and not tables.may_lose_files(table) and tables.data_files(table):
-        what = f"the table {uri} is append-only (delta.appendOnly), and is to be written anew in wider columns: {', '.join(become.changes)}"
+        changes = ", ".join(become.changes)
+        what = f"the table {uri} is append-only (delta.appendOnly), and is to be written anew in wider columns: {changes}"
         raise SchemaChangedError(what, "setup", "Unset delta.appendOnly in the table, or set the schema back.")
+    return become.changes
 
 
 _ALLOWED: Mapping[Evolve, str] = {
@@ -153,30 +84,72 @@ _ALLOWED: Mapping[Evolve, str] = {
 }
 
 
-def _create(uri: str, wanted: Wanted, mine: Binding) -> None:
+def ensure(
+    place: Place, uri: str, columns: pa.Schema, owner: Binding, shape: tables.Shape, waits: Sequence[float]
+) -> None:  # fmt: skip
+    """Create the table, or give one that is there the feature that its columns need.
+
+    Raises:
+        SpecError: a table of files lies there, or this user may not write there.
+        UnreachableError: it can't be made.
+    """
+    left = list(waits)
+    while True:
+        table = tables.load(uri)
+        change = _missing(place, uri, table, columns, owner, shape)
+        if change is None:
+            return
+        failed = tables.failed(change, local=place.is_local)
+        if failed is None:
+            tables.synced(place, 0 if table is None else table.version() + 1)
+            continue
+        refuse_unwritable(uri)
+        if not left:
+            what = f"the table {uri} can't be set up: {failed.why}"
+            raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
+        time.sleep(left.pop(0))
+
+
+def _missing(
+    place: Place, uri: str, table: DeltaTable | None, columns: pa.Schema, owner: Binding, shape: tables.Shape
+) -> Callable[[], None] | None:  # fmt: skip
+    """What is to be done; None if a commit may do the rest, or the table is somebody else's."""
+    if table is None:
+        _refuse_files(place, uri)
+        return lambda: _create(uri, columns, owner, shape)
+    needs = has_local_times(Schema.from_arrow(columns))
+    if needs and "timestampNtz" not in (table.protocol().writer_features or ()):
+        return (lambda: _allow_local_times(table)) if tables.owner_of(uri, table, shape) == owner else None
+    return None
+
+
+def _refuse_files(place: Place, uri: str) -> None:
+    """Refuse a place where a table of files lies: sweeps would take its data, which Delta doesn't name.
+
+    Raises:
+        SpecError: there is one.
+    """
+    if any(place.walk(FILES_LOG)):
+        what = f"at {uri} lies a table of another kind"
+        raise SpecError(what, "setup", "Set sink.path to a place where nothing is, or sink.kind to the table's.")
+
+
+def _create(uri: str, columns: pa.Schema, owner: Binding, shape: tables.Shape) -> None:
     DeltaTable.create(
         uri,
-        wanted.schema,
+        Schema.from_arrow(columns),
         mode="error",
-        partition_by=[wanted.laid.column],
-        configuration={**_properties(mine), **wanted.laid.properties},
+        partition_by=[shape.column],
+        configuration=tables.properties_of(owner, shape),
         raise_if_key_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
 
 
-def _extend(table: DeltaTable, new: Sequence[Field]) -> None:
-    table.alter.add_columns(list(new), commit_properties=CommitProperties(max_commit_retries=0))
-
-
 def _allow_local_times(table: DeltaTable) -> None:
-    """The feature that times without a zone need; the commit that brings such a column can't bring it, too."""
+    """Add the feature that times without a zone need: a commit that brings a column can't bring it."""
     table.alter.add_feature(
         TableFeatures.TimestampWithoutTimezone,
         allow_protocol_versions_increase=True,
         commit_properties=CommitProperties(max_commit_retries=0),
     )
-
-
-def _properties(binding: Binding) -> dict[str, str]:
-    return {"windrow.pipeline": binding.pipeline, "windrow.ledger": binding.ledger, "windrow.grid": binding.grid}

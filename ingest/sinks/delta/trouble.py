@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from windrow.ingest.errors import UnreachableError, WindrowError
-from windrow.ingest.sinks.delta.names import COMMITS_APP
+from windrow.ingest.sinks.delta.names import PAGES_APP
 from windrow.ingest.sinks.place import Place
 
 LOG = "_delta_log"
@@ -93,7 +93,7 @@ def unfinished(place: Place, version: int) -> TornEntry | None:
     try:
         lines = [msgspec.json.decode(line) for line in place.get(f"{LOG}/{name}").splitlines()]
         ours = any("windrow" in line.get("commitInfo", ()) for line in lines)
-        ended = any(line.get("txn", {}).get("appId") == COMMITS_APP for line in lines)
+        ended = any(line.get("txn", {}).get("appId") == PAGES_APP for line in lines)
     except (WindrowError, OSError, msgspec.DecodeError, AttributeError, TypeError):
         return None
     return TornEntry(name) if ours and not ended else None

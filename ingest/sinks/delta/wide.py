@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.sinks.delta.columns import fitted
+from windrow.ingest.sinks.columns import fitted
 from windrow.ingest.sinks.delta.names import staged_path
 from windrow.ingest.sinks.delta.stage import StagedFile, growing
 from windrow.ingest.sinks.delta.trouble import explained_files

@@ -73,9 +73,9 @@ class _Files:
 
     def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
-        from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+        from windrow.ingest.sinks.delta.kind import dead_letters_beside
 
-        return DeltaDeadLetters.beside(section.place(folder))
+        return dead_letters_beside(section.place(folder))
 
 
 FILES: SinkKind[FilesSection] = _Files()

@@ -305,9 +305,9 @@ class _Kafka:
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
         """See `sinks.kind.SinkKind.dead_letters`."""
-        from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+        from windrow.ingest.sinks.delta.kind import dead_letters_beside
 
-        return DeltaDeadLetters.beside(absolute(section.staging, folder))
+        return dead_letters_beside(absolute(section.staging, folder))
 
 
 def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

@@ -2,33 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import CommitProperties
-
+from tests.protocols.traces import Recorder
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
+from tests.sinks.hooks import on_put
 from tests.sinks.numbered_traces import RecordedPuts
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.sinks.decision import Seen
-from windrow.ingest.sinks.delta.newest import State
-from windrow.ingest.sinks.delta.table import Writing
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.sink import Outcome
+from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered
+from windrow.ingest.sinks.window_table import committed_by_key
 
 
 class RecordingDelta(RecordedPuts):
     """Before a sink, or a twin of it. A version is the model's number."""
 
-    taken = CommitFailedError
+    window = ""
 
-    def _look_for(self, receipt: Receipt) -> tuple[State, Seen]:
-        with self.recorder.step(self.who, "look") as reply:
-            state, seen = super()._look_for(receipt)  # type: ignore[misc]
-            reply(None if seen.committed is None else seen.committed.receipt.attempt, state.version - self.first - 1)
-        return state, seen
+    def listened_to(self, recorder: Recorder, who: str) -> Any:
+        store: Any = self.store  # type: ignore[attr-defined]
+        writing = store.writing
 
-    def _write(self, state: State, writing: Writing, properties: CommitProperties) -> None:
-        write: Any = super()._write  # type: ignore[misc]
-        self.told_put(state.version + 1, lambda: write(state, writing, properties))
+        @contextmanager
+        def looks() -> Iterator[Any]:
+            with recorder.step(who, "look") as reply, writing() as state:
+                held = committed_by_key(state, [self.window]).get(self.window)
+                reply(None if held is None else held.receipt.attempt, state.version - self.first - 1)
+            yield state
+
+        store.writing = looks
+        on_put(self, self._told)
+        return super().listened_to(recorder, who)
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        self.window = receipt.window.key
+        return super().commit(receipt, staged)
+
+    def put(self, state: Any, change: TableChange) -> Answer:
+        return state.put(change)  # type: ignore[no-any-return]
+
+    def _told(self, state: Any, change: TableChange) -> Answer:
+        def sent() -> Answer:
+            answer = self.put(state, change)
+            if isinstance(answer, Conflict):
+                raise FileExistsError
+            if isinstance(answer, Unanswered):
+                raise OSError(answer.why)
+            return answer
+
+        try:
+            return self.told_put(state.version + 1, sent)  # type: ignore[no-any-return]
+        except FileExistsError:
+            return Conflict("taken")
+        except OSError as error:
+            return Unanswered(str(error))
 
 
 class RecordedDelta(RecordingDelta, DeltaBoth):

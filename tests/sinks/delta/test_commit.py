@@ -1,4 +1,4 @@
-"""What a commit does when its answer is lost, another commit comes first, or nothing can be told.
+"""What a commit does on Delta's log: when deltalake's answer is an error, another commit comes first, or the log was changed meanwhile.
 
 What was found in deltalake 1.6, and a change of which would be noticed here: `create_write_transaction` does not refresh the handle that it
 was called on, so a commit is made on exactly the snapshot that was looked at.
@@ -6,6 +6,8 @@ was called on, so a commit is made on exactly the snapshot that was looked at.
 
 from __future__ import annotations
 
+import multiprocessing
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,50 +18,67 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from tests.sinks.beside import DeltaBoth
-from tests.sinks.delta.pieces import delta_pieces, staged_paths
-from tests.sinks.things import ROWS, staged_receipt, window
-from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
-from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.hooks import in_between
+from tests.sinks.things import (
+    PER_WINDOW,
+    ROWS,
+    plan,
+    produced,
+    receipt,
+    stage,
+    staged_receipt,
+    window,
+)
+from windrow.ingest.errors import DamagedError, OutcomeUnknownError, OverlapError, UnreachableError
+from windrow.ingest.ports.sink import Done
+from windrow.ingest.sinks import place
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.names import window_app
-from windrow.ingest.sinks.delta.newest import State
+from windrow.ingest.sinks.pages import PAGES
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.testing.checker import check
+
+RACES = 30
 
 
 @pytest.fixture
-def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaBoth:
+def sink(tmp_path: Path) -> DeltaBoth:
     """A prepared sink that doesn't wait between tries."""
     made = DeltaBoth(str(tmp_path / "orders"), ROWS)
     made.prepare()
-    monkeypatch.setattr(tables, "WAITS", (0.0, 0.0))
+    made.store.waits = made.dead_letters.store.waits = (0.0, 0.0)  # type: ignore[attr-defined]
     return made
 
 
-def test_generations_share_their_window_id(sink: DeltaBoth) -> None:
-    """A window is one application to Delta, whatever its generation: of two stale writers one is refused. Another window is another."""
-    for number, generation in ((0, 0), (0, 1), (1, 0)):
-        made, staged = staged_receipt(sink, number, generation, f"a{generation}")
-        assert isinstance(sink.commit(made, staged), Done)
-    table = DeltaTable(sink.uri)
-    assert [table.transaction_version(window_app(window(n).key, "orders")) for n in (0, 1, 2)] == [2, 1, None]
+def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
+    """A window, with its dead letters."""
+    made, staged = staged_receipt(sink, number, generation, f"a{generation}")
+    sink.commit_dead(made.plan, made.attempt, staged)
+    assert isinstance(sink.commit(made, staged), Done)
+
+
+def holds(uri: str, numbers: range) -> None:
+    """The table holds each message of these windows once, whoever reads it."""
+    fresh = DeltaBoth(uri, ROWS)
+    receipts = [c.receipt for c in fresh.receipts()]
+    assert [r.window for r in receipts] == [window(n) for n in numbers]
+    report = check(produced(numbers), delta_pieces(uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
+    assert report.ok, report
 
 
 class Wire:
-    """Stands between the sink and deltalake: runs what the test says around each append."""
+    """Stands between the sink and deltalake: runs what the test says around each write."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Callable[[], None]], None]) -> None:
         self.sent = 0
-        self._acts = list(acts)
-        self._append = tables.append
-        monkeypatch.setattr(tables, "append", self)
+        left, write = list(acts), DeltaTable.create_write_transaction
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        self.sent += 1
-        send = lambda: self._append(*args, **kwargs)  # noqa: E731 - the call itself, to be made or not
-        if self._acts:
-            self._acts.pop(0)(send)
-        else:
-            send()
+        def written(*args: Any, **more: Any) -> None:
+            self.sent += 1
+            send = lambda: write(*args, **more)  # noqa: E731 - the call itself, to be made or not
+            left.pop(0)(send) if left else send()
+
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", written)
 
 
 def lands_unanswered(error: Exception) -> Callable[[Callable[[], None]], None]:
@@ -79,6 +98,9 @@ def fails(error: Exception) -> Callable[[Callable[[], None]], None]:
         raise error
 
     return act
+
+
+# ------------------------------------------------------------------------------------ deltalake's answers
 
 
 @pytest.mark.parametrize(
@@ -102,101 +124,6 @@ def test_a_commit_that_never_left_is_sent_again(sink: DeltaBoth, monkeypatch: py
     assert wire.sent == 3
 
 
-def test_tries_are_load_nowed(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails every time ends as unknown, saying why; nothing is deleted, and a later attempt goes through."""
-    Wire(monkeypatch, *[fails(OSError("no route"))] * 3)
-    made, staged = staged_receipt(sink, 0)
-    before = staged_paths(sink.uri)
-    assert sink.commit(made, staged) == Unknown("OSError: no route")
-    assert staged_paths(sink.uri) == before
-    assert isinstance(sink.commit(made, staged), Done)
-
-
-def test_an_outcome_that_cannot_be_looked_at_is_unknown(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the table can't be read after the commit was sent, the outcome is unknown, not refused; the next run finds it."""
-    made, staged = staged_receipt(sink, 0)
-    with monkeypatch.context() as patch:
-
-        def then_gone(send: Callable[[], None]) -> None:
-            send()
-            _cut_off(patch)
-            raise OSError("reset")
-
-        Wire(patch, then_gone)
-        assert isinstance(sink.commit(made, staged), Unknown)
-    assert isinstance(sink.commit(made, staged), AlreadyDone)
-
-
-def test_a_table_that_cannot_be_reached_before(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything was sent, an unreachable table is just that."""
-    made, staged = staged_receipt(sink, 0)
-    _cut_off(monkeypatch)
-    with pytest.raises(UnreachableError) as raised:
-        sink.commit(made, staged)
-    assert not isinstance(raised.value, OutcomeUnknownError)
-
-
-def test_others_commits_never_use_up_the_tries(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that loses to ten other windows in a row arrives at the eleventh try; the tries of a failure are only two."""
-    others = [staged_receipt(sink, n) for n in range(1, 11)]
-    plain = tables.append
-
-    def first(other: Any) -> Callable[[Callable[[], None]], None]:
-        def act(send: Callable[[], None]) -> None:
-            with monkeypatch.context() as patch:
-                patch.setattr(tables, "append", plain)
-                assert isinstance(DeltaBoth(sink.uri, ROWS).commit(*other), Done)
-            send()
-
-        return act
-
-    wire = Wire(monkeypatch, *map(first, others))
-    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
-    assert wire.sent == 11
-    assert [c.version for c in sink.receipts()] == [11, *range(1, 11)]
-
-
-def test_the_window_of_another_generation_in_between(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first attempt that loses to a newer generation of its own window hears of that one."""
-    made, staged = staged_receipt(sink, 0)
-    plain = tables.append
-
-    def twice_committed(send: Callable[[], None]) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(tables, "append", plain)
-            other = DeltaBoth(sink.uri, ROWS)
-            other.commit(*staged_receipt(other, 0, 0, "b0"))
-            other.commit(*staged_receipt(other, 0, 1, "b1"))
-        send()
-
-    Wire(monkeypatch, twice_committed)
-    outcome = sink.commit(made, staged)
-    assert isinstance(outcome, AlreadyDone)
-    assert outcome.committed.receipt.attempt == "b1"
-
-
-def test_a_schema_change_in_between(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A foreign commit that changes properties in between makes the commit look again, and arrive."""
-
-    def property_set(send: Callable[[], None]) -> None:
-        DeltaTable(sink.uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 3 days"})
-        send()
-
-    wire = Wire(monkeypatch, property_set)
-    assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
-    assert wire.sent == 2
-
-
-def test_a_table_that_was_made_anew_in_between(sink: DeltaBoth) -> None:
-    """A table that vanished, or is another one now, takes nothing."""
-    import shutil
-
-    made, staged = staged_receipt(sink, 0)
-    shutil.rmtree(sink.uri)
-    with pytest.raises(RefusedError, match="isn't there any more"):
-        sink.commit(made, staged)
-
-
 def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead letters that arrived unanswered are not sent twice; ones that can't be told are an unknown outcome."""
     made, staged = staged_receipt(sink, 0)
@@ -209,6 +136,180 @@ def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.Mo
         sink.commit_dead(made.plan, "a2", staged)
 
 
+def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
+    """The errors that the sink relies on: a stale snapshot is CommitFailedError, and nothing of it arrives."""
+    uri = str(tmp_path / "t")
+    DeltaTable.create(uri, Schema.from_arrow(ROWS.append(pa.field("_window", pa.string()))), partition_by=["_window"])
+    stale = DeltaTable(uri)
+    tables.write(Place(uri), DeltaTable(uri), tables.Writing([]), "a", "")
+    with pytest.raises(CommitFailedError):
+        tables.write(Place(uri), stale, tables.Writing([]), "b", "")
+    assert DeltaTable(uri).version() == 1
+
+
+# ------------------------------------------------------------------------------ others, between look and put
+
+
+def property_set(uri: str) -> None:
+    DeltaTable(uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 3 days"})
+
+
+def maintained(uri: str) -> None:
+    table = DeltaTable(uri)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+
+
+def cleaned(uri: str, kept: int = 2) -> None:
+    """Others have gone on to a checkpoint, and a clean-up takes what is before it, but for one entry that it hasn't come to yet."""
+    other = DeltaBoth(uri, ROWS)
+    for number in range(3, 6):
+        commit(other, number)
+    DeltaTable(uri).create_checkpoint()
+    for version in range(DeltaTable(uri).version()):
+        if version != kept:
+            (Path(uri) / tables.entry_name(version)).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("turn", [property_set, maintained, cleaned])
+def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], None]) -> None:
+    """Whatever others do to the table or its log, the commit looks again, arrives behind it, and nothing is lost."""
+    for number in (0, 1):
+        commit(sink, number)
+    made, staged = staged_receipt(sink, 2)
+    sink.commit_dead(made.plan, "a1", staged)
+    in_between(sink, lambda: turn(sink.uri))
+    assert isinstance(sink.commit(made, staged), Done)
+    receipts = [c.receipt for c in DeltaBoth(sink.uri, ROWS).receipts()]
+    report = check(produced(range(len(receipts))), delta_pieces(sink.uri), [], [], content="id")
+    assert len(receipts) == (6 if turn is cleaned else 3)
+    assert report.invented == report.duplicated == ()
+
+
+def race(uri: str, name: str, windows: range, told: Any) -> None:
+    """In a process of its own: commit them all, one after the other."""
+    sink, done = DeltaBoth(uri, ROWS), 0
+    for number in windows:
+        made, staged = staged_receipt(sink, number, 0, name)
+        sink.commit_dead(made.plan, name, staged)
+        done += isinstance(sink.commit(made, staged), Done)
+    told.put(done)
+
+
+def test_two_processes_race(sink: DeltaBoth) -> None:
+    """Two processes commit the same windows, in opposite orders: each window arrives once, whoever was first."""
+    DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "10"})
+    context = multiprocessing.get_context("spawn")
+    told = context.Queue()
+    orders = (range(RACES), range(RACES - 1, -1, -1))
+    runs = [context.Process(target=race, args=(sink.uri, f"r{i}", order, told)) for i, order in enumerate(orders)]
+    for run in runs:
+        run.start()
+    done = sum(told.get(timeout=240) for _ in runs)
+    for run in runs:
+        run.join(60)
+        assert run.exitcode == 0
+    assert done == RACES
+    holds(sink.uri, range(RACES))
+
+
+# ----------------------------------------------------------------------------------- what a look sees
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_table_made_anew_is_another_one(sink: DeltaBoth, longer: bool) -> None:
+    """1 A commits, and looks. 2 The table is removed, and made anew. 3 A looks, and sees the new one, whether its log is shorter or not."""
+    commit(sink, 0)
+    commit(sink, 1)
+    assert sink.look(window(1)) is not None
+    shutil.rmtree(sink.uri)
+    shutil.rmtree(f"{sink.uri}_dead")
+    other = DeltaBoth(sink.uri, ROWS)
+    other.prepare()
+    for number in range(4 if longer else 1):
+        commit(other, number)
+    assert (sink.look(window(1)) is not None) is longer
+    commit(sink, 4 if longer else 1)
+    holds(sink.uri, range(5 if longer else 2))
+
+
+def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
+    """A kept state whose entry is still there, with none behind it, isn't the newest where there is a newer checkpoint."""
+    for number in range(3):
+        commit(sink, number)
+    assert sink.look(window(3)) is None
+    cleaned(sink.uri, kept=3)
+    assert sink.look(window(3)) is not None
+    commit(sink, 6)
+    holds(sink.uri, range(7))
+
+
+def test_nothing_is_loaded_where_nothing_has_come(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks and preparations behind one another load the table once; another process's commit is seen all the same."""
+    commit(sink, 0)
+    loads, load = list[str](), tables.load
+    monkeypatch.setattr(tables, "load", lambda uri: loads.append(uri) or load(uri))
+    for _ in range(3):
+        assert sink.look(window(1)) is None
+    assert sink.columns_to_come() == ()
+    assert loads == [sink.uri]
+    commit(DeltaBoth(sink.uri, ROWS), 1)
+    assert sink.look(window(1)) is not None
+
+
+def test_a_torn_entry_in_between_is_told(sink: DeltaBoth) -> None:
+    """An entry of somebody else's that isn't whole is not passed over."""
+    commit(sink, 0)
+    (Path(sink.uri) / tables.entry_name(2)).write_bytes(b'{"commitInfo":{"times')
+    with pytest.raises(UnreachableError, match="damaged"):
+        sink.commit(*staged_receipt(sink, 1))
+
+
+def test_a_table_that_was_set_back(sink: DeltaBoth) -> None:
+    """1 A process knows eight windows. 2 The table is set back to five. 3 The offsets of the three are free again, for any window."""
+    for number in range(8):
+        commit(sink, number)
+    for version in (6, 7, 8):
+        (Path(sink.uri) / tables.entry_name(version)).unlink()
+    other = plan(sink, 40, (5 * PER_WINDOW, 7 * PER_WINDOW))
+    assert isinstance(sink.commit(receipt(other, [], 0, "w"), stage(sink, other, 0, "w", dead=False)), Done)
+    commit(sink, 7)
+    with pytest.raises(OverlapError, match=window(40).key):
+        sink.commit(*staged_receipt(sink, 6, dead=False))
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_an_overlap_is_refused_by_a_process_that_has_seen_nothing(sink: DeltaBoth, number: int) -> None:
+    """The pages tell that offsets are taken, and the receipts by which window."""
+    for n in range(8):
+        commit(sink, n)
+    fresh = DeltaBoth(sink.uri, ROWS)
+    wrong = plan(fresh, 50, (number * PER_WINDOW + 4, number * PER_WINDOW + 5))
+    with pytest.raises(OverlapError, match=window(number).key):
+        fresh.commit(receipt(wrong, [], 0, "w"), stage(fresh, wrong, 0, "w", dead=False))
+    assert fresh.look(window(50)) is None
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> None:
+    """A page that can't be read might name any window: nothing is looked up or committed, and the error names file and way out."""
+    for number in range(3):
+        commit(sink, number)
+    pages = list((Path(sink.uri) / PAGES).iterdir())
+    assert pages
+    for page in pages:
+        page.unlink() if harm == "gone" else page.write_bytes(page.read_bytes()[:-3] + b"abc")
+    fresh = DeltaBoth(sink.uri, ROWS)
+    made, staged = staged_receipt(fresh, 3)
+    for ask in (lambda: fresh.look(window(0)), lambda: fresh.commit(made, staged)):
+        with pytest.raises(DamagedError, match="backup"):
+            ask()
+
+
+# ------------------------------------------------------------------------------------ what is left behind
+
+
 def test_the_history_is_readable_by_people(sink: DeltaBoth) -> None:
     """The commit's own entry says window, generation, counts and ranges."""
     sink.commit(*staged_receipt(sink, 0))
@@ -218,49 +319,45 @@ def test_the_history_is_readable_by_people(sink: DeltaBoth) -> None:
     assert '"generation":0' in note
 
 
-def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
-    """The errors that the sink relies on: a stale snapshot is CommitFailedError, and nothing of it arrives."""
-    uri = str(tmp_path / "t")
-    DeltaTable.create(uri, Schema.from_arrow(ROWS.append(pa.field("_window", pa.string()))), partition_by=["_window"])
-    stale = DeltaTable(uri)
-    tables.append(DeltaTable(uri), [], tables.once({"a": 1}, {}))
-    with pytest.raises(CommitFailedError):
-        tables.append(stale, [], tables.once({"b": 1}, {}))
-    assert DeltaTable(uri).version() == 1
+def test_checkpoints_are_made(sink: DeltaBoth) -> None:
+    """As often as the table says, and the log behind them is all that is needed."""
+    DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "3"})
+    for number in range(8):
+        commit(sink, number)
+    log = Path(sink.uri) / "_delta_log"
+    made = sorted(path.name for path in log.glob("*.checkpoint.parquet"))
+    assert [int(name[:20]) for name in made] == [2, 5, 8]
+    for path in log.glob("*.json"):
+        if path.name < made[-1]:
+            path.unlink()
+    holds(sink.uri, range(8))
+    commit(sink, 8)
+    holds(sink.uri, range(9))
 
 
-def _unreachable(*_: object) -> None:
-    raise UnreachableError("the table can't be read", "setup", "Wait.")
+def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clean-up looks at each file of the log: with every commit a window would cost the more the more there are."""
+    monkeypatch.setattr(tables, "CLEANED_EVERY", 6)
+    kept = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 seconds"}
+    DeltaTable(sink.uri).alter.set_table_properties(kept)
+    left = []
+    for number in range(6):
+        commit(sink, number)
+        left.append((Path(sink.uri) / tables.entry_name(1)).exists())
+    assert left == [True, True, True, True, False, False]
+    holds(sink.uri, range(6))
 
 
-def _cut_off(patch: pytest.MonkeyPatch) -> None:
-    """Nothing of a table can be read, by whomever."""
-    patch.setattr(tables, "load", _unreachable)
-    patch.setattr(Place, "names", _unreachable)
-    patch.setattr(Place, "get", _unreachable)
-
-
-def test_a_commit_beside_a_missing_receipt_is_refused(sink: DeltaBoth) -> None:
-    """Whoever commits first in a process holds all that the table names against the files that are there."""
-    sink.commit(*staged_receipt(sink, 0))
-    sink.commit(*staged_receipt(sink, 1))
-    next((Path(sink.uri) / "_windrow" / "receipts").iterdir()).unlink()
-    fresh = DeltaBoth(sink.uri, ROWS)
-    made, staged = staged_receipt(fresh, 5)
-    with pytest.raises(DamagedError, match="is missing"):
-        fresh.commit(made, staged)
-    assert fresh.look(window(5)) is None
-
-
-def test_receipts_are_listed_after_the_snapshot(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A neighbour that commits right before the table is loaded has its receipt among those that are looked at."""
-    rival, bound = DeltaBoth(sink.uri, ROWS), sink._look_now
-    made, staged = staged_receipt(sink, 1)
-
-    def overtaken() -> State:
-        monkeypatch.setattr(sink, "_look_now", bound)
-        assert isinstance(rival.commit(*staged_receipt(rival, 0)), Done)
-        return bound()
-
-    monkeypatch.setattr(sink, "_look_now", overtaken)
-    assert isinstance(sink.commit(made, staged), Done)
+def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody hears of it: each commit's entry, of rows, dead letters and replacements, its checkpoint, and the log's folder."""
+    DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "4"})
+    synced, sync = list[str](), place._sync
+    monkeypatch.setattr(place, "_sync", lambda name: (synced.append(name), sync(name))[1])
+    for generation in (0, 1):
+        synced.clear()
+        commit(sink, 0, generation)
+        version = DeltaTable(sink.uri).version()
+        assert synced[-1] == f"{sink.uri}/_delta_log"
+        assert f"{sink.uri}_dead/_delta_log" in synced[: synced.index(f"{sink.uri}/_delta_log")]
+        assert f"{sink.uri}/{tables.entry_name(version)}" in synced
+        assert (f"{sink.uri}/_delta_log/{3:020d}.checkpoint.parquet" in synced) == (generation == 1)

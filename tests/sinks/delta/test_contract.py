@@ -17,9 +17,9 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.beside import DeltaBoth, MemoryBoth
 from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.hooks import answered
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.sinks.delta import newest
-from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.table_store import Unanswered
 
 
 class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
@@ -55,21 +55,5 @@ class TestDeltaSink(SinkContract, SinkAuditContract, SinkChecksumsContract, Sink
 
     @contextmanager
     def no_answer(self, sink: DeltaBoth) -> Iterator[None]:
-        append = tables.append
-        with pytest.MonkeyPatch.context() as patch:
-
-            def unanswered(*args: object, **kwargs: object) -> None:
-                patch.undo()
-                append(*args, **kwargs)  # type: ignore[arg-type]
-                raise OSError("connection reset")
-
-            patch.setattr(tables, "append", unanswered)
-            yield
-
-
-class TestDeltaSinkByDeltalake(TestDeltaSink):
-    """The same where no table is a plain one: deltalake writes each commit, and the table is loaded for each look."""
-
-    @pytest.fixture(autouse=True)
-    def _by_deltalake(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(newest, "is_plain", lambda *_: False)
+        answered(sink, (Unanswered("connection reset"), True))
+        yield

@@ -1,6 +1,6 @@
 """What becomes of a table's columns (`sink.evolve`): with the first rows, in one commit, whoever else commits; and never of their values.
 
-On plain tables whose entries windrow writes, on the same by deltalake alone, and on tables with a primary key.
+On tables that rows are appended to, and on tables with a primary key.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.delta.evolving import AnySink, Evolving, entries_with, schema_of
+from tests.sinks.delta.evolving import Evolving, entries_with, schema_of
+from tests.sinks.hooks import in_between
 from tests.sinks.things import plan, receipt, window
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks import parquet_files, staged_file
-from windrow.ingest.sinks.delta import newest
 from windrow.ingest.sinks.delta.columns import Evolve
 from windrow.ingest.sinks.delta.stage import staged_files
 from windrow.ingest.sinks.delta.wide import WideFiles
@@ -42,11 +42,9 @@ def begun(folder: Path, *, keyed: bool) -> Evolving:
     return made
 
 
-@pytest.fixture(params=["plain", "by deltalake", "keyed"])
-def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Evolving:
+@pytest.fixture(params=["append", "keyed"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Evolving:
     """Of each kind."""
-    if request.param == "by deltalake":
-        monkeypatch.setattr(newest, "is_plain", lambda *_: False)
     return begun(tmp_path, keyed=request.param == "keyed")
 
 
@@ -59,17 +57,17 @@ def plain(tmp_path: Path) -> Evolving:
 changes = pytest.mark.parametrize(("schema", "evolve"), CHANGES, ids=["add", "widen"])
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, sink: AnySink, act: Callable[[], None]) -> list[str]:
-    """Have something done after this sink has looked and worked out what to write, and before it writes; once."""
-    done, write = list[str](), type(sink)._write
+def once_worked_out(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[str]:
+    """Have something done after the next commit has written what it needs, and before it is sent; once."""
+    done, write = list[str](), DeltaTable.create_write_transaction
 
-    def writing(self: AnySink, *args: Any) -> None:
-        if self is sink and not done:
+    def writing(*args: Any, **more: Any) -> None:
+        if not done:
             done.append("done")
             act()
-        write(self, *args)
+        write(*args, **more)
 
-    monkeypatch.setattr(type(sink), "_write", writing)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", writing)
     return done
 
 
@@ -113,14 +111,11 @@ def test_a_crash(table: Evolving, monkeypatch: pytest.MonkeyPatch, point: str, s
 
 
 @changes
-def test_two_bring_the_same_column(
-    table: Evolving, monkeypatch: pytest.MonkeyPatch, schema: pa.Schema, evolve: Evolve
-) -> None:  # fmt: skip
+def test_two_bring_the_same_column(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
     """1 A looks, and will bring the column. 2 B brings it. 3 A's commit is refused, it looks again, and brings its rows alone."""
     sink, rival = table.sink(schema, evolve), table.sink(schema, evolve)
-    acted = meanwhile(monkeypatch, sink, lambda: table.commit(rival, 2))
+    in_between(sink, lambda: table.commit(rival, 2))
     table.commit(sink, 3)
-    assert acted
     assert len(entries_with(table.uri, "metaData")) == 2
     assert table.wrong() == []
 
@@ -140,14 +135,11 @@ def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve
 
 
 @changes
-def test_an_older_attempt_whose_window_was_first(
-    table: Evolving, monkeypatch: pytest.MonkeyPatch, schema: pa.Schema, evolve: Evolve
-) -> None:  # fmt: skip
+def test_an_older_attempt_whose_window_was_first(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
     """The columns change between its look and its write."""
     old = table.sink(NARROW, evolve)
-    acted = meanwhile(monkeypatch, old, lambda: table.commit(table.sink(schema, evolve), 3))
+    in_between(old, lambda: table.commit(table.sink(schema, evolve), 3))
     table.commit(old, 2)
-    assert acted
     assert table.wrong() == []
 
 
@@ -287,7 +279,7 @@ def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.Mon
     written, write = list[str](), WideFiles._write
     monkeypatch.setattr(WideFiles, "_write", lambda self, path: (written.append(path), write(self, path))[1])
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
-    acted = meanwhile(monkeypatch, sink, lambda: plain.commit(rival, 2))
+    acted = once_worked_out(monkeypatch, lambda: plain.commit(rival, 2))
     plain.commit(sink, 3)
     assert acted
     assert len(written) == len(set(written)) == 6
@@ -301,7 +293,7 @@ def test_the_table_becomes_wider_still_between_two_tries(tmp_path: Path, monkeyp
     old = table.sink(first, "widen")
     staged = table.staged(old, 1)
     table.commit(table.sink(second, "widen"), 0)
-    acted = meanwhile(monkeypatch, old, lambda: table.commit(table.sink(third, "widen"), 2))
+    acted = once_worked_out(monkeypatch, lambda: table.commit(table.sink(third, "widen"), 2))
     table.commit(old, 1, staged=staged)
     assert acted
     assert table.columns() == third
@@ -317,8 +309,6 @@ def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) 
     staged = table.staged(table.sink(WIDE, "widen"), 2)
     sink = table.sink(WIDE, "widen")
     monkeypatch.setattr(DeltaTable, "protocol", lambda _: Vectors)
-    monkeypatch.setattr(newest, "is_plain", lambda *_: False)
-    sink._newest.forget()
     with pytest.raises(SchemaChangedError, match="has the features deletionVectors"):
         sink.commit(*staged)
 
@@ -359,7 +349,7 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
             if str(path.relative_to(plain.uri)) not in own:
                 path.unlink()
 
-    meanwhile(monkeypatch, sink, vacuumed)
+    once_worked_out(monkeypatch, vacuumed)
     with pytest.raises(RefusedError, match="staged files are gone"):
         plain.commit(sink, 3, staged=staged)
     assert plain.columns() == NARROW

@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 from deltalake import DeltaTable
 
-from tests.sinks.beside import BINDING, DeltaKeyedBoth
+from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.keyed_world import DeltaKeyed
+from tests.sinks.hooks import on_put
 from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.things import window
 from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta import merge as merging
+from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.names import GRAVES
-from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.table_store import Answer
 
 
 class TestDeltaKeyedTable(KeyedTableContract):
@@ -79,7 +81,7 @@ def test_the_key_is_for_ever(tmp_path: Path, other: PrimaryKey) -> None:
     with pytest.raises(SchemaChangedError):
         DeltaKeyedBoth(table.uri, ROWS, other).prepare()
     with pytest.raises(SchemaChangedError):
-        DeltaSink(table.uri, ROWS).prepare(BINDING)
+        DeltaBoth(table.uri, ROWS).prepare()
     assert table.sink.look(window(0)) is None
 
 
@@ -100,40 +102,54 @@ def test_a_key_must_fit_the_columns(key: PrimaryKey, said: str) -> None:
 
 
 class Meanwhile(DeltaKeyedBoth):
-    """The sink itself; another run gets its turn between its merge and its write."""
+    """The sink itself; another run gets its turn between its look and its put."""
 
     turn: Callable[[], object] = staticmethod(lambda: None)
 
-    def _try_commit(self, *args: Any) -> str | None:
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        on_put(self, self.put)
+
+    def put(self, state: Any, change: Any) -> Answer:
         turn, self.turn = self.turn, lambda: None
         turn()
-        return super()._try_commit(*args)
+        return state.put(change)  # type: ignore[no-any-return]
 
 
 class NoGraves(Meanwhile):
     """Doesn't ask what later windows took out."""
 
-    def _after(self, *_: Any) -> list[Any]:
-        return []
+    def put(self, state: Any, change: Any) -> Answer:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(merging, "graves_named", lambda _: None)
+            return super().put(state, change)
 
 
 class MergedOnce(Meanwhile):
-    """Merges into the first state that it sees, and commits that on whatever is there by then."""
+    """Merges into the first state that it sees, and puts that on whatever is there by then."""
 
-    merged: Any = None
+    def put(self, state: Any, change: Any) -> Answer:
+        write = tables.write
 
-    def _writing(self, *args: Any) -> Any:
-        self.merged = self.merged or super()._writing(*args)
-        return self.merged
+        def write_late(place: Any, table: Any, *more: Any) -> None:
+            turn, self.turn = self.turn, lambda: None
+            turn()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(tables, "write", write)
+                write(place, DeltaTable(self.uri), *more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tables, "write", write_late)
+            return state.put(change)  # type: ignore[no-any-return]
 
 
 class NoOrder(Meanwhile):
     """Takes every change for a newer one than the row that it meets."""
 
-    def _writing(self, *args: Any) -> Any:
+    def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(merging._Merging, "_wins", lambda *given: np.ones(len(given[-1]), np.bool_))
-            return super()._writing(*args)
+            return super().put(state, change)
 
 
 @pytest.mark.parametrize(("left_out", "instead"), [

@@ -14,10 +14,10 @@ from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_keyed_contract import SinkKeyedContract
 from tests.sinks.beside import DeltaKeyedBoth
 from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.hooks import answered
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.delta import newest
-from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.table_store import Unanswered
 
 
 @pytest.mark.some(1)
@@ -43,27 +43,11 @@ class TestDeltaKeyedSink(SinkKeyedContract, SinkGridsContract, DeadLettersContra
 
     @contextmanager
     def no_answer(self, sink: DeltaKeyedBoth) -> Iterator[None]:
-        append = tables.append
-        with pytest.MonkeyPatch.context() as patch:
-
-            def unanswered(*args: object, **kwargs: object) -> None:
-                patch.undo()
-                append(*args, **kwargs)  # type: ignore[arg-type]
-                raise OSError("connection reset")
-
-            patch.setattr(tables, "append", unanswered)
-            yield
+        answered(sink, (Unanswered("connection reset"), True))
+        yield
 
 
 class TestDeltaMarkedSink(TestDeltaKeyedSink):
     """Where what is deleted stays as its key."""
 
     MARKS = True
-
-
-class TestDeltaKeyedSinkByDeltalake(TestDeltaKeyedSink):
-    """The same where no table is a plain one: it is loaded for each look."""
-
-    @pytest.fixture(autouse=True)
-    def _by_deltalake(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(newest, "is_plain", lambda *_: False)

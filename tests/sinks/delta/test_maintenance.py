@@ -1,8 +1,7 @@
 """Receipts live as long as the data: vacuum, checkpoints, log clean-up and compaction take none away. Nothing that is needed is removed.
 
 What was found in deltalake 1.6, and a change of which would be noticed here: `_windrow/` in the table's folder survives vacuum (lite and
-full), checkpoints, log clean-up and compaction. `transaction_version` reads the log at each call, so many receipts are looked up in one
-pass.
+full), checkpoints, log clean-up and compaction.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from tests.sinks.things import ROWS, produced, staged_receipt, window
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks.delta import newest
-from windrow.ingest.sinks.delta.log import read_log
-from windrow.ingest.sinks.delta.names import RECEIPTS
-from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks import receipt_files
+from windrow.ingest.sinks.delta.table import data_files
+from windrow.ingest.sinks.receipt_files import RECEIPTS
 from windrow.ingest.testing.checker import check
 
 OLD = 1_000_000_000
@@ -77,39 +75,6 @@ def test_receipts_outlive_maintenance(sink: DeltaBoth, what: str) -> None:
     assert [again(sink).look(window(n)) for n in range(6)] == before
     report = check(produced(range(6)), delta_pieces(sink.uri), [], [], content="id")
     assert report.invented == report.duplicated == ()
-
-
-@pytest.mark.parametrize("state", ["as it is", "checkpoint", "cleaned", "commits after a checkpoint", "no plain checkpoint"])
-def test_all_transactions_at_once(sink: DeltaBoth, state: str) -> None:
-    """Read in one go, the transactions are those that deltalake tells one by one; a log of another kind gives no answer."""
-    if state != "as it is":
-        DeltaTable(sink.uri).create_checkpoint()
-    if state == "cleaned":
-        clean_log(sink)
-    if state == "commits after a checkpoint":
-        sink.commit(*staged_receipt(sink, 1, 2, "c1"))
-    table = DeltaTable(sink.uri)
-    if state == "no plain checkpoint":
-        clean_log(sink)
-        table = DeltaTable(sink.uri)
-        for path in (Path(sink.uri) / "_delta_log").glob("*.checkpoint.parquet"):
-            path.rename(path.with_name(path.name.replace(".checkpoint.", ".checkpoint.0000000001.0000000001.")))
-        assert read_log(Place(sink.uri)) is None
-        return
-    log = read_log(Place(sink.uri), table.version())
-    assert log is not None
-    assert read_log(Place(sink.uri)) == log
-    every = log.transactions
-    assert len(every) == 6 * 3 + 1
-    assert every == {app: table.transaction_version(app) for app in every}
-    assert len(list(again(sink).receipts())) == 6
-
-
-def test_receipts_without_that_answer(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the log can't be read in one go, deltalake is asked window by window, and says the same."""
-    before = list(sink.receipts())
-    monkeypatch.setattr(newest, "read_log", lambda *_: None)
-    assert list(again(sink).receipts()) == before
 
 
 def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
@@ -191,8 +156,8 @@ def test_a_damaged_receipt_fails_closed(sink: DeltaBoth, damage: str) -> None:
 def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
     """Receipt files of attempts that died before their commit, whole or torn, neither count as committed nor block their ranges."""
     receipt, _ = staged_receipt(sink, 8, attempt="died")
-    sink._receipts.write(receipt)
-    torn = Path(sink.uri) / RECEIPTS / "2026-01-02T09_00_00Z.0.orders-0000000000000000.00000000000000ff.json"
+    receipt_files.write(sink.store.files, receipt)
+    torn = Path(sink.uri) / RECEIPTS / f"2026-01-02T09_00_00Z.0.{'0' * 32}.json"
     torn.write_text("{")
     fresh = again(sink)
     assert fresh.look(window(8)) is None
@@ -212,6 +177,4 @@ def test_rows_without_a_receipt_are_told(sink: DeltaBoth) -> None:
 
 
 def _named(sink: DeltaBoth) -> list[str]:
-    from windrow.ingest.sinks.delta.table import active
-
-    return active(DeltaTable(sink.uri))
+    return [file.path for file in data_files(DeltaTable(sink.uri))]

@@ -18,17 +18,12 @@ from deltalake import DeltaTable, Schema
 
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
-from tests.sinks.things import ROWS, WHY, staged_receipt, together, window
+from tests.sinks.things import ROWS, staged_receipt, together, window
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.operate.deep import compare_contents
-from windrow.ingest.ports.dead_letters import REASONS
-from windrow.ingest.sinks.columns import DEAD_FILE
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
-from windrow.ingest.sinks.delta.prepare import Wanted, ensure
-from windrow.ingest.sinks.delta.sink import DeltaSink
-from windrow.ingest.sinks.delta.table import Binding
+from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.rights import refuse_unwritable
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
@@ -38,13 +33,6 @@ def prepare(sink: DeltaBoth) -> DeltaBoth:
     """Prepared as all of these tests do."""
     sink.prepare()
     return sink
-
-
-def commit(sink: DeltaBoth, number: int) -> None:
-    """The n-th window, with its dead letters."""
-    receipt, staged = staged_receipt(sink, number, 0, f"a{number}")
-    sink.commit_dead(receipt.plan, receipt.attempt, staged)
-    sink.commit(receipt, staged)
 
 
 @pytest.fixture
@@ -85,15 +73,6 @@ def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
     before = DeltaTable(uri).version()
     together([lambda: prepare(DeltaBoth(uri, WIDER)) for _ in range(6)])
     assert DeltaTable(uri).version() == before
-
-
-def test_dead_letters_gain_columns_at_once(uri: str) -> None:
-    """What windrow itself has to say of a dead letter is there for readers before the first one; of racing runs one adds it."""
-    binding, missing = Binding("orders", "ledger-1", "hourly"), DEAD_FILE.get_field_index("leader_epoch")
-    ensure(uri, Wanted(DEAD_FILE.remove(missing), tables.Laid("_window"), at_once=True), binding)
-    together([lambda: DeltaDeadLetters(uri).prepare(binding) for _ in range(6)])
-    assert DeltaTable(uri).version() == 1
-    assert "leader_epoch" in [f.name for f in DeltaTable(uri).schema().fields]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +127,7 @@ def test_a_name_that_spark_can_not_read_is_refused(tmp_path: Path, letter: str) 
         (ROWS.append(inner), DEFAULT, f"place.fine.{odd}"),
     ):  # fmt: skip
         with pytest.raises(SpecError, match=re.escape(repr(named))) as refused:
-            DeltaSink(str(tmp_path / "t"), rows, metadata)
+            DeltaBoth(str(tmp_path / "t"), rows, metadata)
         assert "transform.spark" in refused.value.do
 
 
@@ -182,6 +161,15 @@ def test_a_strangers_table_is_refused(uri: str) -> None:
     DeltaTable.create(uri, Schema.from_arrow(pa.schema([*ROWS, pa.field("_window", pa.string())])), partition_by=["_window"])
     with pytest.raises(SpecError, match="not made by windrow"):
         prepare(DeltaBoth(uri, ROWS))
+
+
+def test_a_table_of_another_form_is_refused(uri: str) -> None:
+    """What an earlier or a later windrow keeps of its windows is nothing that this one could go by: nothing is read or written."""
+    sink = prepare(DeltaBoth(uri, ROWS))
+    DeltaTable(uri).alter.set_table_properties({"windrow.form": "1"}, raise_if_not_exists=False)
+    for ask in (lambda: prepare(DeltaBoth(uri, ROWS)), lambda: sink.look(window(0)), lambda: list(sink.receipts())):
+        with pytest.raises(SpecError, match="another version of windrow, in form 1; this one knows form 2"):
+            ask()
 
 
 def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
@@ -228,7 +216,7 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(tables, "WAITS", (0.0,))
+    monkeypatch.setattr(DeltaStore, "waits", (0.0,))
     monkeypatch.setattr("windrow.ingest.sinks.rights.TemporaryFile", full)
     monkeypatch.setattr(DeltaTable, "create", full)
     with pytest.raises(UnreachableError, match="No space left"):
@@ -248,25 +236,5 @@ def test_dead_letters_have_their_own_table(uri: str) -> None:
     prepare(DeltaBoth(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
     assert dead.metadata().partition_columns == ["_window"]
-    assert tables.binding(f"{uri}_dead", dead, tables.Laid("_window")) == Binding("orders", "ledger-1", "hourly")
+    assert tables.owner_of(f"{uri}_dead", dead, tables.Shape("_window", {})) == Binding("orders", "ledger-1", "hourly")
     assert delta_pieces(f"{uri}_dead") == []
-
-
-def test_dead_letters_from_before_they_named_schemas(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their table is read as it is, with nulls; the next run adds the column, and checksums hold on both sides."""
-    sink = DeltaBoth(uri, ROWS)
-    older = pa.schema([f for f in DEAD_FILE if f.name != "schema_id"])
-    monkeypatch.setattr("windrow.ingest.sinks.delta.dead.DEAD_FILE", older)
-    monkeypatch.setattr("windrow.ingest.sinks.staging.DEAD_FILE", older)
-    monkeypatch.setattr("windrow.ingest.sinks.staging.REASONS", pa.schema(list(REASONS)[:-1]))
-    monkeypatch.setattr("tests.sinks.things.REASONS", pa.schema(list(REASONS)[:-1]))
-    monkeypatch.setattr("tests.sinks.things.WHY", WHY[:-1])
-    prepare(sink)
-    commit(sink, 0)
-    assert "schema_id" not in [f.name for f in DeltaTable(f"{uri}_dead").schema().fields]
-    monkeypatch.undo()
-    assert sink.read_dead(window(0))["schema_id"].to_pylist() == [None, None]
-    prepare(sink)
-    commit(sink, 1)
-    assert [sink.read_dead(window(n))["schema_id"].to_pylist() for n in (0, 1)] == [[None, None], ["7", "7"]]
-    assert compare_contents([c.receipt for c in sink.receipts()], sink.audit(), sink.dead_letters) == []

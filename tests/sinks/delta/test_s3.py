@@ -18,7 +18,6 @@ from tests.sinks.things import ROWS, produced, staged_receipt, together
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.testing.checker import Report, check
 
 LOG = "/orders/_delta_log/"
@@ -48,10 +47,10 @@ class TestDeltaInStore(OF_A_STORE):
 
 
 @pytest.fixture
-def sink(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Any:
+def sink(s3: S3Server) -> Any:
     """A prepared table in a bucket of its own, whose commits wait for nothing."""
-    monkeypatch.setattr(tables, "WAITS", (0.0, 0.0, 0.0))
     made = DeltaBoth(f"{s3.bucket()}/orders", ROWS)
+    made.store.waits = (0.0, 0.0, 0.0)
     made.prepare()
     return made
 

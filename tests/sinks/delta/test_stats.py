@@ -21,15 +21,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, Schema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
 from windrow.ingest.schema.messages import HEADERS
-from windrow.ingest.sinks.delta.columns import table_schema
 from windrow.ingest.sinks.delta.stats import statistics
-from windrow.ingest.sinks.delta.table import append, once
 
 YEARS = (datetime(1970, 1, 2), datetime(2200, 1, 1))  # noqa: DTZ001 - hypothesis adds the zone
 PLAIN: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -131,9 +129,12 @@ def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: lis
 def _table_of(uri: str, tables: list[pa.Table]) -> None:
     from deltalake.transaction import AddAction
 
-    DeltaTable.create(uri, table_schema(tables[0].schema, "_window"), partition_by=["_window"])
+    DeltaTable.create(
+        uri, Schema.from_arrow(tables[0].schema.append(pa.field("_window", pa.string(), nullable=False))), partition_by=["_window"]
+    )
     for i, table in enumerate(tables):
         path = Path(uri) / f"{i}.parquet"
         stats = write(path, table, nan=("f",) if pc.any(pc.is_nan(table["f"])).as_py() else ())
         action = AddAction(path.name, path.stat().st_size, {"_window": "w"}, 1, data_change=True, stats=stats)
-        append(DeltaTable(uri), [action], once({}, {}))
+        held = DeltaTable(uri)
+        held.create_write_transaction([action], "append", held.schema(), ["_window"])

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import staged_paths
+from tests.sinks.hooks import answered, in_between
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ports.sink import AlreadyDone, Done
-from windrow.ingest.sinks.delta import janitor
-from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks import sweep
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.table_store import Unanswered
 
 GRACE = timedelta(hours=2)
 
 
 @pytest.fixture
-def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaBoth:
+def sink(tmp_path: Path) -> DeltaBoth:
     """A table with one window, that doesn't wait between tries."""
     made = DeltaBoth(str(tmp_path / "orders"), ROWS)
     made.prepare()
     receipt, staged = staged_receipt(made, 0)
     made.commit_dead(receipt.plan, "a1", staged)
     made.commit(receipt, staged)
-    monkeypatch.setattr(tables, "WAITS", (0.0, 0.0))
+    made.store.waits = (0.0, 0.0)
     return made
 
 
@@ -48,23 +47,12 @@ def lost(uri: str) -> list[str]:
     return [path for path in DeltaTable(uri).file_uris() if not Path(path).exists()]
 
 
-class Late(DeltaBoth):
-    """A run that is overtaken between its look and its write, once."""
-
-    meanwhile: Callable[[], object]
-
-    def _try_commit(self, *args: Any) -> str | None:
-        turn, self.meanwhile = self.meanwhile, lambda: None
-        turn()
-        return super()._try_commit(*args)
-
-
-def overtaken(sink: DeltaBoth) -> tuple[Late, Any, Any]:
+def overtaken(sink: DeltaBoth) -> tuple[DeltaBoth, Any, Any]:
     """1 A run has staged long ago, looks, and sees its files.  2 A sweep comes.  3 The run goes on."""
-    late = Late(sink.uri, ROWS)
+    late = DeltaBoth(sink.uri, ROWS)
     receipt, staged = staged_receipt(late, 1, attempt="late")
     aged(sink)
-    late.meanwhile = lambda: sink.sweep(GRACE)
+    in_between(late, lambda: sink.sweep(GRACE))
     return late, receipt, staged
 
 
@@ -80,7 +68,7 @@ def test_a_run_that_is_swept_meanwhile_is_refused(sink: DeltaBoth) -> None:
 
 def test_giving_up_carries_the_promise(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep that only looks before it removes loses the rows of the same run: the table names files that are gone."""
-    monkeypatch.setattr(janitor, "_given_up", lambda *place: janitor._look(*place)[1])
+    monkeypatch.setattr(sweep, "_given_up", sweep._orphans)
     late, receipt, staged = overtaken(sink)
     assert isinstance(late.commit(receipt, staged), Done)
     assert len(lost(sink.uri)) == 2
@@ -113,18 +101,11 @@ def test_dead_letters_that_were_given_up_are_refused(sink: DeltaBoth, monkeypatc
     assert sink.dead_letters.attempts(lambda _: True) == {window(0).key: "a1"}
 
 
-def test_a_run_that_is_first_keeps_its_files(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_first_keeps_its_files(sink: DeltaBoth) -> None:
     """1 A sweep sees files that no commit names.  2 Their run commits.  3 The sweep looks again, and leaves them."""
     receipt, staged = staged_receipt(sink, 1, attempt="first")
     aged(sink)
-    append = tables.append
-
-    def overtaken(*args: Any, **kwargs: Any) -> None:
-        monkeypatch.setattr(tables, "append", append)
-        assert isinstance(DeltaBoth(sink.uri, ROWS).commit(receipt, staged), Done)
-        append(*args, **kwargs)
-
-    monkeypatch.setattr(tables, "append", overtaken)
+    in_between(sink, lambda: DeltaBoth(sink.uri, ROWS).commit(receipt, staged))
     assert sink.sweep(GRACE) == []
     assert lost(sink.uri) == []
     assert isinstance(sink.commit(receipt, staged), AlreadyDone)
@@ -152,7 +133,7 @@ def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(sink: DeltaB
     """Such a sweep takes the files of attempts that are at work, which are refused; whoever stages after it commits."""
     receipt, staged = staged_receipt(sink, 1, attempt="at work")
     with monkeypatch.context() as patch:
-        patch.setattr(janitor, "datetime", Ahead)
+        patch.setattr(sweep, "datetime", Ahead)
         assert len(sink.sweep(GRACE)) == 2
     with pytest.raises(RefusedError, match="gone"):
         sink.commit(receipt, staged)
@@ -205,16 +186,13 @@ def test_nothing_to_remove_is_no_commit(sink: DeltaBoth) -> None:
     assert DeltaTable(sink.uri).version() == before
 
 
-def test_what_cannot_be_given_up_stays(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_given_up_stays(sink: DeltaBoth) -> None:
     """If the table takes no commit, nothing is removed, and the error says so."""
     staged_receipt(sink, 1, attempt="died")
     aged(sink)
     before = staged_paths(sink.uri)
 
-    def fails(*_: Any, **__: Any) -> None:
-        raise CommitFailedError("no route")
-
-    monkeypatch.setattr(tables, "append", fails)
+    answered(sink, *[(Unanswered("no route"), False)] * 3)
     with pytest.raises(UnreachableError, match="nothing was removed"):
         sink.sweep(GRACE)
     assert staged_paths(sink.uri) == before

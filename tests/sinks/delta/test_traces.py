@@ -12,12 +12,14 @@ from tests.protocols.numbered import NumberedLog
 from tests.protocols.traces import Recorder
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.recorded import RecordedDelta, RecordedKeyed
-from tests.sinks.delta.test_twins import delta_rs_retries
+from tests.sinks.delta.twins import delta_rs_retries
 from tests.sinks.numbered_traces import NumberedTraces, Open, recorder
 from tests.sinks.things import ROWS
 from tests.sinks.traced import commits
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.delta import newest
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.store import DeltaState
+from windrow.ingest.sinks.table_store import Answer, TableChange
 
 __all__ = ["recorder"]
 
@@ -27,7 +29,7 @@ KEY = PrimaryKey(("id",), buckets=3)
 
 
 class TestDeltaTraces(NumberedTraces):
-    """Rows are appended, by entries that windrow writes itself."""
+    """Rows are appended."""
 
     model = NumberedLog
 
@@ -39,9 +41,8 @@ class TestDeltaTraces(NumberedTraces):
     def opened(place: Path, recorder: Recorder, who: str) -> Any:
         return RecordedDelta(str(place), ROWS).listened_to(recorder, who)
 
-    def test_a_twin_is_not_followed(self, make: Open, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_twin_is_not_followed(self, make: Open, recorder: Recorder) -> None:
         """With delta-rs's own retry, and without application ids, A's put is answered ok under a number that was taken: the model can't."""
-        monkeypatch.setattr(newest, "is_plain", lambda *_: False)
         waiting = make("A")
         waiting.meanwhile = partial(commits, make("B"))
         with delta_rs_retries():
@@ -52,14 +53,16 @@ class TestDeltaTraces(NumberedTraces):
 class MergesOnce(RecordedKeyed):
     """A broken twin: what it merged into the state that it looked at, it puts behind the one that is there by then."""
 
-    def _write(self, state: Any, *args: Any) -> None:
+    def _told(self, state: Any, change: TableChange) -> Answer:
         turn, self.meanwhile = self.meanwhile, lambda: None
         turn()
-        super()._write(self._look_now(), *args)
+        table = tables.load(self.uri)
+        assert table is not None
+        return super()._told(DeltaState(self.store, table), change)
 
 
 class TestDeltaKeyedTraces(NumberedTraces):
-    """The changes are merged between look and put, by deltalake's own commits."""
+    """The changes are merged between look and put, on each state anew."""
 
     model = NumberedLog
 

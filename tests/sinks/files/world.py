@@ -12,7 +12,7 @@ from tests.sinks.beside import WithDeadLetters
 from tests.sinks.things import ROWS, produced
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.files.stage import FileFormat, rows_of
 from windrow.ingest.sinks.files.store import FilesStore
 from windrow.ingest.sinks.window_table import WindowTable
@@ -32,7 +32,7 @@ class FilesBoth(WithDeadLetters, WindowTable):
     ) -> None:  # fmt: skip
         super().__init__(FilesStore(uri, written), rows, metadata)
         self.uri, self.written, self.dead = self.store.place, written, dead
-        self.dead_letters = DeltaDeadLetters(dead) if dead is not None else DeltaDeadLetters.beside(self.uri)
+        self.dead_letters = dead_letters_beside(self.uri if dead is None else dead.removesuffix("_dead"))
 
 
 def report(sink: Any, numbers: range) -> Report:

@@ -16,7 +16,7 @@ from tests.sinks.things import ROWS
 from windrow.ingest.crashpoints import SPLIT_POINTS, CrashPoint
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.kafka.control import arrived
 from windrow.ingest.sinks.kafka.options import Options, Reach
 from windrow.ingest.sinks.kafka.sink import KafkaSink
@@ -32,7 +32,7 @@ class KafkaBoth(WithDeadLetters, KafkaSink):
 
     def __init__(self, reach: Reach, options: Options, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
         super().__init__(reach, options, schema, metadata)
-        self.dead_letters = DeltaDeadLetters(f"{options.staging}_dead")
+        self.dead_letters = dead_letters_beside(options.staging)
 
 
 def options_of(topic: str, staging: str, **more: Any) -> Options:

@@ -16,9 +16,11 @@ from tests.contracts.sink_checksums_contract import SinkChecksumsContract
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.sink_grids_contract import SinkGridsContract
 from tests.contracts.sink_metadata_contract import SinkMetadataContract
+from tests.sinks.hooks import answered
 from tests.sinks.routes.things import RoutedBoth, in_memory, of_two_kinds, pieces
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Promises
+from windrow.ingest.sinks.table_store import Unanswered
 
 
 @pytest.mark.some(1)
@@ -60,15 +62,5 @@ class TestOfTwoKinds(RoutedContract):
 
     @contextmanager
     def no_answer(self, sink: RoutedBoth) -> Iterator[None]:
-        from windrow.ingest.sinks.delta import table as tables
-
-        append = tables.append
-        with pytest.MonkeyPatch.context() as patch:
-
-            def unanswered(*args: object, **kwargs: object) -> None:
-                patch.undo()
-                append(*args, **kwargs)  # type: ignore[arg-type]
-                raise OSError("connection reset")
-
-            patch.setattr(tables, "append", unanswered)
-            yield
+        answered(sink.other, (Unanswered("connection reset"), True))
+        yield

@@ -8,13 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.sinks.beside import WithDeadLetters
+from tests.sinks.beside import DeltaSink, WithDeadLetters
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite.world import SqliteBoth
 from tests.sinks.sqlite.world import pieces as sqlite_pieces
 from windrow.ingest.ports.dead_letters import DeadLetters
-from windrow.ingest.sinks.delta.dead import DeltaDeadLetters
-from windrow.ingest.sinks.delta.sink import DeltaSink
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.routes.router import By, Rule
 from windrow.ingest.sinks.routes.sink import RoutedSink
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
@@ -51,7 +50,7 @@ def of_two_kinds(place: Path, rows: pa.Schema, metadata: Mapping[str, str], kind
     place.mkdir(exist_ok=True)
     first, other = DeltaSink(str(place / "first"), rows, metadata), DeltaSink(str(place / "orders"), rows, metadata)
     second = SqliteBoth(str(place / "second.sqlite"), rows, metadata)
-    dead = DeltaDeadLetters.beside(other.uri)
+    dead = dead_letters_beside(other.uri)
     routes = [(FIRST, first), (SECOND, second)]
     return kind(routes, other, dead, rows, metadata, lambda: of_two_kinds(place, rows, metadata, kind))
 

@@ -1,0 +1,408 @@
+"""A Delta table as a table store: each change on exactly the snapshot that was looked at.
+
+What a table holds of windrow's windows is told by pages (`ingest.sinks.pages`): files below
+`_windrow`, each named by its content. A commit writes its window's receipt and a page, and names
+the page in one application transaction, `windrow:pages`, which outlives checkpoints and the
+clean-up of the log; the page names those behind it. So rows, receipt, ranges and notes are there
+together or not at all, and a look asks deltalake for one transaction, however many windows there
+are. Any two commits of windrow have that transaction, so any two conflict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from windrow.ingest.errors import RefusedError, UnreachableError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Promises, Unreadable
+from windrow.ingest.schema.metadata import fields
+from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
+from windrow.ingest.sinks import receipt_files
+from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.delta import prepare
+from windrow.ingest.sinks.delta import table as tables
+from windrow.ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
+from windrow.ingest.sinks.delta.demands import refuse_demands
+from windrow.ingest.sinks.delta.graves import GravesOf
+from windrow.ingest.sinks.delta.names import STAGED
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
+from windrow.ingest.sinks.delta.table import Writing
+from windrow.ingest.sinks.delta.wide import WideFiles
+from windrow.ingest.sinks.gone import refuse_gone
+from windrow.ingest.sinks.pages import Page, PageFiles, PageLine, Pages, page_of
+from windrow.ingest.sinks.parquet_files import as_said, batches_of
+from windrow.ingest.sinks.place import ListedFile, Place, dead_place, is_same, millis, normal
+from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staging import Layout
+from windrow.ingest.sinks.table_store import (
+    SWEPT,
+    Answer,
+    StoredReceipt,
+    TableChange,
+    Written,
+)
+from windrow.ingest.sinks.window_table import committed_by_key
+
+_KIND = "delta:"
+
+
+class DeltaStore:
+    """A Delta table.
+
+    Args:
+        uri: its path or URI; it belongs to one pipeline.
+        metadata: the columns that windrow adds, by name. Rows that are appended lie by the window's.
+        primary_key: by which rows replace each other, and lie; None if they are appended.
+        evolve: what may become of the columns of a table that is there.
+    """
+
+    waits: Sequence[float] = (0.2, 1.0, 3.0)
+
+    def __init__(
+        self,
+        uri: str,
+        metadata: Mapping[str, str] = DEFAULT,
+        primary_key: PrimaryKey | None = None,
+        evolve: Evolve = "add_columns",
+    ) -> None:
+        self.place = normal(uri)
+        self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
+        self.files = Place(self.place)
+        self.staged = StagedParquet(self.place, self.files)
+        self.pages = PageFiles(self.place)
+        self._kept: tuple[DeltaState, tuple[bytes | None, ...]] | None = None
+        self._wide: tuple[Receipt, WideFiles] | None = None
+
+    @property
+    def identity(self) -> str:
+        return f"{_KIND}{self.place}"
+
+    @cached_property
+    def shape(self) -> tables.Shape:
+        """How its rows lie."""
+        if self.primary_key is None:
+            return tables.Shape(self.metadata["window"], {})
+        return tables.Shape(BUCKET, {"windrow.primary-key": _in_words(self.primary_key)})
+
+    @property
+    def capabilities(self) -> Promises:
+        return Promises(atomic="window", replaces=True, mode="append" if self.primary_key is None else "upsert")
+
+    @property
+    def lists_windows(self) -> bool:
+        return self.primary_key is None
+
+    def is_at(self, identity: str) -> bool:
+        """A link may lead to the table alone, without the dead letters' beside it: that is another one."""
+        other = identity.removeprefix(_KIND)
+        return is_same(other, self.place) and is_same(dead_place(other), dead_place(self.place))
+
+    def places(self) -> Sequence[str]:
+        return [self.place]
+
+    def check_columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> None:
+        check_rows(rows, metadata)
+
+    def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+        if self.primary_key is None:
+            window = pa.field(metadata["window"], pa.string(), nullable=False)
+            return file_schema(rows, metadata).append(window)
+        return pa.schema([*rows, *fields(metadata), pa.field(BUCKET, pa.int32(), nullable=False)])
+
+    def check_write(self) -> None:
+        refuse_unwritable(self.place)
+
+    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+        prepare.ensure(self.files, self.place, columns, owner, self.shape, self.waits)
+
+    @contextmanager
+    def reading(self) -> Iterator[DeltaState | None]:
+        """The state of the look before, as long as the log ends where it ended."""
+        kept, self._kept = self._kept, None
+        if kept is not None and self._end(kept[0].version) == kept[1]:
+            self._kept = kept
+            yield kept[0]
+            return
+        state = self._loaded()
+        if state is not None:
+            newest, following, _ = end = self._end(state.version)
+            self._kept = (state, end) if newest is not None and following is None else None
+        yield state
+
+    @contextmanager
+    def writing(self) -> Iterator[DeltaState | None]:
+        """A state that was kept may be so old that the log behind it was cleaned up: load it."""
+        state = self._loaded()
+        if state is not None:
+            tables.refuse_unfinished(self.place, self.files, state.version)
+        yield state
+
+    def stager(self, layout: Layout, window: Window) -> DeltaStagerFactory:
+        return DeltaStagerFactory(self.place, layout, window.key, self.primary_key)
+
+    def wide_files(self, receipt: Receipt) -> WideFiles:
+        """The wide files of a commit: those of a try that lost stay valid for the next one."""
+        if self._wide is None or self._wide[0] is not receipt:
+            self._wide = receipt, WideFiles(self.files, receipt, self.metadata)
+        return self._wide[1]
+
+    def _loaded(self) -> DeltaState | None:
+        table = tables.load(self.place)
+        return None if table is None else DeltaState(self, table)
+
+    def _end(self, version: int) -> tuple[bytes | None, ...]:
+        """The log's entry of a version, the one behind it, and the name of its newest checkpoint.
+
+        In each entry is an instant, so that of a table made anew is another one. Whoever cleans the
+        log up has written a checkpoint before.
+        """
+        return tuple(
+            map(
+                self._content,
+                (
+                    tables.entry_name(version),
+                    tables.entry_name(version + 1),
+                    tables.NEWEST_CHECKPOINT,
+                ),
+            )
+        )
+
+    def _content(self, path: str) -> bytes | None:
+        try:
+            return self.files.get(path)
+        except FileNotFoundError:
+            return None
+
+
+class DeltaState:
+    """One version of the table (`sinks.table_store.KeyedState`)."""
+
+    def __init__(self, store: DeltaStore, table: DeltaTable) -> None:
+        self._store, self._table = store, table
+        self.version = table.version()
+
+    @cached_property
+    def owner(self) -> Binding:
+        return tables.owner_of(self._store.place, self._table, self._store.shape)
+
+    @cached_property
+    def _pages(self) -> Pages:
+        head = tables.newest_page(self._store.place, self._table)
+        return self._store.pages.read(self._store.files, head)
+
+    @cached_property
+    def _files(self) -> pa.Table:
+        return tables.listed(self._table)
+
+    def note(self, name: str) -> int | None:
+        return self._pages.notes.get(name)
+
+    def notes(self) -> Mapping[str, int]:
+        return self._pages.notes
+
+    def committed(self) -> Collection[str]:
+        return self._pages.windows.keys()
+
+    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
+        return receipt_files.read(self._store.files, self._pages.named(keys))
+
+    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
+        return self._pages.overlapping(ranges)
+
+    def holding(self, keys: Collection[str] | None = None) -> set[str]:
+        """Where rows lie by their keys, nobody knows without reading them: none."""
+        if self._store.primary_key is not None:
+            return set()
+        parts = set(map(str, self._files[tables.part_of(self._table)].unique().to_pylist()))
+        return parts if keys is None else parts & set(keys)
+
+    def size(self) -> tuple[int, int]:
+        rows, size = (int(pc.sum(self._files[name]).as_py() or 0) for name in ("num_records", "size_bytes"))
+        return rows, size
+
+    def column_changes(self, columns: pa.Schema) -> Sequence[str]:
+        refuse_demands(self._store.place, self._table)
+        return prepare.columns_to_come(self._store.place, self._table, columns, self._store.evolve)
+
+    def scan(
+        self,
+        window: Window | None,
+        columns: Callable[[], pa.Schema],
+        names: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Whole files, held against what the log says of them: statistics of a damaged file may hide rows."""
+        del columns  # the files say their types
+        tables.refuse_unreadable_rows(self._store.place, self._table)
+        files, column = self._files, self._store.metadata["window"]
+        lies_by_window = self._store.primary_key is None
+        if window is not None and lies_by_window:
+            files = files.filter(pc.equal(files[tables.part_of(self._table)], window.key))
+        parts = files[tables.part_of(self._table)].to_pylist()
+        for (path, said), part in zip(tables.said_of(files).items(), parts, strict=True):
+            wanted = None if names is None else list(names)
+            for batch in as_said(path, said, batches_of(self._store.files, path, wanted)):
+                if lies_by_window:
+                    yield batch.append_column(column, pa.repeat(part, batch.num_rows))
+                else:
+                    yield (batch if window is None else batch.filter(pc.equal(batch[column].cast(pa.string()), window.key)))
+
+    def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
+        needed = tables.needed(self._table)
+        old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
+        return {path: at for path, at in sorted(old.items()) if path not in needed}
+
+    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
+        named = self._pages.windows[window.key]
+        receipt_files.restore(self._store.files, window, named, text, dry_run=dry_run)
+
+    # ------------------------------------------------------------------------------ a primary key
+
+    def rows(self) -> int:
+        return self.size()[0]
+
+    def graves(self) -> Iterator[pa.RecordBatch]:
+        """Each window has a file of its own."""
+        return iter(())
+
+    def lost_graves(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
+        try:
+            GravesOf(self._store.files, receipt)
+        except (RefusedError, UnreachableError) as error:
+            return error
+        return None
+
+    # ---------------------------------------------------------------------------------- a change
+
+    def put(self, change: TableChange) -> Answer:
+        store, receipt, writing = self._store, change.receipt, Writing([])
+        if change.window is not None:
+            refuse_demands(store.place, self._table)
+            columns = change.columns if change.staged else None
+            become = prepare.evolved(store.place, self._table, columns, store.evolve)
+            if store.primary_key is None:
+                writing = self._appended(change, change.window.key, become)
+            elif receipt is not None:
+                receipt, writing = self._merged(receipt, staged_files(change.staged), become)
+            tables.refuse_append_only(store.place, self._table, writing)
+        page = store.pages.write(store.files, self._pages, self._page(receipt, change.notes))
+        note = _note(receipt) if receipt is not None else ", ".join(change.notes)
+
+        answer = tables.failed(
+            lambda: tables.write(store.files, self._table, writing, page, note), local=store.files.is_local
+        )  # fmt: skip
+        return answer or Written(self.version + 1, receipt)
+
+    def _page(self, receipt: Receipt | None, notes: Mapping[str, int]) -> Page:
+        """The page of a commit; a receipt's file is there before the page that names it."""
+        if receipt is None:
+            return page_of({}, notes, ())
+        named = receipt_files.write(self._store.files, receipt)
+        line = PageLine(named.generation, named.digest, self.version + 1)
+        return page_of({receipt.window.key: line}, notes, covered(receipt.plan))
+
+    def _appended(self, change: TableChange, key: str, become: Evolution) -> Writing:
+        """Staged files as they are, or written anew as wide as the table.
+
+        Where the table becomes wider, all files that are there are written anew, too.
+        """
+        table, files, parts = (
+            self._table,
+            staged_files(change.staged),
+            {key} if change.replaces else set[str](),
+        )
+        if not become.widened and not become.narrow:
+            schema = become.schema if become.changes else None
+            return Writing(tables.add_actions(table, files, key), schema, parts)
+        assert change.receipt is not None  # dead letters never become wider
+        wide = self._store.wide_files(change.receipt)
+        columns = in_files(become.schema, self._store.shape.column)
+        if become.narrow:
+            files = [fit for file in files for fit in wide.of(file.path, columns)]
+        actions = tables.add_actions(table, files, key)
+        if become.widened:
+            tables.refuse_hidden_rows(self._store.place, table)
+            for file in tables.data_files(table):
+                if file.part not in parts:
+                    actions += tables.add_actions(table, wide.of(file.path, columns), file.part)
+        # Some may be of an earlier try, and older than what a sweep has given up since.
+        refuse_gone(self._store.files, wide.files, self.note(SWEPT))
+        schema = become.schema if become.changes else None
+        return Writing(actions, schema, None if become.widened else parts)
+
+    def _merged(self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution) -> tuple[Receipt, Writing]:
+        """Changes merged into exactly this version."""
+        from windrow.ingest.sinks.delta.merge import Form, Renews, merge  # noqa: PLC0415  # polars
+
+        store, own = self._store, receipt.window.key
+        assert store.primary_key is not None
+        tables.refuse_hidden_rows(store.place, self._table)
+        renews: Renews = "table" if become.widened else "buckets" if become.changes else "few"
+        form = Form(store.primary_key, store.metadata, in_files(become.schema, BUCKET), renews)
+        held = committed_by_key(self, [key for key in self.committed() if key >= own])
+        older = held.pop(own, None)
+        later = [held[key].receipt for key in sorted(held)]
+        merged, actions = merge(
+            store.files, self._table, form, receipt, files, later, None if older is None else older.receipt
+        )  # fmt: skip
+        return msgspec.structs.replace(receipt, merged=merged), _renewing(actions, become)
+
+
+class StagedParquet(msgspec.Struct, frozen=True):
+    """The files of attempts, which become the table's when a commit names them."""
+
+    uri: str
+    place: Place
+    folders: tuple[str, ...] = (STAGED,)
+    consumed: bool = False
+
+    def named(self, committables: Iterable[str]) -> list[StagedFile]:
+        return staged_files(committables)
+
+
+def _renewing(actions: list[AddAction | RemoveAction], become: Evolution) -> Writing:
+    """A merge's actions; where columns change, all files of each bucket that loses one go."""
+    if not become.changes:
+        return Writing(actions)
+    lose = {str(a.partition_values[BUCKET]) for a in actions if isinstance(a, RemoveAction) and a.partition_values is not None}
+    added: list[AddAction | RemoveAction] = [a for a in actions if isinstance(a, AddAction)]
+    return Writing(added, become.schema, None if become.widened else lose)
+
+
+def _in_words(key: PrimaryKey) -> str:
+    """What the table says of its key, for ever: by another one its rows would lie otherwise."""
+    return json.dumps(
+        {
+            "columns": list(key.columns),
+            "marks": key.marks,
+            "version": key.version,
+            "buckets": key.buckets,
+        }
+    )
+
+
+def _note(receipt: Receipt) -> str:
+    """A note for people who read the table's history; it goes with the log."""
+    ranges = [[s.topic, s.partition, s.start, s.stop] for s in receipt.plan.splits]
+    said = {
+        "window": receipt.window.key,
+        "pipeline": receipt.window.pipeline,
+        "generation": receipt.generation,
+        "digest": receipt.digest,
+        "attempt": receipt.attempt,
+        "counts": receipt.counts,
+        "ranges": ranges,
+    }
+    return msgspec.json.encode(said).decode()
