@@ -235,6 +235,12 @@ class Place:
                 return {entry.name for entry in listed if entry.is_file()}  # Arrow asks for each one's size, which is ten times as dear
         return set()
 
+    def folders(self, folder: str) -> set[str]:
+        """The names of the folders in a folder; none if it isn't there."""
+        selector = fs.FileSelector(self._full(folder), allow_not_found=True)
+        with self._explained(folder):
+            return {f.base_name for f in self._fs.get_file_info(selector) if f.type == fs.FileType.Directory}
+
     def walk(self, folder: str) -> Iterator[ListedFile]:
         """All files below a folder."""
         for f in self._below(folder, recursive=True):

@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import LostConnectionError, OutcomeUnknownError, RefusedError, UnreachableError
+from windrow.ingest.errors import LostConnectionError, OutcomeUnknownError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
@@ -63,30 +63,29 @@ def settle(
         What was found, or that it was written; or that nobody knows, also after the last look.
 
     Raises:
-        RefusedError: the table isn't there any more.
+        RefusedError: the table isn't there any more, or judge or change refuse; and no put of this
+            call can arrive.
         UnreachableError: the table can't be looked at, or its disk is full, and surely nothing was
             put.
     """
     tries = _Tries(store)
     while True:
+        version: int | None = None
         try:
             with store.writing() as state:
                 if state is None:
                     raise gone(store)
-                found, version = judge(state), state.version
+                version = state.version
+                found = judge(state)
                 if found is not None:
                     return Found(found, tries.sent)
                 if tries.are_over(version):
                     break
-                answer = None if tries.is_stuck(version) else _put(state, change(state))
-        except LostConnectionError as error:
-            if tries.lost():
+                answer = None if tries.take_stuck(version) else _put(state, change(state))
+        except (UnreachableError, RefusedError, SpecError) as error:
+            if isinstance(error, LostConnectionError) and tries.lost():
                 continue
-            if not tries.sent:
-                raise
-            return Unanswered(str(error))
-        except UnreachableError as error:
-            if not tries.sent:
+            if not tries.may_arrive(None if isinstance(error, UnreachableError) else version):
                 raise
             return Unanswered(str(error))
         # From here on the state is closed: nobody sleeps while he holds a lock.
@@ -126,7 +125,11 @@ class _Tries:
         """Whether no more tries are left, now that the table is at this version."""
         return self.sent and self._spent and version == self._version
 
-    def is_stuck(self, version: int) -> bool:
+    def may_arrive(self, version: int | None) -> bool:
+        """Whether a put may still arrive, now that the table is at this version; None: it can't be looked at."""
+        return self.sent and version in {None, self._version}
+
+    def take_stuck(self, version: int) -> bool:
         """Whether the last put lost against a change that can't be seen yet.
 
         Said once a conflict: after the next wait it is put again.

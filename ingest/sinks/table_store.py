@@ -289,7 +289,8 @@ class TableStore(Protocol):
     def writing(self) -> AbstractContextManager[TableState | None]:
         """The newest state, to put a change on: locked until the end, or to be refused at `put` if another change came first.
 
-        Leaving it without a put changes nothing, and opening it makes no table.
+        Leaving it without a put changes nothing, leaving it behind a put raises nothing, and
+        opening it makes no table.
         """
 
     def stager(self, layout: Layout, window: Window) -> StagerFactory:

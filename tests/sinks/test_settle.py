@@ -129,6 +129,42 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
     assert isinstance(commit(sink), Unknown)
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: bool) -> None:
+    """Who can't look at a receipt any more doesn't say that nothing became visible, unless the table has moved on: then nothing can."""
+    answered(sink, (Unanswered("reset"), False))
+    made, files = staged_receipt(sink, 0, dead=False)
+    writing, looks = sink.store.writing, list[int]()
+
+    @contextmanager
+    def damaged() -> Iterator[Any]:
+        looks.append(1)
+        if len(looks) > 1 and moved:
+            commit(beside(sink), 5)
+        with writing() as state:
+            yield _Refusing(state) if len(looks) > 1 else state
+
+    sink.store.writing = damaged
+    if moved:
+        with pytest.raises(DamagedError):
+            sink.commit(made, files)
+    else:
+        assert isinstance(sink.commit(made, files), Unknown)
+
+
+class _Refusing:
+    """A state whose receipts can't be read."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+    def receipts(self, keys: Any = None) -> Iterator[Any]:
+        raise DamagedError("a receipt is missing", "commit", "Restore it.")
+
+
 def test_others_commits_never_use_up_tries(sink: Any) -> None:
     """A slow attempt beside busy ones commits in the end, however many came first."""
     other = beside(sink)

@@ -8,15 +8,16 @@ name that the number makes is taken only once. Who commits has read everything u
 N. That is what makes any two changes meet: a manifest named by its window alone would keep a window
 from being committed twice, but not two windows from holding the same offsets.
 
-The first manifest of each folder has the whole table as it was then, beside its own change. So who
-opens a table reads the newest folder and no other, however old the table is; and as it is one file
-with the change, it can't be behind or ahead of the log.
+The first manifest of a folder has the whole table as it was then, beside its own change; in large
+tables that of every second folder, or fewer. So who opens a table reads the newest manifests alone,
+however old the table is; and as it is one file with the change, it can't be behind or ahead of the
+log.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -30,13 +31,25 @@ FORM = 2
 """The form that is written now."""
 
 PER_FOLDER = 256
+"""Part of the form: readers work out a manifest's path by it."""
+
+_WINDOWS_PER_MANIFEST = 16
+"""A table with so many times as many windows has the whole table in a manifest that much rarer."""
 
 ColumnText = tuple[str, str, bool]
 """A column's name, its Arrow type in words, and whether it may be null."""
 
 
 class BrokenLogError(ValueError):
-    """A manifest doesn't go on from the one before it; the text says why."""
+    """A manifest can't be gone by: its number, and why."""
+
+    def __init__(self, number: int, why: str) -> None:
+        super().__init__(why)
+        self.number = number
+
+
+class OtherFormError(ValueError):
+    """A manifest is of a form that this windrow doesn't read; the text says of which."""
 
 
 class RowFile(msgspec.Struct, frozen=True):
@@ -88,10 +101,10 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change.
 
     `windrow`: its form. `after`: the fingerprint of the manifest before it, so that a log is one
-    log: who looked at a table that was removed and made anew since can't put anything into the new
-    one. `table`: in the first of a folder, what the table was before this change. `columns`: all of
-    the table's from here on, where it has more than before. `replaced`: files that are no part of
-    the table from here on, with the instant.
+    log: a manifest that was put by somebody who had looked at another table is told. `table`: in
+    some that begin a folder, what the table was before this change. `columns`: all of the table's
+    from here on, where it has more than before. `replaced`: files that are no part of the table
+    from here on, with the instant.
     """
 
     windrow: int
@@ -104,46 +117,100 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """The table as of the manifest `number`, whose bytes are `newest`."""
+    """The table as of the manifest `number`, whose bytes are `newest`.
+
+    `whole`: the newest manifest that has the whole table. `keys`: the windows that the manifests
+    brought which were read last.
+    """
 
     number: int
     newest: bytes
     table: Table
+    whole: int
+    keys: tuple[str, ...] = ()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next manifest has to have the whole table.
+
+        At the beginning of a folder, and the rarer the larger the table is: so all manifests
+        together grow as the table does, and not as its square.
+        """
+        next_one = self.number + 1
+        far = next_one - self.whole >= len(self.table.windows) / _WINDOWS_PER_MANIFEST
+        return next_one % PER_FOLDER == 0 and far
 
 
-def read(number: int, content: bytes, before: Log | None) -> Log:
-    """The log with one more manifest.
+def followed(log: Log | None, contents: Iterable[tuple[int, bytes]]) -> Log | None:
+    """A log with more manifests. The table is copied once, however many they are.
 
     Args:
-        number: the manifest's.
-        content: its bytes.
-        before: the log up to the one before it; None where that wasn't read, at the beginning of
-            a folder.
+        log: what is known of it; None if nothing is, then the first manifest has the whole table.
+        contents: the numbers and bytes of the manifests that follow.
 
     Raises:
-        BrokenLogError: it is no manifest, one of another form, or was written behind another one.
+        BrokenLogError: one is no manifest, or was written behind another one.
+        OtherFormError: one is of another form.
     """
+    if log is None:
+        number, newest, table, whole = -1, b"", None, -1
+    else:
+        number, newest, table, whole = log.number, log.newest, log.table, log.whole
+    windows, replaced, notes = _parts(table)
+    keys = []
+    for number, content in contents:
+        one = _decoded(number, content)
+        if table is None:
+            if one.table is None:
+                raise BrokenLogError(number, "it doesn't say what the table was before it")
+            table = one.table
+            windows, replaced, notes = _parts(table)
+        elif one.after != fingerprint(newest):
+            raise BrokenLogError(number, "it was written behind another one than the one before it")
+        if one.brought is not None:
+            windows[one.brought.key] = _brought(number, one.brought, windows)
+            keys.append(one.brought.key)
+        swept = one.notes.get(SWEPT, -1)  # what was replaced until then was old enough to go, too
+        replaced = {path: at for path, at in replaced.items() if at > swept} | dict(one.replaced)
+        notes |= one.notes
+        table = msgspec.structs.replace(table, columns=one.columns or table.columns)
+        newest, whole = content, whole if one.table is None else number
+    if table is None:
+        return None
+    table = msgspec.structs.replace(table, windows=windows, replaced=replaced, notes=notes)
+    return Log(number, newest, table, whole, tuple(keys))
+
+
+def _parts(
+    table: Table | None,
+) -> tuple[dict[str, WindowFiles], dict[str, int], dict[str, int]]:
+    if table is None:
+        return {}, {}, {}
+    return dict(table.windows), dict(table.replaced), dict(table.notes)
+
+
+def _decoded(number: int, content: bytes) -> Manifest:
     try:
         form = msgspec.json.decode(content, type=_AnyForm).windrow
-        one = msgspec.json.decode(content, type=Manifest) if form == FORM else None
+        if form == FORM:
+            return msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, ValueError) as error:
-        raise BrokenLogError("it can't be read") from error
-    if one is None:
-        older = "an older one; make the table anew" if form < FORM else "a later one; update this one"
-        raise BrokenLogError(f"it is of form {form}, which this windrow doesn't read: it is of {older}")
-    if before is not None and one.after != fingerprint(before.newest):
-        raise BrokenLogError("it was written behind another manifest than the one before it")
-    if before is None and one.table is None:
-        raise BrokenLogError("it doesn't say what the table was before it")
-    was = one.table if before is None else before.table
-    assert was is not None
-    return Log(number, content, _after(was, one, number))
+        raise BrokenLogError(number, "it can't be read") from error
+    raise OtherFormError("an older one" if form < FORM else "a later one")
+
+
+def _brought(number: int, brought: Brought, windows: Mapping[str, WindowFiles]) -> WindowFiles:
+    was, generation = windows.get(brought.key), brought.receipt.generation
+    if generation != (0 if was is None else was.receipt.generation + 1):
+        what = f"it brings generation {generation} of window {brought.key}"
+        raise BrokenLogError(number, f"{what}, and that isn't the next one")
+    return WindowFiles(brought.files, brought.ranges, brought.receipt, number)
 
 
 def next_manifest(log: Log, change: Manifest) -> bytes:
     """The bytes of the manifest that puts a change behind a log."""
-    begins = (log.number + 1) % PER_FOLDER == 0
-    whole = msgspec.structs.replace(change, after=fingerprint(log.newest), table=log.table if begins else None)
+    table = log.table if log.is_due else None
+    whole = msgspec.structs.replace(change, after=fingerprint(log.newest), table=table)
     return msgspec.json.encode(whole) + b"\n"
 
 
@@ -152,25 +219,16 @@ def first_manifest(table: Table) -> bytes:
     return msgspec.json.encode(Manifest(FORM, "", table)) + b"\n"
 
 
-def _after(table: Table, one: Manifest, number: int) -> Table:
-    windows, brought = table.windows, one.brought
-    if brought is not None:
-        was = windows.get(brought.key)
-        generation = brought.receipt.generation
-        if generation != (0 if was is None else was.receipt.generation + 1):
-            what = f"it brings generation {generation} of window {brought.key}"
-            raise BrokenLogError(f"{what}, and that isn't the next one")
-        kept = WindowFiles(brought.files, brought.ranges, brought.receipt, number)
-        windows = {**windows, brought.key: kept}
-    swept = one.notes.get(SWEPT, -1)  # a sweep takes what was replaced until then
-    replaced = {path: at for path, at in table.replaced.items() if at > swept}
-    return msgspec.structs.replace(
-        table,
-        columns=one.columns or table.columns,
-        windows=windows,
-        replaced={**replaced, **one.replaced},
-        notes={**table.notes, **one.notes},
-    )
+def has_table(content: bytes) -> bool:
+    """Whether a manifest has the whole table: a log can be read from it on."""
+    try:
+        return bytes(msgspec.json.decode(content, type=_AnyTable).table) != b""
+    except msgspec.DecodeError:
+        return False
+
+
+class _AnyTable(msgspec.Struct):
+    table: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _AnyForm(msgspec.Struct):

@@ -7,14 +7,16 @@ only once (`ingest.sinks.exclusive`): a hard link on a disk, a conditional put i
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.errors import DamagedError, SpecError
+from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
@@ -24,15 +26,14 @@ from windrow.ingest.sinks import exclusive, receipt_files
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.columns import check_rows, columns_after, in_words, whole_schema
 from windrow.ingest.sinks.files.manifest import (
-    PER_FOLDER,
     BrokenLogError,
     Brought,
     ColumnText,
     Log,
     Manifest,
+    OtherFormError,
     RowFile,
     Table,
-    folder_of,
     path_of,
 )
 from windrow.ingest.sinks.files.stage import (
@@ -42,7 +43,7 @@ from windrow.ingest.sinks.files.stage import (
     row_files,
     rows_of,
 )
-from windrow.ingest.sinks.place import ListedFile, Place, dead_place, is_same, millis, normal
+from windrow.ingest.sinks.place import FILES_LOG, ListedFile, Place, dead_place, is_same, millis, normal, to_check
 from windrow.ingest.sinks.ranges import Ranges
 from windrow.ingest.sinks.rights import refuse_unwritable
 from windrow.ingest.sinks.staging import Layout
@@ -57,6 +58,9 @@ from windrow.ingest.sinks.table_store import (
 
 _KIND = "files:"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK}
+_FOLDER = re.compile(r"\d{10}")
+_MANIFEST = re.compile(r"\d{20}\.json")
 _READERS = 16
 
 
@@ -140,9 +144,8 @@ class FilesStore:
 
     @contextmanager
     def reading(self) -> Iterator[FilesState | None]:
-        log = self.look()
-        assert log is None or self._seen is not None
-        yield None if log is None or self._seen is None else FilesState(self, *self._seen)
+        seen = self._look()
+        yield None if seen is None else FilesState(self, *seen)
 
     writing = reading
 
@@ -156,54 +159,70 @@ class FilesStore:
 
         Raises:
             DamagedError: a manifest is gone or damaged.
+            SpecError: the table was written by a windrow of another form.
         """
+        seen = self._look()
+        return None if seen is None else seen[0]
+
+    def _look(self) -> tuple[Log, Ranges] | None:
         log, ranges = self._seen or (None, Ranges())
         self._seen = None  # kept only if all goes well
-        # The table may have been removed and made anew.
-        if log is None or self._read(log.number) != log.newest:
-            log, ranges = self._opened(), Ranges()
-            if log is not None:
-                ranges.add(r for held in log.table.windows.values() for r in held.ranges)
-        while log is not None and (content := self._read(log.number + 1)) is not None:
-            log = self._next(log, log.number + 1, content)
-            held = log.table.windows.values()
-            ranges.add(r for one in held if one.version == log.number for r in one.ranges)
-        self._seen = None if log is None else (log, ranges)
-        return log
-
-    def _opened(self) -> Log | None:
-        """The newest folder's manifests."""
-        numbers = self._newest_folder()
-        log: Log | None = None
-        with ThreadPoolExecutor(_READERS) as pool:
-            contents = pool.map(self._read, numbers)
-            for number, content in zip(numbers, contents, strict=True):
-                if content is None:
-                    raise self._damaged(number, "it is gone")
-                log = self._next(log, number, content)
-        return log
-
-    def _newest_folder(self) -> range:
-        """The numbers of the newest folder's manifests, from its first one to its newest."""
-        newest, number = range(0), 0
-        while names := [n for n in self.files.names(folder_of(number)) if n.endswith(".json")]:
-            newest = range(number, int(max(names).removesuffix(".json")) + 1)
-            number += PER_FOLDER
-        return newest
-
-    def _next(self, log: Log | None, number: int, content: bytes) -> Log:
         try:
-            return manifest.read(number, content, log)
+            # The table may have been removed and made anew.
+            if log is None or self.manifest(log.number) != log.newest:
+                log, ranges = manifest.followed(None, self._newest_manifests()), Ranges()
+                if log is not None:
+                    ranges.add(r for held in log.table.windows.values() for r in held.ranges)
+            while log is not None and (content := self.manifest(log.number + 1)) is not None:
+                log = manifest.followed(log, [(log.number + 1, content)])
+                assert log is not None
+                ranges.add(r for key in log.keys for r in log.table.windows[key].ranges)
         except BrokenLogError as error:
-            raise self._damaged(number, str(error)) from error
+            raise self.damaged(error.number, str(error)) from error
+        except OtherFormError as error:
+            what = f"the log of {self.place} is of another form than this windrow's: of {error}"
+            do = "Read and write it with the windrow that made it, or set sink.path to another place."
+            raise SpecError(what, "setup", do) from error
+        self._seen = None if log is None else (log, ranges)
+        return self._seen
 
-    def _read(self, number: int) -> bytes | None:
+    def _newest_manifests(self) -> Iterator[tuple[int, bytes]]:
+        """From the newest one that has the whole table on.
+
+        By the folders that are there, not by counting up: where older ones are gone, which nobody
+        needs, a count would end before the newest.
+        """
+        folders = sorted(filter(_FOLDER.fullmatch, self.files.folders(FILES_LOG)), reverse=True)
+        newest: int | None = None
+        for folder in folders:
+            names = filter(_MANIFEST.fullmatch, self.files.names(f"{FILES_LOG}/{folder}"))
+            numbers = [int(name.removesuffix(".json")) for name in names]
+            if numbers and newest is None:
+                newest = max(numbers)
+            first = int(folder) * manifest.PER_FOLDER
+            if newest is not None and (first == 0 or manifest.has_table(self._whole(first))):
+                yield from self._manifests(range(first, newest + 1))
+                return
+
+    def _manifests(self, numbers: range) -> Iterator[tuple[int, bytes]]:
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from zip(numbers, pool.map(self._whole, numbers), strict=True)
+
+    def _whole(self, number: int) -> bytes:
+        content = self.manifest(number)
+        if content is None:
+            raise BrokenLogError(number, "it is gone")
+        return content
+
+    def manifest(self, number: int) -> bytes | None:
+        """A manifest's bytes; None if it isn't there."""
         try:
             return self.files.get(path_of(number))
         except FileNotFoundError:
             return None
 
-    def _damaged(self, number: int, why: str) -> DamagedError:
+    def damaged(self, number: int, why: str) -> DamagedError:
+        """The error for a manifest that can't be gone by."""
         path = path_of(number)
         what = f"manifest {number} of {self.place} ({path}) can't be gone by: {why}"
         do = "Restore that file from a backup. Until then no window is written to this table."
@@ -241,8 +260,10 @@ class FilesState:
         return receipt_files.read(self._store.files, named)
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        """Nearly always none; else all are named, and the judge reads their receipts."""
-        return set(self._table.windows) if self._ranges.meets(ranges) else set()
+        if not self._ranges.meets(ranges):
+            return set()
+        held = self._table.windows.items()
+        return {key for key, one in held if any(a.overlaps(b) for a in one.ranges for b in ranges)}
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
         held = self._table.windows
@@ -278,13 +299,20 @@ class FilesState:
     def put(self, change: TableChange) -> Answer:
         number = self.version + 1
         content = manifest.next_manifest(self.log, self._manifest(change))
+        local = self._store.files.is_local
         try:
             self._store.puts.put(path_of(number), content)
         except FileExistsError:
             return Conflict(f"manifest {number} is taken")
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
-            return Unanswered(why, error.errno in _FULL and self._store.files.is_local)
+            if local and error.errno in _DENIED:
+                what = f"nothing can be put below {self._store.place}: {why}"
+                raise UnreachableError(what, "commit", to_check(self._store.place)) from error
+            return Unanswered(why, error.errno in _FULL and local)
+        if self._store.manifest(self.version) != self.log.newest:
+            why = "the table was removed, or made anew, while a commit was under way"
+            raise self._store.damaged(number, f"{why}; remove this file, then run the window again")
         return Written(number)
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
@@ -295,6 +323,9 @@ class FilesState:
         columns = self._table.columns
         if change.columns is not None:
             columns = self._columns_after(change.columns)
+        if change.staged and change.receipt is None:
+            msg = "a table of files keeps no rows without a receipt"
+            raise NotImplementedError(msg)
         grown = columns if len(columns) > len(self._table.columns) else ()
         brought = None if change.receipt is None else self._brought(change, change.receipt)
         return Manifest(
@@ -316,7 +347,7 @@ class FilesState:
     def _replaced(self, change: TableChange) -> dict[str, int]:
         if not change.replaces or change.receipt is None:
             return {}
-        since = millis(change.receipt.staged_at)
+        since = millis(datetime.now(UTC))
         return {file.path: since for file in self._files(change.receipt.window.key)}
 
     def _files(self, key: str) -> tuple[RowFile, ...]:

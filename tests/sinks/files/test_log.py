@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from tests.sinks.beside import BINDING, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
+from tests.sinks.hooks import in_between
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.binding import Binding
-from windrow.ingest.ports.sink import Done, Unknown, Unreadable
+from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown, Unreadable
 from windrow.ingest.sinks import exclusive
-from windrow.ingest.sinks.files import manifest, store
+from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.columns import columns_after
 from windrow.ingest.sinks.files.manifest import path_of
 from windrow.ingest.sinks.place import Place
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A prepared sink, with four manifests to a folder."""
     monkeypatch.setattr(manifest, "PER_FOLDER", 4)
-    monkeypatch.setattr(store, "PER_FOLDER", 4)
     monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0))
     made = FilesBoth(str(tmp_path / "orders"), ROWS)
     made.prepare()
@@ -62,10 +62,54 @@ def test_who_opens_a_table_reads_its_newest_folder(sink: Any, monkeypatch: pytes
     assert {path for path in read if "/log/" in path} == {path_of(n) for n in (8, 9, 10, 11)}
     monkeypatch.undo()
     monkeypatch.setattr(manifest, "PER_FOLDER", 4)
-    monkeypatch.setattr(store, "PER_FOLDER", 4)
     assert report(fresh(sink), range(10)).ok
     (Path(sink.uri) / path_of(2)).write_bytes(b"rubbish")
     assert report(fresh(sink), range(10)).ok
+
+
+@pytest.mark.parametrize("folder", [0, 1])
+def test_older_folders_may_be_gone(sink: Any, folder: int) -> None:
+    """A rule of the storage's that removes old objects takes nothing that anybody reads: no window is forgotten, no file swept."""
+    for n in range(10):
+        commit(sink, n)
+    for path in (Path(sink.uri) / "_windrow" / "log" / f"{folder:010d}").iterdir():
+        path.unlink()
+    other = fresh(sink)
+    assert report(other, range(10)).ok
+    assert isinstance(other.commit(*staged_receipt(other, 2, 0, "again", dead=False)), AlreadyDone)
+
+
+def test_the_whole_table_is_written_the_rarer_the_larger_it_is(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that all manifests together grow as the table does; who opens it reads on from the newest one that has the whole table."""
+    monkeypatch.setattr(manifest, "_WINDOWS_PER_MANIFEST", 2)
+    for n in range(22):
+        sink.commit(*staged_receipt(sink, n, dead=False))
+    folders = sorted((Path(sink.uri) / "_windrow" / "log").iterdir())
+    whole = [int(folder.name) for folder in folders if manifest.has_table(min(folder.iterdir()).read_bytes())]
+    assert whole == [0, 1, 2, 4]
+    assert len(list(fresh(sink).receipts())) == 22
+
+
+def test_what_is_no_manifest_is_passed_over(sink: Any) -> None:
+    """A copy or a note that somebody leaves in the log's folder."""
+    commit(sink, 0)
+    for name in ("notes.json", "copy of 5.json"):
+        (Path(sink.uri) / "_windrow" / "log" / "0000000000" / name).write_text("{}")
+    assert report(fresh(sink), range(1)).ok
+
+
+def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> None:
+    """What is put behind a table that isn't there any more is not told as done, and the file is named that is to go."""
+
+    def anew() -> None:
+        Path(sink.uri).rename(tmp_path / "away")
+        FilesBoth(sink.uri, ROWS).prepare()
+
+    commit(sink, 0)
+    made, staged = staged_receipt(sink, 1, dead=False)
+    in_between(sink, anew)
+    with pytest.raises(DamagedError, match=rf"{path_of(2)}.*remove this file"):
+        sink.commit(made, staged)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
@@ -135,12 +179,12 @@ def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
 
 
 def test_a_later_form_is_not_read(sink: Any) -> None:
-    """A manifest of a windrow to come says that this one has to be updated; one of an older form, that the table has to be made anew."""
+    """What another form of windrow wrote is a mistake of the spec's, and nothing is said to be damaged."""
     path = Path(sink.uri) / path_of(0)
     whole = path.read_bytes()
-    for form, said in ((3, "update"), (1, "anew")):
+    for form, said in ((3, "a later one"), (1, "an older one")):
         path.write_bytes(whole.replace(b'"windrow":2', b'"windrow":%d' % form))
-        with pytest.raises(DamagedError, match=said):
+        with pytest.raises(SpecError, match=said):
             fresh(sink).look(window(0))
 
 
