@@ -49,11 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # no broker of a test lives so long that optimizing it pays
     if config.option.seed is None:
-        config.option.seed = random.SystemRandom().randrange(2**32)
+        drawn = getattr(config, "workerinput", {}).get("seed")  # a worker has the run's
+        config.option.seed = random.SystemRandom().randrange(2**32) if drawn is None else drawn
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(config.option.seed)
     if config.option.short and config.option.hypothesis_profile is None:
         config.option.hypothesis_profile = "short"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Have xdist's workers draw the same."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -13,8 +13,8 @@ import pytest
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, staged_receipt, window
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.sinks.delta.names import RECEIPTS
 from windrow.ingest.sinks.place import Place, normal
+from windrow.ingest.sinks.receipt_files import RECEIPTS
 
 
 class _Down:
