@@ -34,7 +34,7 @@ test-all: setup lint ## every test, for a release and each night: all kills, all
 	@$(IN_ENV) python -m pytest $(PARALLEL) --durations=10
 
 # Folders whose tests stand on Dagster, a database, a table on disk, Kafka's client or other processes, or look at the papers.
-NOT_FAST = $(patsubst %,--ignore=tests/%,assets cli docs engine integration kafka ledger operate shape)
+NOT_FAST = $(patsubst %,--ignore=tests/%,admin assets cli docs infer integration kafka ledger runner/spark shape)
 
 test-fast: setup ## half a minute: what windrow's own steps promise, without Kafka, Spark, Dagster or a database
 	@$(IN_ENV) python -m pytest $(PARALLEL) $(NOT_FAST) --hypothesis-profile=fast -m "not broker and not spark and not slow"
@@ -45,7 +45,7 @@ soak: setup ## what is long by nature, over and over: make soak SEED=1 MINUTES=1
 chaos: setup ## windows of a real sink under kills, stops, doubled runs and more, counted into docs/chaos.md: make chaos SINK=delta SEED=1 MINUTES=10
 	@$(IN_ENV) python -m tests.chaos --record --sink $(or $(SINK),delta) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
-mutants: setup ## small mistakes in the pure modules that the tests notice, in percent: make mutants [ONLY=windows/grid]
+mutants: setup ## small mistakes in the pure modules that the tests notice, in percent: make mutants [ONLY=enumerator/grid]
 	@$(IN_ENV) python -m tests.mutants.run $(ONLY)
 
 lint: setup ## style, types, layers

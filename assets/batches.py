@@ -20,14 +20,14 @@ from windrow.assets.mending import Mend, mended
 from windrow.assets.names import table_key, upstream_keys
 from windrow.assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
 from windrow.assets.schedule import refused_tag
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
 from windrow.ingest.model.window import Window
-from windrow.ingest.run.context import Pipeline, Progress, Request, Result
-from windrow.ingest.run.micro_batches import run_batch, run_batches
-from windrow.ingest.run.pipeline import refused_last, run_past_refused
+from windrow.ingest.runner.context import Pipeline, Progress, Request, Result
+from windrow.ingest.runner.micro_batches import run_batch, run_batches
+from windrow.ingest.runner.pipeline import refused_last, run_past_refused
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.windows.grid import parse_windows
+from windrow.ingest.source.enumerator.grid import parse_windows
 
 
 class Batches(Mend):

@@ -15,11 +15,11 @@ from windrow.assets.foundations import keys_of, pipeline_of
 from windrow.assets.names import table_key
 from windrow.assets.partitions import key_of
 from windrow.assets.reporting import NEWEST
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import with_spec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import in_time
-from windrow.ingest.windows.seams import torn
+from windrow.ingest.source.enumerator.seams import torn
 
 _PROMISE = f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts say, and the windows tile"
 

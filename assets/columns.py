@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 
 from windrow.assets.names import upstream_keys
-from windrow.ingest.decode.kind import FormatSection
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.metadata import fields
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 _PARTS = {"header-list": "headers", "value-size": "value", "ordinal": "value", "window": None, "attempt": None}
 """Of which part of a message a metadata column tells, where that is not its name; None: of none."""

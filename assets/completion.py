@@ -1,13 +1,16 @@
-"""Which windows' hours are over everywhere: `ingest.windows.completeness` over what a pipeline's ledger holds of its newest windows."""
+"""Windows whose hours are over everywhere.
+
+`ingest.source.enumerator.completeness` over what a pipeline's ledger holds of its newest windows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windrow.ingest.config.window import in_time
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.run.context import Pipeline
-from windrow.ingest.spec.window import in_time
-from windrow.ingest.windows.completeness import Completeness, judge
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.source.enumerator.completeness import Completeness, judge
 
 
 def judged(pipeline: Pipeline, newest: int, more: Sequence[Receipt] = ()) -> Completeness:

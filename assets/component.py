@@ -14,9 +14,9 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.names import identifier, kafka_key
 from windrow.assets.scaffold import PipelineScaffolder
 from windrow.assets.yamlschema import as_written
+from windrow.ingest.config.load import fill_spec, load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.spec.load import fill_spec, load_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 FILE = "defs.yaml"
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 
 from windrow.assets.metadata import MEANINGS
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.source import Pattern, Selection, selection_text
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 def code(text: str) -> str:

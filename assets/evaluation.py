@@ -14,7 +14,7 @@ import dagster as dg
 
 from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
-from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.config.pipeline import PipelineSpec
 
 
 def evaluated(

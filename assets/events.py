@@ -27,9 +27,9 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 from windrow.assets.metadata import Value
 from windrow.assets.names import upstream_keys
 from windrow.assets.topic import versions
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, with_spec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 REFUSED = "refused"
 """The entry of an observation that says that a window was refused, and why. A person decides about it: the schedule leaves it alone."""

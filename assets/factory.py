@@ -18,9 +18,9 @@ from windrow.assets.schedule import job_of, mend_job_of, schedule_of, topics_job
 from windrow.assets.table import window_asset
 from windrow.assets.topic import topic_assets
 from windrow.ingest.assemble import table_columns
+from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.spec.cluster import ClusterSpec
-from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.ledger import LedgerState
 from windrow.resources.spark import Spark

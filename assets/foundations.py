@@ -16,15 +16,15 @@ import msgspec
 
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from windrow.ingest.assemble import Foundations, assemble_on, dead_topic
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.run.context import Pipeline
+from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.sinks.kind import Rows
-from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.resources.source import SourceResource
 
 

@@ -18,12 +18,12 @@ from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
 from windrow.assets.reporting import NEWEST
 from windrow.assets.why import late_words, overdue_words
+from windrow.ingest.admin.retention_margin import retention_margin
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import TimeWindows, in_time
 from windrow.ingest.errors import WindrowError
-from windrow.ingest.operate.retention_margin import retention_margin
-from windrow.ingest.run.context import Pipeline
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import TimeWindows, in_time
-from windrow.ingest.windows.completeness import Completeness
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.source.enumerator.completeness import Completeness
 
 Verdict: TypeAlias = tuple[bool, str, Mapping[str, Value]]
 """Whether all is well; a sentence that says why, and what to do if not; what else to show."""

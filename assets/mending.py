@@ -8,13 +8,13 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.assets.reporting import request_id
+from windrow.ingest.admin.dead_letters import Chosen
+from windrow.ingest.admin.edit import load_edit
+from windrow.ingest.admin.mend import Mended, MendRequest, mend
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.dead_letters import Chosen
-from windrow.ingest.operate.edit import load_edit
-from windrow.ingest.operate.mend import Mended, MendRequest, mend
-from windrow.ingest.run.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.run.pipeline import one_by_one, passing_of, run
+from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
+from windrow.ingest.runner.pipeline import one_by_one, passing_of, run
 
 
 class Mend(dg.Config):
@@ -45,7 +45,7 @@ def mended(context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Seque
 
     Raises:
         SpecError: the script can't be used.
-        WindrowError: as `ingest.operate.mend.mend` and `ingest.run.pipeline.run`, at the window that it is about.
+        WindrowError: as `ingest.admin.mend.mend` and `ingest.runner.pipeline.run`, at the window that it is about.
     """
     edit = None if choice.edit is None else load_edit(pipeline.spec.folder / choice.edit)
     request = MendRequest(request_id(context), Chosen(choice.stage, choice.reason), edit)

@@ -18,18 +18,18 @@ import dagster as dg
 import msgspec
 
 from windrow.assets.columns import column_schema, lineage
+from windrow.ingest.admin.lag import Lag
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import with_spec
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.receipt import Merged, Receipt, SplitCounts
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.lag import Lag
-from windrow.ingest.run.context import Result
+from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.windows.completeness import WindowState
-from windrow.ingest.windows.tiling import between
+from windrow.ingest.source.enumerator.completeness import WindowState
+from windrow.ingest.source.enumerator.tiling import between
 
 Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""

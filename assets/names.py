@@ -6,8 +6,8 @@ import re
 
 import dagster as dg
 
-from windrow.ingest.spec.cluster import TuningSpec
-from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.config.cluster import TuningSpec
+from windrow.ingest.config.pipeline import PipelineSpec
 
 
 def identifier(text: str) -> str:

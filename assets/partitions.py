@@ -14,10 +14,10 @@ from itertools import pairwise
 import dagster as dg
 import msgspec
 
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import TimeWindows, WindowSpec, in_time
 from windrow.ingest.model.window import Window
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import TimeWindows, WindowSpec, in_time
-from windrow.ingest.windows.grid import after, cron, labels_back, labels_between, window_at
+from windrow.ingest.source.enumerator.grid import after, cron, labels_back, labels_between, window_at
 
 OFTEN = "*/5 * * * *"
 """When to look for closed windows where a window's end + delay is no cron expression."""

@@ -12,15 +12,15 @@ from windrow.assets.columns import declared_schema, lineage
 from windrow.assets.completion import judged
 from windrow.assets.failing import again_or_failure
 from windrow.assets.metadata import Value, window_metadata
+from windrow.ingest.admin.lag import Lag, lag
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.operate.lag import Lag, lag
 from windrow.ingest.ports.sink import Sized
-from windrow.ingest.run.context import Pipeline, Progress, Result
-from windrow.ingest.run.frontier import frontier_after
+from windrow.ingest.runner.context import Pipeline, Progress, Result
+from windrow.ingest.runner.frontier import frontier_after
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.windows.completeness import WindowState
+from windrow.ingest.source.enumerator.completeness import WindowState
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 """For what may pass by itself; refused data is not tried again."""

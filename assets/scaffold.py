@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.infer_command import SAMPLE
 from windrow.ingest.errors import SpecError, WindrowError
-from windrow.ingest.operate.begin import PLACEHOLDER, Asked, infer, template
-from windrow.ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
-from windrow.ingest.operate.infer.told import Told
+from windrow.ingest.infer.begin import PLACEHOLDER, Asked, infer, template
+from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+from windrow.ingest.infer.told import Told
 
 
 class NewPipeline(BaseModel):
@@ -37,7 +37,7 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         """Write both files into the component's folder, whose name is the pipeline's id; overwrites nothing.
 
         Raises:
-            ClickException: what `ingest.operate.begin` refuses, in its words, which dg shows without a stack trace.
+            ClickException: what `ingest.infer.begin` refuses, in its words, which dg shows without a stack trace.
         """
         try:
             self._begin(request)

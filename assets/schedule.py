@@ -11,10 +11,10 @@ import dagster as dg
 from windrow.assets.events import REFUSED
 from windrow.assets.names import identifier, job_name, mend_name, table_key, topics_name, upstream_keys
 from windrow.assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import MicroBatches, in_time
 from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.window import Window
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import MicroBatches, in_time
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)

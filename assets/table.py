@@ -18,13 +18,13 @@ from windrow.assets.names import mend_name, table_key, upstream_keys
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
 from windrow.assets.schedule import hours_tags
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
-from windrow.ingest.run.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.run.moment import at_one_moment
-from windrow.ingest.run.pipeline import all_refused, run_past_refused
+from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
+from windrow.ingest.runner.moment import at_one_moment
+from windrow.ingest.runner.pipeline import all_refused, run_past_refused
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 class OnCommitted(Mend):

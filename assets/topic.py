@@ -13,9 +13,9 @@ from windrow.assets.failing import failing
 from windrow.assets.foundations import source_of
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, topic_key, upstream_keys
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.boundary import Boundary, Mark
 from windrow.ingest.model.source import Pattern, Selection, Topics, selection_text
-from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.resources.source import TopicsSnapshot
 
 

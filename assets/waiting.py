@@ -16,10 +16,10 @@ from windrow.assets.completion import judged, newest_recorded
 from windrow.assets.foundations import keys_of, pipeline_of
 from windrow.assets.names import identifier
 from windrow.assets.partitions import key_of
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import SpecError, WindrowError
-from windrow.ingest.run.context import Pipeline
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import in_time
+from windrow.ingest.runner.context import Pipeline
 
 LOOK_BACK = 500
 """How many of the newest windows a tick looks at."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from windrow.assets.describing import code
 from windrow.ingest.model.boundary import Boundary, How, TopicPartition
 from windrow.ingest.model.label import instant
-from windrow.ingest.windows.completeness import Completeness
+from windrow.ingest.source.enumerator.completeness import Completeness
 
 _FEW = 3
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windrow.ingest.windows.grid import BATCH, NAMED
+from windrow.ingest.source.enumerator.grid import BATCH, NAMED
 
 Node = dict[str, Any]
 

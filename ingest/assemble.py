@@ -11,16 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.engine import Engine, ReshapingEngine
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
-from windrow.ingest.run.context import Pipeline, Reshape
+from windrow.ingest.runner.context import Pipeline, Reshape
 from windrow.ingest.schema.load import FunctionReference, ModelReference, model_now
-from windrow.ingest.spec.cluster import ClusterSpec
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -103,7 +103,7 @@ def reach(cluster: ClusterSpec, isolation: Isolation) -> Connection:
     recipe = consumer_recipe(servers, client, isolation=isolation, tuning=tuning.client())
 
     def reader(plan: ReadPlan) -> Reader:
-        from windrow.ingest.read.reader import KafkaReader
+        from windrow.ingest.source.reader.reader import KafkaReader
 
         return KafkaReader(recipe, plan, **tuning.reader())
 
@@ -165,9 +165,9 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
 
 def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
     """Those that the spec names."""
-    from windrow.ingest.engine.local import local_session
-    from windrow.ingest.engine.spark import SparkEngine
     from windrow.ingest.ledger.sql import open_ledger
+    from windrow.ingest.runner.spark.local import local_session
+    from windrow.ingest.runner.spark.spark import SparkEngine
 
     return Foundations(
         connect(spec),
@@ -231,7 +231,7 @@ def _refuse_unfit(sink: Sink, engine: Engine) -> None:
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
-    from windrow.ingest.decode.formats import make_decoder
+    from windrow.ingest.formats.formats import make_decoder
     from windrow.ingest.ports.schemas import UsesSchemas
 
     key, registry = spec.sink.key, spec.registry

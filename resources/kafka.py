@@ -9,11 +9,11 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.ingest.assemble import Connection, dead_topic, reach
-from windrow.ingest.config.document import Document
+from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.reading import refusal, validated
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.dead_topic import DeadTopic
-from windrow.ingest.spec.cluster import ClusterSpec
-from windrow.ingest.spec.reading import refusal, validated
+from windrow.ingest.settings.document import Document
 from windrow.resources.source import SourceResource
 
 

@@ -15,9 +15,9 @@ from windrow.ingest.assemble import Connection
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation, Selection
-from windrow.ingest.plan.splits import cut
-from windrow.ingest.plan.topics import discover
 from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.source.enumerator.splits import cut
+from windrow.ingest.source.enumerator.topics import discover
 
 
 class TopicsSnapshot(msgspec.Struct, frozen=True):

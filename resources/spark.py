@@ -10,10 +10,10 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr, model_validator
 from pyspark.sql import SparkSession
 
-from windrow.ingest.engine.cluster import spark_engine, spark_session
-from windrow.ingest.engine.connect import ConnectedSpark
-from windrow.ingest.engine.local import MASTER
-from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
+from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.local import MASTER
+from windrow.ingest.runner.spark.spark import SparkEngine
 
 
 class Spark(LazyPySparkResource):

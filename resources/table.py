@@ -10,14 +10,14 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.ingest.assemble import make_table
-from windrow.ingest.config.document import Document
-from windrow.ingest.config.values import Section
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.reading import refusal, validated
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Sink
+from windrow.ingest.settings.document import Document
+from windrow.ingest.settings.values import Section
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.kinds import SinkOfItsKind
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.reading import refusal, validated
 
 
 class Table(dg.ConfigurableResource[None]):

@@ -66,7 +66,7 @@ def topic(admin: AdminClient) -> TopicFactory:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The process's one Spark session, on two threads and with four tries a task, with the settings that windrow runs with."""
-    from windrow.ingest.engine.local import local_session
+    from windrow.ingest.runner.spark.local import local_session
 
     session = local_session("local[2,4]")
     yield session
@@ -76,7 +76,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def spark_server() -> Iterator[str]:
     """The address of one Spark Connect server, kept by the command itself, with two cores and four tries a task."""
-    from tests.engine.servers import serving
+    from tests.runner.spark.servers import serving
 
     with serving("--master", "local[2,4]") as (address, _):
         yield address

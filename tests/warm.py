@@ -14,7 +14,7 @@ import psutil
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([
-    "tests.integration.harness", "windrow.ingest.decode.json.decoder", "windrow.ingest.ledger.sql", "windrow.ingest.read.reader",
+    "tests.integration.harness", "windrow.ingest.formats.json.decoder", "windrow.ingest.ledger.sql", "windrow.ingest.source.reader.reader",
     "tests.chaos.preloaded",
 ])  # fmt: skip
 

@@ -11,54 +11,54 @@ TYPE_CHECKING = False
 """True for type checkers alone; `typing` has the same constant, and takes longer to load than this module."""
 
 if TYPE_CHECKING:
+    from windrow.ingest.admin.dead_letters import Chosen
+    from windrow.ingest.admin.edit import RefusedMessage
+    from windrow.ingest.admin.mend import Mended, MendRequest
+    from windrow.ingest.admin.mend import mend as mend_window
+    from windrow.ingest.admin.receipts import read_receipts
     from windrow.ingest.assemble import assemble as open_pipeline
+    from windrow.ingest.config.load import load_spec
+    from windrow.ingest.config.pipeline import PipelineSpec
+    from windrow.ingest.config.windows import windows_named
+    from windrow.ingest.dataframes.formats import WindrowKafka, WindrowSource
     from windrow.ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
-    from windrow.ingest.frames.formats import WindrowKafka, WindrowSource
     from windrow.ingest.model.plan import Plan
     from windrow.ingest.model.receipt import Committed, Receipt
     from windrow.ingest.model.window import Window
-    from windrow.ingest.operate.dead_letters import Chosen
-    from windrow.ingest.operate.edit import RefusedMessage
-    from windrow.ingest.operate.mend import Mended, MendRequest
-    from windrow.ingest.operate.mend import mend as mend_window
-    from windrow.ingest.operate.receipts import read_receipts
-    from windrow.ingest.run.context import Pipeline, Request, Result
-    from windrow.ingest.run.micro_batches import run_batches
-    from windrow.ingest.run.pipeline import preview as preview_window
-    from windrow.ingest.run.pipeline import run as run_window
-    from windrow.ingest.spec.load import load_spec
-    from windrow.ingest.spec.pipeline import PipelineSpec
-    from windrow.ingest.spec.windows import windows_named
+    from windrow.ingest.runner.context import Pipeline, Request, Result
+    from windrow.ingest.runner.micro_batches import run_batches
+    from windrow.ingest.runner.pipeline import preview as preview_window
+    from windrow.ingest.runner.pipeline import run as run_window
 
 _HOMES = {
     "BugError": "windrow.ingest.errors:BugError",
-    "Chosen": "windrow.ingest.operate.dead_letters:Chosen",
+    "Chosen": "windrow.ingest.admin.dead_letters:Chosen",
     "Committed": "windrow.ingest.model.receipt:Committed",
-    "MendRequest": "windrow.ingest.operate.mend:MendRequest",
-    "Mended": "windrow.ingest.operate.mend:Mended",
+    "MendRequest": "windrow.ingest.admin.mend:MendRequest",
+    "Mended": "windrow.ingest.admin.mend:Mended",
     "NotClosedError": "windrow.ingest.errors:NotClosedError",
-    "Pipeline": "windrow.ingest.run.context:Pipeline",
-    "PipelineSpec": "windrow.ingest.spec.pipeline:PipelineSpec",
+    "Pipeline": "windrow.ingest.runner.context:Pipeline",
+    "PipelineSpec": "windrow.ingest.config.pipeline:PipelineSpec",
     "Plan": "windrow.ingest.model.plan:Plan",
     "Receipt": "windrow.ingest.model.receipt:Receipt",
     "RefusedError": "windrow.ingest.errors:RefusedError",
-    "RefusedMessage": "windrow.ingest.operate.edit:RefusedMessage",
-    "Request": "windrow.ingest.run.context:Request",
-    "Result": "windrow.ingest.run.context:Result",
+    "RefusedMessage": "windrow.ingest.admin.edit:RefusedMessage",
+    "Request": "windrow.ingest.runner.context:Request",
+    "Result": "windrow.ingest.runner.context:Result",
     "SpecError": "windrow.ingest.errors:SpecError",
     "UnreachableError": "windrow.ingest.errors:UnreachableError",
     "Window": "windrow.ingest.model.window:Window",
     "WindrowError": "windrow.ingest.errors:WindrowError",
-    "WindrowKafka": "windrow.ingest.frames.formats:WindrowKafka",
-    "WindrowSource": "windrow.ingest.frames.formats:WindrowSource",
-    "load_spec": "windrow.ingest.spec.load:load_spec",
-    "mend_window": "windrow.ingest.operate.mend:mend",
+    "WindrowKafka": "windrow.ingest.dataframes.formats:WindrowKafka",
+    "WindrowSource": "windrow.ingest.dataframes.formats:WindrowSource",
+    "load_spec": "windrow.ingest.config.load:load_spec",
+    "mend_window": "windrow.ingest.admin.mend:mend",
     "open_pipeline": "windrow.ingest.assemble:assemble",
-    "preview_window": "windrow.ingest.run.pipeline:preview",
-    "read_receipts": "windrow.ingest.operate.receipts:read_receipts",
-    "run_batches": "windrow.ingest.run.micro_batches:run_batches",
-    "run_window": "windrow.ingest.run.pipeline:run",
-    "windows_named": "windrow.ingest.spec.windows:windows_named",
+    "preview_window": "windrow.ingest.runner.pipeline:preview",
+    "read_receipts": "windrow.ingest.admin.receipts:read_receipts",
+    "run_batches": "windrow.ingest.runner.micro_batches:run_batches",
+    "run_window": "windrow.ingest.runner.pipeline:run",
+    "windows_named": "windrow.ingest.config.windows:windows_named",
 }
 """Where each public name is made: the module, and its name there. `tests/shape/test_face.py` holds it to the imports above."""
 

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from windrow.assets.names import job_name, upstream_keys
 from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags
-from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.config.pipeline import PipelineSpec
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 _LOOK_SECONDS = 0.3

@@ -20,12 +20,12 @@ from windrow.assets.factory import standing_on
 from windrow.assets.names import SPARK_KEY
 from windrow.assets.partitions import key_of
 from windrow.ingest.assemble import open_table
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import in_time
 
 SPEC = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 CUSTOMERS = PROJECT / "assets" / "defs" / "customers" / "defs.yaml"

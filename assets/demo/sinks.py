@@ -26,10 +26,10 @@ from windrow.assets.demo.report import say, windows_table
 from windrow.assets.factory import kafka_table
 from windrow.assets.partitions import key_of
 from windrow.ingest.assemble import open_table
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import in_time
 
 ORDERS = PROJECT / "assets" / "defs" / "orders" / "defs.yaml"
 COLUMNS = ["order_id", "_partition", "_offset"]

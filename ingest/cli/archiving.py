@@ -6,7 +6,7 @@ import msgspec
 from rich.text import Text
 
 from windrow.ingest.cli.output import Output
-from windrow.ingest.engine.archive import make_archive
+from windrow.ingest.runner.spark.archive import make_archive
 
 
 class Archived(msgspec.Struct):

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.output import Output
+from windrow.ingest.infer.begin import DELAY, Asked, Begun, Inferred, infer, template
+from windrow.ingest.infer.told import Told
 from windrow.ingest.model.label import instant
-from windrow.ingest.operate.begin import DELAY, Asked, Begun, Inferred, infer, template
-from windrow.ingest.operate.infer.told import Told
-from windrow.ingest.windows.grid import BATCH, after
+from windrow.ingest.source.enumerator.grid import BATCH, after
 
 
 def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:

@@ -10,10 +10,10 @@ from windrow.ingest.assemble import assemble_to_look
 from windrow.ingest.cli import render
 from windrow.ingest.cli.looking import narrowed
 from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.operate.unfit import check, names_schemas
+from windrow.ingest.infer.unfit import check, names_schemas
 from windrow.ingest.registry.settings import registry_at
-from windrow.ingest.spec.load import load_spec
 
 
 def check_topics(output: Output, path: Path, topic: str | None, registry: str | None, most: int) -> None:

@@ -10,17 +10,17 @@ import msgspec
 import pyarrow as pa
 from rich.text import Text
 
+from windrow.ingest.admin.dead_letters import PAYLOAD, Chosen, documents, letters_of, refused_attempts
+from windrow.ingest.admin.files import Take, write_file
 from windrow.ingest.assemble import open_table
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.windows import windows_named
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.dead_letters import PAYLOAD, Chosen, documents, letters_of, refused_attempts
-from windrow.ingest.operate.files import Take, write_file
 from windrow.ingest.sinks.columns import DEAD_LETTERS
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.windows import windows_named
 
 
 class RefusedAttempt(msgspec.Struct, frozen=True):

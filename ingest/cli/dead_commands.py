@@ -41,8 +41,8 @@ def dead_show(
     _refuse_attempt_alone(attempt, window)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
+        from windrow.ingest.admin.dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, show_dead
-        from windrow.ingest.operate.dead_letters import Chosen
 
         show_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), limit)
 
@@ -63,8 +63,8 @@ def dead_export(
     _refuse_attempt_alone(attempt, window)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
+        from windrow.ingest.admin.dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest, export_dead
-        from windrow.ingest.operate.dead_letters import Chosen
 
         export_dead(output, spec, DeadRequest(window, Chosen(stage, reason), attempt, payload), out)
 
@@ -94,9 +94,9 @@ def dead_replay(
         raise typer.BadParameter("name --window, --reason or --stage")
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
+        from windrow.ingest.admin.dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest
         from windrow.ingest.cli.mending import replay_dead
-        from windrow.ingest.operate.dead_letters import Chosen
 
         asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)
         replay_dead(output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going)

@@ -12,18 +12,19 @@ import msgspec
 from packaging.requirements import Requirement
 from rich.text import Text
 
+from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.assemble import assemble
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.embedded.server import java_problem
 from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.operate.retention_margin import next_window, retention_margin
-from windrow.ingest.plan.topics import discover
 from windrow.ingest.ports.broker import Logs, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.sink import Delivered, Warns
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.run.binding import (
+from windrow.ingest.runner.binding import (
     lost_in_words,
     lost_windows,
     refuse_other_table,
@@ -31,17 +32,16 @@ from windrow.ingest.run.binding import (
     refuse_unfit_table,
     refuse_unwritable,
 )
-from windrow.ingest.run.context import Pipeline
-from windrow.ingest.run.frontier import frontier
-from windrow.ingest.run.micro_batches import preview_next
-from windrow.ingest.run.pipeline import preview, refuse_open
-from windrow.ingest.run.schemas import decoder_for
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.window import MicroBatches
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.frontier import frontier
+from windrow.ingest.runner.micro_batches import preview_next
+from windrow.ingest.runner.pipeline import preview, refuse_open
+from windrow.ingest.runner.schemas import decoder_for
+from windrow.ingest.source.enumerator.topics import discover
 
 if TYPE_CHECKING:
-    from windrow.ingest.engine.spark import SparkEngine
-    from windrow.ingest.operate.executors import Surveyed
+    from windrow.ingest.admin.executors import Surveyed
+    from windrow.ingest.runner.spark.spark import SparkEngine
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
 
 
 def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
-    from windrow.ingest.operate.executors import look_around
+    from windrow.ingest.admin.executors import look_around
 
     source = pipeline.spec.source
     try:

@@ -10,7 +10,7 @@ import typer
 
 from windrow.ingest.cli.arguments import Debug, Json, refuse_absent
 from windrow.ingest.cli.output import telling
-from windrow.ingest.operate.infer.told import SampledFormat
+from windrow.ingest.infer.told import SampledFormat
 
 SAMPLE = 500
 """So many messages of each topic-partition are looked at, unless told."""
@@ -73,9 +73,9 @@ def infer(
             check_topics(output, check, topic, registry, sample)
             return
         from windrow.ingest.cli.beginning import infer_pipeline
-        from windrow.ingest.operate.begin import Asked
-        from windrow.ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
-        from windrow.ingest.operate.infer.told import Told
+        from windrow.ingest.infer.begin import Asked
+        from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+        from windrow.ingest.infer.told import Told
 
         asked = Asked(str(topic), Address(bootstrap or DEFAULT_BOOTSTRAP, cluster, registry), pipeline, grid)
         names = () if columns is None else tuple(name.strip() for name in columns.split(","))

@@ -8,18 +8,18 @@ import msgspec
 import pyarrow as pa
 from rich.text import Text
 
+from windrow.ingest.admin.lag import Lag, lag, newest_committed
+from windrow.ingest.admin.peek import Messages, documents, peek, printable, write_messages
 from windrow.ingest.assemble import assemble_to_look, connect
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
-from windrow.ingest.operate.lag import Lag, lag, newest_committed
-from windrow.ingest.operate.peek import Messages, documents, peek, printable, write_messages
-from windrow.ingest.run.binding import lost_in_words, lost_windows, refuse_other_table
-from windrow.ingest.run.frontier import frontier_after
-from windrow.ingest.run.publish import Published, publish
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.runner.binding import lost_in_words, lost_windows, refuse_other_table
+from windrow.ingest.runner.frontier import frontier_after
+from windrow.ingest.runner.publish import Published, publish
 
 LIMIT = 20
 """So many messages are printed if nothing is said; to a file all are written."""

@@ -88,8 +88,8 @@ def init(
     """Write a template of a pipeline's files, defs.yaml and schema.py; overwrites nothing. `infer` writes them as a topic is."""
     with telling(json=json, debug=debug) as output:
         from windrow.ingest.cli.beginning import begin_pipeline
-        from windrow.ingest.operate.begin import PLACEHOLDER, Asked
-        from windrow.ingest.operate.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+        from windrow.ingest.infer.begin import PLACEHOLDER, Asked
+        from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
 
         asked = Asked(PLACEHOLDER if topic is None else topic, Address(bootstrap or DEFAULT_BOOTSTRAP), pipeline, grid)
         begin_pipeline(output, folder, asked)

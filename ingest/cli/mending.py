@@ -9,15 +9,15 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from windrow.ingest.admin.edit import load_edit
+from windrow.ingest.admin.mend import Mended, MendRequest, mend
 from windrow.ingest.assemble import assemble
 from windrow.ingest.cli import render
 from windrow.ingest.cli.dead import DeadRequest, no_dead
 from windrow.ingest.cli.output import Output
-from windrow.ingest.operate.edit import load_edit
-from windrow.ingest.operate.mend import Mended, MendRequest, mend
-from windrow.ingest.run.pipeline import never, one_by_one, passing_of, refused_last
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.windows import windows_named
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.windows import windows_named
+from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refused_last
 
 
 class MendedDead(msgspec.Struct):

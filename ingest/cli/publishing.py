@@ -10,10 +10,10 @@ from rich.text import Text
 from windrow.ingest.assemble import assemble_to_look
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.windows import windows_named
 from windrow.ingest.errors import SpecError
-from windrow.ingest.run.letters import Doubt, PublishedLetters, publish_letters
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.windows import windows_named
+from windrow.ingest.runner.letters import Doubt, PublishedLetters, publish_letters
 
 
 class PublishedWindow(msgspec.Struct, frozen=True):

@@ -11,20 +11,20 @@ import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
+from windrow.ingest.admin.findings import Finding
+from windrow.ingest.admin.lag import Lag
+from windrow.ingest.admin.peek import PRINTED
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.findings import Finding
-from windrow.ingest.operate.lag import Lag
-from windrow.ingest.operate.peek import PRINTED
-from windrow.ingest.run.letters import PublishedLetters
-from windrow.ingest.run.publish import Published
-from windrow.ingest.windows.tiling import between
+from windrow.ingest.runner.letters import PublishedLetters
+from windrow.ingest.runner.publish import Published
+from windrow.ingest.source.enumerator.tiling import between
 
 if TYPE_CHECKING:
-    from windrow.ingest.operate.mend import Mended
+    from windrow.ingest.admin.mend import Mended
 
 
 def _by_window(keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()) -> Table:
@@ -273,7 +273,7 @@ def finding_line(finding: Finding) -> Text:
 
 
 def message_table(rows: Iterable[Sequence[str]]) -> Table:
-    """One line per message, from what `ingest.operate.peek.printable` made safe."""
+    """One line per message, from what `ingest.admin.peek.printable` made safe."""
     table = Table(*PRINTED)
     for row in rows:
         table.add_row(*map(Text, row))

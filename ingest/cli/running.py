@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from rich.text import Text
 
+from windrow.ingest.admin.rebase import propose, rebase
+from windrow.ingest.admin.rebind import propose as propose_rebind
+from windrow.ingest.admin.rebind import rebind
 from windrow.ingest.assemble import assemble
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.cli.windows import named
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import parse_initializer
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.rebase import propose, rebase
-from windrow.ingest.operate.rebind import propose as propose_rebind
-from windrow.ingest.operate.rebind import rebind
 from windrow.ingest.ports.engine import Engine
-from windrow.ingest.run.binding import refuse_unready, refuse_unwritable
-from windrow.ingest.run.context import PassedOver, Pipeline, Progress, Request, Result
-from windrow.ingest.run.micro_batches import preview_next, run_batch, run_batches
-from windrow.ingest.run.pipeline import preview, refuse_open, refused_last, run_past_refused
-from windrow.ingest.run.pipeline import run_windows as run_each
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import MicroBatches
+from windrow.ingest.runner.binding import refuse_unready, refuse_unwritable
+from windrow.ingest.runner.context import PassedOver, Pipeline, Progress, Request, Result
+from windrow.ingest.runner.micro_batches import preview_next, run_batch, run_batches
+from windrow.ingest.runner.pipeline import preview, refuse_open, refused_last, run_past_refused
+from windrow.ingest.runner.pipeline import run_windows as run_each
 
 if TYPE_CHECKING:
-    from windrow.ingest.engine.spark import SparkEngine
+    from windrow.ingest.runner.spark.spark import SparkEngine
 
 
 class PlanDocument(msgspec.Struct):
@@ -108,13 +108,13 @@ def place(master: str | None, settings: Mapping[str, str], connect: str | None, 
         SpecError: the address is none.
     """
     if connect is None:
-        from windrow.ingest.engine.cluster import spark_engine, spark_session
-        from windrow.ingest.engine.local import MASTER
+        from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
+        from windrow.ingest.runner.spark.local import MASTER
 
         at = MASTER if master is None else master
         yield None if master is None and not settings else spark_engine(lambda: spark_session(at, settings), at)
         return
-    from windrow.ingest.engine.connect import ConnectedSpark
+    from windrow.ingest.runner.spark.connect import ConnectedSpark
 
     with closing(ConnectedSpark(connect, token_file)) as spark:
         yield spark.engine()

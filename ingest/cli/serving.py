@@ -69,9 +69,9 @@ def run_spark(output: Output, master: str | None, host: str, port: int, token_fi
         SpecError: there is no token in the file, or it would listen to other machines without one.
         UnreachableError: the port is taken, Spark doesn't start, or the server ends by itself.
     """
-    from windrow.ingest.engine.connect import read_token
-    from windrow.ingest.engine.local import MASTER
-    from windrow.ingest.engine.server import spark_server
+    from windrow.ingest.runner.spark.connect import read_token
+    from windrow.ingest.runner.spark.local import MASTER
+    from windrow.ingest.runner.spark.server import spark_server
 
     ended = _until_told()
     token = None if token_file is None else read_token(token_file)

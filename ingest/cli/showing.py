@@ -11,13 +11,13 @@ from rich.text import Text
 from windrow.ingest.assemble import assemble_to_look, open_table
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.windows import windows_named
 from windrow.ingest.model.receipt import Committed
-from windrow.ingest.run.binding import refuse_other_table
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.windows import windows_named
+from windrow.ingest.runner.binding import refuse_other_table
 
 if TYPE_CHECKING:
-    from windrow.ingest.engine.spark import SparkEngine
+    from windrow.ingest.runner.spark.spark import SparkEngine
 
 
 class ShownWindows(msgspec.Struct):
@@ -45,7 +45,7 @@ def show_windows(output: Output, path: Path, text: str | None, limit: int) -> No
 
 def verify_all(output: Output, path: Path, *, deep: bool) -> None:
     """Receipts against ledger, rows and topics, with `deep` against all that is read back; its document is `Verified`."""
-    from windrow.ingest.operate.verify import verify
+    from windrow.ingest.admin.verify import verify
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -65,7 +65,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
 
 def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     """Lost receipts from the ledger's copies, put back only if `yes`; its document is `Restored`."""
-    from windrow.ingest.operate.restore import restore
+    from windrow.ingest.admin.restore import restore
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
@@ -93,7 +93,7 @@ def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = N
 
 def rebuild_ledger(output: Output, path: Path) -> None:
     """The ledger, restored from the receipts; its document is `Rebuilt`."""
-    from windrow.ingest.operate.rebuild import rebuild
+    from windrow.ingest.admin.rebuild import rebuild
 
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from windrow.ingest.assemble import open_table
 from windrow.ingest.cli.output import Output
-from windrow.ingest.config.values import Duration
+from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.spec.load import load_spec
+from windrow.ingest.settings.values import Duration
 
 
 class Swept(msgspec.Struct):

@@ -7,15 +7,15 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
+from windrow.ingest.admin.unfinished import Ended, end_transactions, plans_of, to_end, unfinished
 from windrow.ingest.assemble import assemble_to_look
 from windrow.ingest.cli.output import Output
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.windows import windows_named
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.operate.unfinished import Ended, end_transactions, plans_of, to_end, unfinished
 from windrow.ingest.ports.transactions import HeldBack, OpenTransactions, Transactional
-from windrow.ingest.run.context import Pipeline
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.windows import windows_named
+from windrow.ingest.runner.context import Pipeline
 
 
 class UnfinishedWindow(msgspec.Struct, frozen=True):

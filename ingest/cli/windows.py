@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.windows import windows_named
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.windows import windows_named
 
 
 def named(spec: PipelineSpec, text: str | None) -> list[Window] | None:

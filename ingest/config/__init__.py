@@ -1,1 +1,1 @@
-"""How any setting is written and checked: YAML within bounds, templates, kinds of values, places. Knows no section and no option."""
+"""What a user writes: one model for YAML, Python and the command."""

@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from windrow.ingest.config.secrets import InFile, Secret, read
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, PLACE, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
 from windrow.ingest.model.source import Isolation
+from windrow.ingest.settings.secrets import InFile, Secret, read
 
 _QUEUE = TUNED["queue_bytes"]
 _UNTUNED = Tuning()

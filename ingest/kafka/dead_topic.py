@@ -74,11 +74,10 @@ class KafkaDeadTopic:
 
     @property
     def name(self) -> str:
-        """See `ports.dead_topic.DeadTopic.name`."""
         return self._topic
 
     def refuse_unwritable(self) -> None:
-        """See `ports.dead_topic.DeadTopic.refuse_unwritable`. Asking for a topic's description doesn't make it."""
+        """Asking for a topic's description doesn't make it."""
         questions = self._questions()
         asked = ck.TopicCollection([self._topic])
         (found,) = questions.ask(
@@ -94,7 +93,7 @@ class KafkaDeadTopic:
             raise SpecError(what, "setup", _RIGHTS)
 
     def remembers(self) -> timedelta:
-        """See `ports.dead_topic.DeadTopic.remembers`: what the controller says of `offsets.retention.minutes`."""
+        """What the controller says of `offsets.retention.minutes`."""
         questions = self._questions()
         try:
             minutes = questions.ask("how long groups' offsets are kept", None, lambda: _kept_minutes(questions))
@@ -104,7 +103,6 @@ class KafkaDeadTopic:
 
     @contextmanager
     def turn(self, window: Window, attempt: str) -> Generator[KafkaTurn, None, None]:
-        """See `ports.dead_topic.DeadTopic.turn`."""
         self.refuse_unwritable()  # else a producer's first look may make the topic
         turn = KafkaTurn(self._questions(), self._properties, self._topic, window, f"{PREFIX}{window.pipeline}.{attempt}")
         try:
@@ -149,12 +147,10 @@ class KafkaTurn:
             self._transaction.fence(self._topic)
 
     def is_published(self) -> bool:
-        """See `ports.dead_topic.Turn.is_published`."""
         what = f"whether the dead letters of window {self._window.key} are published"
         return self._questions.ask(what, None, self._marked)
 
     def write(self, letters: Iterable[pa.RecordBatch]) -> None:
-        """See `ports.dead_topic.Turn.write`."""
         with self._explained():
             self._transaction.begin()
         try:
@@ -174,7 +170,6 @@ class KafkaTurn:
         self._refuse_untaken()
 
     def commit(self, count: int) -> None:
-        """See `ports.dead_topic.Turn.commit`."""
         mark = ck.TopicPartition(self._topic, 0, count, metadata=self._window.key)
         member = made(ck.Consumer, {**self._properties, "group.id": self._name}, _unheard)
         try:

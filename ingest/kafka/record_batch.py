@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.native.calling import Compiled
 
 Ints = npt.NDArray[np.int64]
 

@@ -119,19 +119,18 @@ class Sender(Sending):
         return self.producer
 
     def fence(self, known: str) -> None:
-        """See `Sending.fence`: nobody is fenced."""
+        """Nobody is fenced."""
 
     def begin(self) -> None:
-        """See `Sending.begin`: there is nothing to begin."""
+        """There is nothing to begin."""
 
     def commit(self) -> None:
-        """See `Sending.commit`: what was sent counts already."""
+        """What was sent counts already."""
 
     def leave(self) -> None:
         """See `Sending.leave`."""
 
     def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Sequence[tuple[str, bytes]]) -> None:
-        """See `Sending.write`."""
         failed: list[KafkaError] = []
         left = len(records)
 

@@ -88,7 +88,6 @@ class WireTransaction(Sending):
         self._open = False
 
     def fence(self, known: str) -> None:
-        """See `transaction.Sending.fence`."""
         from kafka.protocol.producer import InitProducerIdRequest  # noqa: PLC0415
 
         del known
@@ -97,7 +96,7 @@ class WireTransaction(Sending):
         self._producer = Producer(int(found.producer_id), int(found.producer_epoch))
 
     def begin(self) -> None:
-        """See `transaction.Sending.begin`: Kafka has no request for it."""
+        """Kafka has no request for it."""
         self._open = True
 
     def add(self, places: Sequence[Place]) -> None:
@@ -152,7 +151,6 @@ class WireTransaction(Sending):
         return written
 
     def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Sequence[tuple[str, bytes]]) -> None:
-        """See `transaction.Sending.write`."""
         if not records:
             return
         keys, values = (pa.array(column, pa.binary()) for column in zip(*records, strict=True))
@@ -164,12 +162,10 @@ class WireTransaction(Sending):
         self.sent()
 
     def commit(self) -> None:
-        """See `transaction.Sending.commit`."""
         self._open = False
         self._end(committed=True)
 
     def leave(self) -> None:
-        """See `transaction.Sending.leave`."""
         if self._open and self._added:
             self._patience = LEAVE_SECONDS
             with suppress(WireError):  # what is on its way is not to arrive behind the end

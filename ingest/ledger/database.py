@@ -21,9 +21,9 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
-from windrow.ingest.config.libpq import TCP, tls_cure
-from windrow.ingest.config.places import home
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
+from windrow.ingest.settings.libpq import TCP, tls_cure
+from windrow.ingest.settings.places import home
 from windrow.ingest.waiting import waiting_for
 
 WAIT_SECONDS = 30
@@ -207,7 +207,7 @@ def _postgresql(url: URL) -> Database:
 
 def _watched(_dialect: object, _record: object, given: Sequence[Any], options: Mapping[str, Any]) -> object:
     """In the place of the driver's own connection, one that waits for no answer without limit."""
-    from windrow.ingest.config.watched import WatchedConnection  # noqa: PLC0415  # brings the driver, which may not be there
+    from windrow.ingest.settings.watched import WatchedConnection  # noqa: PLC0415  # brings the driver, which may not be there
 
     return WatchedConnection.connect(*given, **options)
 

@@ -1,4 +1,4 @@
 """The interfaces between windrow and what it stands on; each has a contract suite in tests/contracts that every implementation passes.
 
-`ingest.run` knows these and the values of `ingest.model`; it never sees a client.
+`ingest.runner` knows these and the values of `ingest.model`; it never sees a client.
 """

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar, get_args
 
-from windrow.ingest.config.secrets import Secret, read
 from windrow.ingest.errors import RefusedError, SpecError, Stage, UnreachableError, WindrowError
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from windrow.ingest.settings.secrets import Secret, read
 from windrow.ingest.waiting import waiting_for
 
 T = TypeVar("T")
@@ -72,11 +72,9 @@ class Registry:
     section: Literal["source", "sink"] = "source"
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        """See `ports.schemas.SchemaRegistry`."""
         return _Questions(self).of_subject(subject, most)
 
     def schema(self, id_: str) -> WriterSchema | None:
-        """See `ports.schemas.SchemaRegistry`."""
         return _Questions(self).schema(id_)
 
     def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:

@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.places import absolute
-from windrow.ingest.config.secrets import InFile, Secret
-from windrow.ingest.config.values import CountOrZero, Duration, Password, Section, Text, Values, sentence
 from windrow.ingest.errors import SpecError
 from windrow.ingest.registry.client import Registry
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.secrets import InFile, Secret
+from windrow.ingest.settings.values import CountOrZero, Duration, Password, Section, Text, Values, sentence
 
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _URL = re.compile(r"https?://[^/?#@\s,]+(/[^?#@\s,]*)?")

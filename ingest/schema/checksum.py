@@ -38,7 +38,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.native.calling import Compiled
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -12,8 +12,8 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.windows.grid import neighbours
-from windrow.ingest.windows.seams import same_source
+from windrow.ingest.source.enumerator.grid import neighbours
+from windrow.ingest.source.enumerator.seams import same_source
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -106,12 +106,11 @@ class Links:
         self._root, self._place = Path(root), place
 
     def put(self, path: str, content: bytes) -> None:
-        """See `Exclusive.put`."""
         self._make_folders((self._root / path).parent)
         self._place.put_new(path, content)
 
     def prove(self, path: str, content: bytes) -> None:
-        """See `Exclusive.prove`: every link keeps it."""
+        """Every link keeps it."""
 
     def _make_folders(self, folder: Path) -> None:
         """Make folders that outlive a loss of power with what is in them."""
@@ -136,12 +135,12 @@ class S3Puts:
         self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
-        """See `Exclusive.put`. Asked once: what is asked again without a look would hear of itself that the name is taken."""
+        """Asked once: what is asked again without a look would hear of itself that the name is taken."""
         with self._explained(path):
             _client().put_object(Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*")
 
     def prove(self, path: str, content: bytes) -> None:
-        """See `Exclusive.prove`: a store that doesn't know the condition may take no notice of it."""
+        """A store that doesn't know the condition may take no notice of it."""
 
         def put() -> None:
             with suppress(FileExistsError):

@@ -34,12 +34,11 @@ class InlineStager:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """See `ports.sink.Stager.add`."""
         if rows.num_rows:
             self._batches.append(self._made_by.layout.batch(rows, messages, self._split))
 
     def finish(self) -> Staging:
-        """See `ports.sink.Stager.finish`: one committable, or none for no rows."""
+        """One committable, or none for no rows."""
         if not self._batches:
             return Staging()
         table = pa.Table.from_batches(self._batches)
@@ -52,7 +51,7 @@ class InlineStager:
         return Staging(table.num_rows, whole, (base64.b64encode(out.getvalue()).decode(),))
 
     def discard(self) -> None:
-        """See `ports.sink.Stager.discard`: nothing was written anywhere."""
+        """Nothing was written anywhere."""
 
 
 def tables(committables: Sequence[str]) -> tuple[pa.Table, ...]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.compiled.calling import Compiled
+from windrow.ingest.native.calling import Compiled
 
 KIND = pa.large_string()
 """Of all texts here: those of a batch together may be longer than 2 GB."""

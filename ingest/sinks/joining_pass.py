@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from windrow.ingest.compiled.making import compiled, part
-from windrow.ingest.compiled.pointers import copy_bytes, int32_at, int64_at, put_byte_at
+from windrow.ingest.native.making import compiled, part
+from windrow.ingest.native.pointers import copy_bytes, int32_at, int64_at, put_byte_at
 
 Ints = npt.NDArray[np.int64]
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self, TypeA
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.places import WAY_OUT, secret_part
-from windrow.ingest.config.values import (
+from windrow.ingest.registry.settings import RegistrySpec
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.places import WAY_OUT, secret_part
+from windrow.ingest.settings.values import (
     ClientProperties,
     ClusterName,
     LeftOut,
@@ -23,7 +24,6 @@ from windrow.ingest.config.values import (
     place,
     sentence,
 )
-from windrow.ingest.registry.settings import RegistrySpec
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from typing import Annotated, Any
 
-from windrow.ingest.config.kinds import OfItsKind, kind_at
+from windrow.ingest.settings.kinds import OfItsKind, kind_at
 from windrow.ingest.sinks.kind import SinkKind, SinkSection
 
 TABLES = {

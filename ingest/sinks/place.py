@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import fs
 
-from windrow.ingest.config.places import WAY_OUT, home, is_url, secret_part, without_secrets
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.settings.places import WAY_OUT, home, is_url, secret_part, without_secrets
 from windrow.ingest.sinks.gzipped import gzipped
 from windrow.ingest.waiting import waiting_for
 

@@ -119,12 +119,10 @@ class FileStager(Generic[Word]):
         self._checksum = 0
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """See `ports.sink.Stager.add`."""
         if rows.num_rows or messages.num_rows:
             self.ready(rows, messages)()
 
     def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
-        """See `ports.sink.Choosy`."""
         batch = self._layout.batch(rows, messages, self._split)
         in_file = self._in_file(batch, messages)
 
@@ -136,7 +134,6 @@ class FileStager(Generic[Word]):
         return take
 
     def finish(self) -> Staging:
-        """See `ports.sink.Stager.finish`."""
         with writable(self._uri, self._split, done=self.done):
             word = self._file.close()
         return Staging(self._file.rows, text(self._checksum), () if word is None else (msgspec.json.encode(word).decode(),))

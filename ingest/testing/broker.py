@@ -85,65 +85,54 @@ class MemoryBroker:
     # ------------------------------------------------------------------------------------------------ what planning asks: ports.Broker
 
     def cluster_id(self) -> str:
-        """See `ports.broker.Broker.cluster_id`."""
         return self._cluster_id
 
     def topic(self, name: str) -> TopicInfo:
-        """See `ports.broker.Broker.topic`."""
         with self._lock:
             found = self._topic(name)
             return TopicInfo(name, found.topic_id, len(found.logs), found.compacted, found.retention_ms, found.append_time)
 
     def names(self) -> list[str]:
-        """See `ports.broker.Broker.names`."""
         with self._lock:
             return sorted(self._topics.keys() - _INTERNAL)
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        """See `ports.broker.Broker.topics`."""
         with self._lock:
             return {name: self.topic(name) for name in names if name in self._topics}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `ports.broker.Broker.log_starts`."""
         with self._lock:
             return {tp: self._log(tp).start for tp in tps}
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        """See `ports.broker.Broker.stable_ends`."""
         with self._lock:
             return {tp: OffsetAndEpoch(self._log(tp).limit(self._isolation), self._log(tp).epoch) for tp in tps}
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """See `ports.broker.Broker.ends`."""
         with self._lock:
             return {tp: self._log(tp).end for tp in tps}
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """See `ports.broker.Broker.regrown`."""
         return [m for m in marks if m.leader_epoch is not None and self.end_of_epoch(m.tp, m.leader_epoch) < m.offset]
 
     def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """See `ports.broker.Broker.committed`."""
         with self._lock:
             return {tp: self._groups.get(group, {}).get(tp) for tp in tps}
 
     def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
-        """See `ports.broker.Broker.publish`."""
         with self._lock:
             told = {tp: self._refusing.get(group) or self._unknown(tp) for tp in offsets}
             self.commit_group(group, {tp: offset for tp, offset in offsets.items() if told[tp] is None})
             return told
 
     def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
-        """See `ports.broker.Broker.first_at_or_after`."""
         with self._lock:
             logs = {tp: self._log(tp) for tp in tps}
             found = {tp: log.first_at_or_after(_milliseconds(moment), log.limit(self._isolation)) for tp, log in logs.items()}
             return {tp: None if e is None else OffsetAndEpoch(e.offset, e.epoch) for tp, e in found.items()}
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """See `ports.broker.Broker.stamps`; in chunks that grow, as the real one's do."""
+        """In chunks that grow, as the real one's do."""
         size = _FIRST_CHUNK
         while start < stop:
             entries, start = self.fetch(tp, start, stop, size)

@@ -17,7 +17,7 @@ from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.windows.tiling import between
+from windrow.ingest.source.enumerator.tiling import between
 
 Place = tuple[TopicPartition, int]
 """A message: its topic-partition and offset."""

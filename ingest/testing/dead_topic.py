@@ -28,21 +28,18 @@ class MemoryDeadTopic:
 
     @property
     def name(self) -> str:
-        """See `ports.dead_topic.DeadTopic.name`."""
         return self._name
 
     def refuse_unwritable(self) -> None:
-        """See `ports.dead_topic.DeadTopic.refuse_unwritable`."""
         if not self.is_there:
             raise SpecError(f"There is no topic {self._name} for dead letters", "setup", "Create it.")
 
     def remembers(self) -> timedelta:
-        """See `ports.dead_topic.DeadTopic.remembers`: as Kafka does by default, or until `marks` are taken away."""
+        """As Kafka does by default, or until `marks` are taken away."""
         return timedelta(days=7)
 
     @contextmanager
     def turn(self, window: Window, attempt: str) -> Generator[MemoryTurn, None, None]:
-        """See `ports.dead_topic.DeadTopic.turn`."""
         self.refuse_unwritable()
         with self._lock:
             self.turns += 1
@@ -70,14 +67,11 @@ class MemoryTurn:
         self._letters: list[dict[str, Any]] = []
 
     def is_published(self) -> bool:
-        """See `ports.dead_topic.Turn.is_published`."""
         return self._attempt in self._topic.marks
 
     def write(self, letters: Iterable[pa.RecordBatch]) -> None:
-        """See `ports.dead_topic.Turn.write`."""
         self._letters = [letter for batch in letters for letter in batch.to_pylist()]
 
     def commit(self, count: int) -> None:
-        """See `ports.dead_topic.Turn.commit`."""
         del count
         self._topic.settle(self._attempt, self._epoch, self._letters)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 
-from windrow.ingest.engine.outcome import brought_back, tried
 from windrow.ingest.errors import BugError, UnreachableError, WindrowError
 from windrow.ingest.keeping import keeping
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
+from windrow.ingest.runner.spark.outcome import brought_back, tried
 
 TRIES = 4
 """How often a task is tried whose worker dies, as on Spark."""
@@ -23,7 +23,6 @@ class LocalEngine:
     """`ports.engine.Engine` in this process. Tasks and results travel as they would between processes, each try with a task of its own."""
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
-        """See `ports.engine.Engine.run`."""
         try:
             packed = pickle.dumps(task) if splits else b""
         except WindrowError:

@@ -41,7 +41,6 @@ class MemoryReader:
         return _find, (self._name,)
 
     def read(self, split: Split, take: Take) -> ReadSummary:
-        """See `ports.reader.Reader.read`."""
         self._check_identity(split)
         position, read, size, aborted, skipped = split.start, 0, 0, 0, 0
         regrown = self._is_regrown(split)

@@ -26,6 +26,5 @@ class Chain:
         return reduce(lambda columns, transform: transform.columns(columns), self.transforms, before)
 
     def open(self) -> Callable[[Decoded], Decoded]:
-        """See `ports.transform.Transform.open`."""
         steps = [transform.open() for transform in self.transforms]
         return lambda decoded: reduce(lambda found, step: step(found), steps, decoded)

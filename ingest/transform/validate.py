@@ -41,7 +41,7 @@ class Validate:
         return wanted
 
     def open(self) -> Callable[[Decoded], Decoded]:
-        """See `ports.transform.Transform.open`. A thread's rules are kept until the schema's file changes."""
+        """A thread's rules are kept until the schema's file changes."""
         return built_of_model(self, self.model, _Validator)
 
 

@@ -16,18 +16,18 @@ from dagster.components.testing import DefsFolderSandbox, create_defs_folder_san
 from jsonschema import Draft202012Validator
 
 from tests.assets.world import TOPIC, MemorySource, World
-from tests.spec.test_settings import FIELDS
+from tests.config.test_settings import FIELDS
 from windrow.assets.component import Attributes, KafkaTable
 from windrow.assets.definitions import defs
 from windrow.assets.factory import kafka_table
 from windrow.assets.names import topic_key
 from windrow.assets.topic import topic_assets
-from windrow.ingest.config.kinds import kind_at
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import SpecError
+from windrow.ingest.settings.kinds import kind_at
 from windrow.ingest.sinks.kinds import KINDS
-from windrow.ingest.spec.load import load_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import MicroBatches
 
 PROJECT = Path(__file__).parents[2]
 

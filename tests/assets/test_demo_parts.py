@@ -25,11 +25,11 @@ from windrow.assets.demo.place import DemoHome, last_full_day
 from windrow.assets.demo.poison import POISON
 from windrow.assets.demo.processes import end, note, noted
 from windrow.assets.demo.produce import write_customers
-from windrow.ingest.decode.formats import make_decoder
-from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.formats.formats import make_decoder
+from windrow.ingest.formats.json.decoder import JsonDecoder
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.spec.load import load_spec
 from windrow.ingest.transform.validate import Validate
 
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -14,7 +14,7 @@ from windrow.ingest.assemble import Connection
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.run.task import SplitTask
+from windrow.ingest.runner.task import SplitTask
 from windrow.resources.source import SourceResource
 
 SECRET = "secret-payload"

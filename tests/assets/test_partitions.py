@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import TimeWindows
-from windrow.ingest.windows.grid import after, is_closed, window_at
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import TimeWindows
+from windrow.ingest.source.enumerator.grid import after, is_closed, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DAILY_CRONS = ["hourly", "daily", "*/15 * * * *", "7,23,55 */3 * * *", "30 1,13 * * *", "0 */7 * * *"]

@@ -13,8 +13,8 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.names import SPARK_KEY, job_name
 from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags
+from windrow.ingest.config.load import load_spec
 from windrow.ingest.registry.embedded import RegistryServer
-from windrow.ingest.spec.load import load_spec
 
 pytestmark = pytest.mark.broker
 

@@ -20,9 +20,9 @@ from windrow.assets.foundations import Clock
 from windrow.assets.names import SPARK_KEY, job_name
 from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 pytestmark = [pytest.mark.broker, pytest.mark.some(3, of="tests")]
 

@@ -12,17 +12,17 @@ from pyspark.sql import SparkSession
 
 from tests.assets.world import TOPIC, MemorySource, MemoryTable, World, hour, ranges
 from tests.contracts.engine_contract import SPLITS
-from tests.engine.tasks import Name
+from tests.runner.spark.tasks import Name
 from tests.sinks.beside import MemoryBoth
 from windrow.assets.component import refuse_two_clusters
 from windrow.assets.factory import kafka_table, standing_on
 from windrow.assets.foundations import Clock
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.source import Isolation
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.ledger import LedgerState

@@ -14,11 +14,11 @@ import pytest
 from tests.assets.ticks import ask
 from tests.assets.world import START, TOPIC, World, hour
 from windrow.assets.schedule import CATCH_UP, _running
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import DamagedError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 
 def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:

@@ -22,7 +22,7 @@ from windrow.assets.names import SPARK_KEY, kafka_key
 from windrow.assets.topic import topic_assets
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Committed, Counts
-from windrow.ingest.run.context import Result
+from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
 
 FIRST = ["rows_written", "dead_letters", "window", "offsets", "lag_records", "lag_seconds"]

@@ -19,7 +19,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import Topics
 from windrow.ingest.ports.reader import ReadPlan
-from windrow.ingest.read.reader import KafkaReader
+from windrow.ingest.source.reader.reader import KafkaReader
 from windrow.resources.kafka import KafkaSource
 from windrow.resources.source import snapshot
 

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from windrow.assets.component import Attributes
 from windrow.assets.partitions import partitions_of, windows_of
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.window import in_time
-from windrow.ingest.windows.grid import NAMED
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.window import in_time
+from windrow.ingest.source.enumerator.grid import NAMED
 
 USUAL = """
 id: a

@@ -16,6 +16,8 @@ from windrow.assets.names import SPARK_KEY, job_name, kafka_key, sink_key
 from windrow.assets.partitions import Stretch, key_of
 from windrow.assets.schedule import range_tags
 from windrow.ingest.assemble import Connection
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import OpenTransactionError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
@@ -28,8 +30,6 @@ from windrow.ingest.ports.sink import Sink
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
 from windrow.ingest.sinks.kind import Rows
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine

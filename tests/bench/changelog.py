@@ -29,11 +29,11 @@ from tests.bench.harness.environments import PEERS, made
 from tests.bench.parts.sides import FLINK, FLINK_JAVA
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
+from windrow.ingest.config.load import parse_spec
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.window import Window
-from windrow.ingest.run.context import Request
-from windrow.ingest.run.pipeline import run
-from windrow.ingest.spec.load import parse_spec
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import run
 from windrow.ingest.testing.engine import LocalEngine
 
 START, HOURS, PARTITIONS, LIMIT_SECONDS = datetime(2026, 1, 5, tzinfo=UTC), 12, 3, 600

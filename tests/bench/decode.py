@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
-from windrow.ingest.decode.csv.lines import Dialect
-from windrow.ingest.decode.csv.machine import csv_machine
-from windrow.ingest.decode.json.machine import json_machine
-from windrow.ingest.decode.shared.machine import Machine
+from windrow.ingest.formats.csv.lines import Dialect
+from windrow.ingest.formats.csv.machine import csv_machine
+from windrow.ingest.formats.json.machine import json_machine
+from windrow.ingest.formats.shared.machine import Machine
 from windrow.ingest.schema.columns import Columns
 
 MESSAGES = 32_768

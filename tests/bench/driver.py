@@ -36,7 +36,7 @@ from windrow.assets.metadata import window_metadata
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.run.context import Result
+from windrow.ingest.runner.context import Result
 
 WINDOWS = 3
 SIZES = (100, 1_000, 10_000)

@@ -29,16 +29,16 @@ from tests.bench.harness import environments
 from tests.bench.harness.environments import PEERS, made
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
-from tests.decode.avro import wire as avro
-from tests.decode.protobuf import wire as protobuf
-from windrow.ingest.decode.avro.machine import avro_machine
-from windrow.ingest.decode.avro.schema import parse_schema
-from windrow.ingest.decode.csv.lines import Dialect
-from windrow.ingest.decode.csv.machine import csv_machine
-from windrow.ingest.decode.json.machine import json_machine
-from windrow.ingest.decode.protobuf.descriptors import descriptor_set, message_type
-from windrow.ingest.decode.protobuf.machine import protobuf_machine
-from windrow.ingest.decode.shared.machine import Machine
+from tests.formats.avro import wire as avro
+from tests.formats.protobuf import wire as protobuf
+from windrow.ingest.formats.avro.machine import avro_machine
+from windrow.ingest.formats.avro.schema import parse_schema
+from windrow.ingest.formats.csv.lines import Dialect
+from windrow.ingest.formats.csv.machine import csv_machine
+from windrow.ingest.formats.json.machine import json_machine
+from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
+from windrow.ingest.formats.protobuf.machine import protobuf_machine
+from windrow.ingest.formats.shared.machine import Machine
 from windrow.ingest.schema.columns import Columns
 
 BATCH = 32_768

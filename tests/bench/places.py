@@ -23,8 +23,8 @@ from tests.bench.harness.shapes import SMALL, fill
 from tests.bench.harness.side import Program, parquet_rows
 from tests.bench.parts.sides import windrow
 from tests.bench.parts.targets import Job
-from tests.engine.servers import serving
-from tests.engine.standalone import cluster
+from tests.runner.spark.servers import serving
+from tests.runner.spark.standalone import cluster
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 TOPIC_PARTITIONS, EACH = 8, 2

@@ -18,16 +18,16 @@ from statistics import median
 from typing import NoReturn
 
 from tests.sinks.things import receipt
-from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.formats.json.decoder import JsonDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
-from windrow.ingest.run.context import Pipeline, ignore
-from windrow.ingest.run.pipeline import _freeze_plans
+from windrow.ingest.runner.context import Pipeline, ignore
+from windrow.ingest.runner.pipeline import _freeze_plans
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from tests.bench.harness.shapes import fill
 from tests.bench.orders import values
-from tests.read.clients import WAYS
+from tests.source.reader.clients import WAYS
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client import consumer_properties
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
-from windrow.ingest.read.reader import KafkaReader
+from windrow.ingest.source.reader.reader import KafkaReader
 
 TOPIC = "bench.reading"
 RUNS = 3

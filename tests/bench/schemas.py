@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from tests.bench.formats import AVRO, BATCH, as_avro
 from tests.bench.orders import values
-from tests.decode.confluent.registries import FixedRegistry, avro, framed
-from windrow.ingest.decode.avro.decoder import AvroDecoder
-from windrow.ingest.decode.avro.given import GivenSchema
-from windrow.ingest.decode.confluent.decoder import ConfluentDecoder, Subjects
-from windrow.ingest.decode.confluent.payloads import AvroPayloads
+from tests.formats.confluent.registries import FixedRegistry, avro, framed
+from windrow.ingest.formats.avro.decoder import AvroDecoder
+from windrow.ingest.formats.avro.given import GivenSchema
+from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.formats.confluent.payloads import AvroPayloads
 from windrow.ingest.ports.decoder import Decode
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.schema.messages import MESSAGES

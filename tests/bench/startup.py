@@ -15,11 +15,11 @@ import time
 from collections import defaultdict
 from contextlib import closing
 
-from tests.engine.servers import serving
-from tests.engine.tasks import staged
-from windrow.ingest.engine.archive import archive_options
+from tests.runner.spark.servers import serving
+from tests.runner.spark.tasks import staged
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
+from windrow.ingest.runner.spark.archive import archive_options
 
 ROUNDS = 5
 COLD = {"archive": "a Spark of its own", "plain": "the same, without an archive"}
@@ -39,13 +39,13 @@ def measure(way: str) -> None:
     """In a fresh process: print the seconds from a run's begin to its first task's, for one run after the other. `way`: or an address."""
     begun = time.monotonic()
     if way in COLD:
-        from windrow.ingest.engine.local import JAVA, local_session
-        from windrow.ingest.engine.spark import SparkEngine
+        from windrow.ingest.runner.spark.local import JAVA, local_session
+        from windrow.ingest.runner.spark.spark import SparkEngine
 
         more = {} if way == "archive" else {"spark.driver.extraJavaOptions": JAVA}
         print(json.dumps([_until_first(SparkEngine(lambda: local_session("local[2,4]", more)), begun)]))
         return
-    from windrow.ingest.engine.connect import ConnectedSpark
+    from windrow.ingest.runner.spark.connect import ConnectedSpark
 
     with closing(ConnectedSpark(way)) as spark:
         first = _until_first(spark.engine(), begun)

@@ -23,15 +23,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.bench.committed import KINDS, cost, told
 from tests.bench.orders import values
 from windrow.ingest.assemble import assemble
-from windrow.ingest.engine.local import local_session
-from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import in_time
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.window import Window
-from windrow.ingest.run.context import Pipeline, Request
-from windrow.ingest.run.pipeline import run_windows
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
-from windrow.ingest.spec.window import in_time
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.pipeline import run_windows
+from windrow.ingest.runner.spark.local import local_session
+from windrow.ingest.runner.spark.spark import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,7 +31,7 @@ from tests.bench.harness.shapes import DAY_MS, PARTITIONS, SMALL, fill
 from tests.bench.harness.side import Program, parquet_rows
 from tests.bench.parts.sides import Side, windrow
 from tests.bench.parts.targets import Job
-from tests.engine.standalone import cluster
+from tests.runner.spark.standalone import cluster
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _LITTLE_SECONDS = 0.1

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from tests.chaos.worker import offsets_of
 from tests.sinks.things import PARTITIONS, TOPIC, identity, window
+from windrow.ingest.admin.merged import compare_merged
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.operate.merged import compare_merged
 from windrow.ingest.ports.sink import Promises
 from windrow.ingest.testing.checker import Report, check
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner, Result
 from windrow.ingest.assemble import assemble, assemble_to_look
 from windrow.ingest.cli import doctor, looking, mending, publishing, running, showing
 from windrow.ingest.cli.main import app
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import Reader, ReadPlan
-from windrow.ingest.run.context import Pipeline
-from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.dead_topic import MemoryDeadTopic
 from windrow.ingest.testing.engine import LocalEngine

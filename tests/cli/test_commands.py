@@ -16,10 +16,10 @@ from rich.console import Console
 
 from tests.cli.conftest import START, Stage, hour
 from windrow.ingest.cli import render, running
+from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.run.task import SplitTask
-from windrow.ingest.spec.load import load_spec
+from windrow.ingest.runner.task import SplitTask
 
 SECRET = "secret-payload"
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Stage, hour
-from tests.decode.avro.wire import text, varint
-from tests.decode.confluent.registries import framed
+from tests.formats.avro.wire import text, varint
+from tests.formats.confluent.registries import framed
 from windrow.ingest.cli import beginning, checking
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.registry.embedded import Fault, RegistryServer

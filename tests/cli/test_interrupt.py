@@ -27,10 +27,10 @@ import sys
 from pathlib import Path
 import typer
 from windrow.ingest.cli.output import telling
-from windrow.ingest.engine.local import local_session
-from windrow.ingest.engine.spark import SparkEngine
+from windrow.ingest.runner.spark.local import local_session
+from windrow.ingest.runner.spark.spark import SparkEngine
 from windrow.ingest.model.plan import Split
-from tests.engine.tasks import WaitsForEver
+from tests.runner.spark.tasks import WaitsForEver
 
 try:
     with telling(json=False, debug=False):
@@ -75,7 +75,7 @@ def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
 
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patched:
-        patched.setattr("windrow.ingest.run.pipeline.refuse_too_many_dead", interrupt)
+        patched.setattr("windrow.ingest.runner.pipeline.refuse_too_many_dead", interrupt)
         try:
             assert stage.call("run", stage.spec, "--window", hour(0)).exit_code == 130
         finally:

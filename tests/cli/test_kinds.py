@@ -15,7 +15,7 @@ from windrow.ingest.cli.running import _bar
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import OnRemoved
-from windrow.ingest.run.context import Progress
+from windrow.ingest.runner.context import Progress
 
 TP0 = TopicPartition("shop.things", 0)
 BATCH = "grid: batch"

@@ -13,13 +13,13 @@ import yaml
 
 from tests.cli.conftest import Stage, hour
 from tests.commands import with_spec
-from tests.spec.test_settings import FIELDS
+from tests.config.test_settings import FIELDS
+from windrow.ingest.config.load import fill_spec, load_spec
 from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.sinks.place import normal
-from windrow.ingest.spec.load import fill_spec, load_spec
 
 CANARY = "hunter2-C4nary"
 SASL = f"security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: {CANARY}"

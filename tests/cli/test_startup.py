@@ -151,6 +151,6 @@ def test_show_opens_no_ledger(seen: Stage) -> None:
 
 def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
     """The modules that read, plan and commit make no Arrow array at their top: the first one that is made loads pandas."""
-    named = "windrow.ingest.read.reader, windrow.ingest.sinks.delta.store, windrow.ingest.run.task"
+    named = "windrow.ingest.source.reader.reader, windrow.ingest.sinks.delta.store, windrow.ingest.runner.task"
     script = f"import {named}, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     assert "pandas" not in foreign(loaded(script)[1])

@@ -9,9 +9,9 @@ import pytest
 
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import staged_receipt, window
+from windrow.ingest.admin.dead_letters import refused_attempts
 from windrow.ingest.errors import BindingError, GridError
 from windrow.ingest.model.binding import Binding
-from windrow.ingest.operate.dead_letters import refused_attempts
 
 
 class DeadLettersContract(SinkUnderTest):

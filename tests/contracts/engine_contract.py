@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.tasks import Breaks, Counts, Dies, MissesItsFile, Name, Panics, Raises, Refuses, StaysAtHome, WaitsForEver, staged
+from tests.runner.spark.tasks import Breaks, Counts, Dies, MissesItsFile, Name, Panics, Raises, Refuses, StaysAtHome, WaitsForEver, staged
 from windrow.ingest.errors import BugError, DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.engine import Engine
@@ -120,7 +120,7 @@ class EngineContract:
         ) as caught:
             list(engine.run(Breaks(tmp_path), SPLITS))
         assert "in __call__" in shown(caught.value)
-        assert "tests/engine/tasks.py" in shown(caught.value)
+        assert "tests/runner/spark/tasks.py" in shown(caught.value)
         assert "secret-payload" not in shown(caught.value)
         assert len(list(tmp_path.iterdir())) == len(SPLITS), "a bug was tried again"
 

@@ -15,9 +15,9 @@ from tests.contracts.logs import MemoryCluster, OpenTransaction
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
-from windrow.ingest.run.context import Pipeline, Request
-from windrow.ingest.run.micro_batches import run_batch
-from windrow.ingest.run.pipeline import run
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.micro_batches import run_batch
+from windrow.ingest.runner.pipeline import run
 from windrow.ingest.testing.broker import MemoryBroker
 
 HOURS = 2

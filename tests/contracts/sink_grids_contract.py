@@ -14,7 +14,7 @@ from windrow.ingest.errors import IdentityError, RefusedError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import TopicSeen
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.windows.grid import batch_at, window_at
+from windrow.ingest.source.enumerator.grid import batch_at, window_at
 
 REBORN = TopicSeen(TOPIC.topic, "topic-id-2", TOPIC.partitions)
 OTHER = TopicSeen("shop.returns", "topic-id-3", 1)

@@ -12,12 +12,12 @@ import pytest
 
 from tests.contracts.logs import at
 from tests.contracts.source_desk import FIRST, HOUR, DyingEngine, InterruptedRunError, SourceDesk, hour, minutes
+from windrow.ingest.admin.rebase import propose, rebase
 from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.source import Earliest
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.rebase import propose, rebase
-from windrow.ingest.run.pipeline import Request, preview, run
+from windrow.ingest.runner.pipeline import Request, preview, run
 
 
 class SourceContract:

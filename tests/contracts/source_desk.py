@@ -13,7 +13,9 @@ import pyarrow as pa
 
 from tests.contracts.logs import Logs, Sent, at
 from tests.sinks.beside import MemoryBoth
-from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.formats.json.decoder import JsonDecoder
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -24,13 +26,11 @@ from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.decoder import Decode, Decoded, Decoder
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import Reader, ReadPlan
-from windrow.ingest.run.context import Pipeline, Request, Result
-from windrow.ingest.run.micro_batches import run_batch
-from windrow.ingest.run.pipeline import run
+from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.micro_batches import run_batch
+from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference, load_model
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.transform.chain import Chain

@@ -11,13 +11,13 @@ from tests.contracts.kafka_logs import KafkaCluster
 from tests.contracts.logs import Logs, MemoryCluster
 from tests.contracts.source_contract import SourceContract
 from tests.contracts.source_desk import SourceDesk
-from tests.read.clients import WAYS
+from tests.source.reader.clients import WAYS
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client import consumer_properties
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
-from windrow.ingest.read.reader import KafkaReader
+from windrow.ingest.source.reader.reader import KafkaReader
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
 

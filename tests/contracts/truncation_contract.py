@@ -13,17 +13,17 @@ import pytest
 from tests.contracts.logs import CuttableCluster, Sent
 from tests.contracts.reading import gathered
 from tests.contracts.source_desk import SourceDesk, hour, minutes
+from windrow.ingest.admin.verify import Finding, verify
 from windrow.ingest.errors import CutOffError, DataLossError
 from windrow.ingest.keeping import keeping
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.verify import Finding, verify
 from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary
-from windrow.ingest.run.context import Pipeline, Request, Result
-from windrow.ingest.run.pipeline import preview, run
+from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.pipeline import preview, run
 
 KEPT, GONE, NEW = 6, 4, 8
 """Messages of a reader's log below the cut, those that the cut takes, and those that come after it."""

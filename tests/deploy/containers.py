@@ -35,7 +35,7 @@ from typing import Any
 import psutil
 
 from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile
-from tests.engine.standalone import leave_compiled
+from tests.runner.spark.standalone import leave_compiled
 
 LIMIT = 240
 """Seconds in which a service is up, healthy, or done, and in which it has ended."""

@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 
 from tests.deploy.containers import laid_out
 from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile, ours, services
-from windrow.ingest.spec.load import load_spec
+from windrow.ingest.config.load import load_spec
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 KNOWN = {"FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "ENTRYPOINT"}

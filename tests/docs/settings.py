@@ -15,12 +15,12 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from windrow.ingest.config.kinds import OfItsKind
-from windrow.ingest.config.values import LeftOut, Values
+from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
 from windrow.ingest.model.metadata import ALWAYS, DEFAULT, METADATA
 from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.spec.cluster import ClusterSpec
-from windrow.ingest.spec.pipeline import NOT_WRITTEN, PipelineSpec
+from windrow.ingest.settings.kinds import OfItsKind
+from windrow.ingest.settings.values import LeftOut, Values
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
@@ -28,7 +28,7 @@ HEAD = "| setting | values | default | meaning |\n| --- | --- | --- | --- |"
 INTRODUCTION = """\
 # Settings
 
-*Generated from the models in `ingest/spec` by `make docs`: to change what stands here, change the description of the field.*
+*Generated from the models in `ingest/config` by `make docs`: to change what stands here, change the description of the field.*
 
 All that stands under `attributes` of a pipeline's file. A setting that would have no effect where it stands is a mistake, and all mistakes
 of a file are told at once, each with its line.

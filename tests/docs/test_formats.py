@@ -15,13 +15,13 @@ import pytest
 
 from tests.contracts.values import valued
 from windrow.ingest.assemble import table_columns
-from windrow.ingest.decode.formats import FORMATS, make_decoder
-from windrow.ingest.decode.keys import KEY_FORMATS
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.formats.formats import FORMATS, make_decoder
+from windrow.ingest.formats.keys import KEY_FORMATS
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.schemas import UsesSchemas
 from windrow.ingest.registry.embedded import RegistryServer
 from windrow.ingest.schema.load import ModelReference
-from windrow.ingest.spec.load import load_spec
 from windrow.ingest.transform.chain import Chain
 from windrow.ingest.transform.validate import Validate
 

@@ -20,12 +20,12 @@ from pyspark import cloudpickle
 from windrow.assets.demo.standalone import WORDS
 from windrow.ingest.assemble import assemble
 from windrow.ingest.cli.windows import named
-from windrow.ingest.engine.cluster import is_local, shipped, spark_session
-from windrow.ingest.engine.spark import Job, SparkEngine, own_parallelism
+from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import WindrowError
-from windrow.ingest.run.context import Request
-from windrow.ingest.run.pipeline import run
-from windrow.ingest.spec.load import load_spec
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import run
+from windrow.ingest.runner.spark.cluster import is_local, shipped, spark_session
+from windrow.ingest.runner.spark.spark import Job, SparkEngine, own_parallelism
 
 SHOWN = ("environment", "executors", "allexecutors", "jobs", "stages", "sql", "storage/rdd")
 WRONG = "-another"

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from deltalake import DeltaTable
 
-from tests.decode.avro import wire as avro
-from tests.decode.confluent.registries import framed
-from tests.decode.protobuf import wire as protobuf
+from tests.formats.avro import wire as avro
+from tests.formats.confluent.registries import framed
+from tests.formats.protobuf import wire as protobuf
 from tests.integration.harness import HERE, millis
 from tests.integration.user import User
 from tests.kafka.produce import Headers, Put, create_topic, produce

@@ -21,13 +21,13 @@ from pyarrow.dataset import get_partition_keys
 from tests.sinks.beside import DeltaSink
 from tests.warm import SERVER, stops
 from windrow.ingest.assemble import assemble
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.window import Window
-from windrow.ingest.run.pipeline import Pipeline, Request, Result, run
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
+from windrow.ingest.runner.pipeline import Pipeline, Request, Result, run
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 

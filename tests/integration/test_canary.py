@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.engine.standalone import Cluster, cluster
 from tests.integration.canary import SHOWN, WRONG
 from tests.integration.harness import Place, millis
 from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, SecureBroker, client
+from tests.runner.spark.standalone import Cluster, cluster
 from windrow.ingest.kafka.embedded.server import find_jars
 
 WRITTEN = "{{ env.CANARY_PASSWORD }}"

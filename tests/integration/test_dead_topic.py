@@ -13,7 +13,7 @@ from tests.integration.harness import Place, millis, result_of, start_run, wait_
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
 from windrow.ingest.crashpoints import LETTER_POINTS
-from windrow.ingest.run.context import Request
+from windrow.ingest.runner.context import Request
 
 pytestmark = pytest.mark.broker
 

@@ -16,7 +16,7 @@ import pytest
 from tests.integration.harness import Place, judge, millis, result_of, start_run, version, visible, wait_until_stopped, wake
 from tests.kafka.produce import Put, create_topic, produce, transaction
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
-from windrow.ingest.run.pipeline import Request
+from windrow.ingest.runner.pipeline import Request
 
 pytestmark = pytest.mark.broker
 

@@ -17,9 +17,9 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
-from tests.decode.avro import wire as avro
-from tests.decode.confluent.registries import framed
-from tests.decode.protobuf import wire as protobuf
+from tests.formats.avro import wire as avro
+from tests.formats.confluent.registries import framed
+from tests.formats.protobuf import wire as protobuf
 from tests.integration.harness import millis
 from tests.integration.user import ELSEWHERE
 from tests.kafka.produce import Put, create_topic, produce

@@ -13,21 +13,21 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
-from tests.engine.servers import serving
 from tests.integration.harness import HERE, Place, judge, millis, visible
 from tests.integration.test_spark_task import kill_with_all_below, wait_until_a_worker_halts
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
+from tests.runner.spark.servers import serving
 from tests.shape.readme import ROOT, blocks
+from windrow.ingest.admin.mend import MendRequest, mend
+from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
-from windrow.ingest.engine import checkpoint
-from windrow.ingest.engine.checkpoint import LOST, counted_rows
-from windrow.ingest.engine.connect import ConnectedSpark
-from windrow.ingest.engine.spark import SparkEngine
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
-from windrow.ingest.operate.mend import MendRequest, mend
-from windrow.ingest.operate.verify import verify
-from windrow.ingest.run.pipeline import Pipeline, Request, Result, run
+from windrow.ingest.runner.pipeline import Pipeline, Request, Result, run
+from windrow.ingest.runner.spark import checkpoint
+from windrow.ingest.runner.spark.checkpoint import LOST, counted_rows
+from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.spark import SparkEngine
 from windrow.ingest.testing.engine import LocalEngine
 
 if TYPE_CHECKING:

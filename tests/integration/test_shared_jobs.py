@@ -12,9 +12,9 @@ from tests.integration.deadly import Deadly
 from tests.integration.harness import Place, judge, millis, visible
 from tests.kafka.produce import Put, create_topic, produce
 from windrow.ingest.assemble import assemble
-from windrow.ingest.engine.spark import SparkEngine
-from windrow.ingest.run.context import Pipeline, Request
-from windrow.ingest.run.pipeline import run_windows
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.pipeline import run_windows
+from windrow.ingest.runner.spark.spark import SparkEngine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from tests.integration.harness import Place, judge, millis, visible, wait_until_
 from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.run.pipeline import Result
+from windrow.ingest.runner.pipeline import Result
 
 pytestmark = pytest.mark.broker
 

@@ -14,10 +14,10 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from tests.engine.servers import serving
 from tests.integration.harness import judge, millis, visible
 from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
+from tests.runner.spark.servers import serving
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

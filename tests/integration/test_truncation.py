@@ -16,7 +16,7 @@ from tests.contracts.logs import Logs
 from tests.contracts.source_desk import SourceDesk
 from tests.contracts.truncation_contract import Cut, ReadTruncationContract, TruncationContract
 from tests.kafka.cutting import CuttableKafka
-from tests.read.clients import WAYS
+from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client import consumer_properties
@@ -24,8 +24,8 @@ from windrow.ingest.kafka.codes import is_truncation
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.reader import ReadPlan
-from windrow.ingest.read.cursor import Cursor
-from windrow.ingest.read.reader import KafkaReader
+from windrow.ingest.source.reader.cursor import Cursor
+from windrow.ingest.source.reader.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
 

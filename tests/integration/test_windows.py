@@ -11,6 +11,8 @@ from deltalake import DeltaTable
 
 from tests.integration.harness import Place, judge, millis, version, visible
 from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
+from windrow.ingest.admin.rebuild import rebuild
+from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import (
     BindingError,
     DataLossError,
@@ -23,9 +25,7 @@ from windrow.ingest.errors import (
     SpecError,
     WindrowError,
 )
-from windrow.ingest.operate.rebuild import rebuild
-from windrow.ingest.operate.verify import verify
-from windrow.ingest.run.pipeline import Request, run
+from windrow.ingest.runner.pipeline import Request, run
 
 pytestmark = pytest.mark.broker
 

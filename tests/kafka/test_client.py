@@ -8,10 +8,10 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from windrow.ingest.config.secrets import InEnvironment, InFile
 from windrow.ingest.errors import SpecError
 from windrow.ingest.kafka.client import admin_properties, consumer_properties, problems, scrubbed
 from windrow.ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, REFUSED, TUNED, Tuning
+from windrow.ingest.settings.secrets import InEnvironment, InFile
 
 SERVERS = "127.0.0.1:1"
 CANARY = "canary-7f3a"

@@ -11,12 +11,12 @@ from confluent_kafka import KafkaError
 
 from tests.forked import forked
 from windrow.ingest.assemble import connect
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.kafka import clients
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.clients import MOST, Clients
-from windrow.ingest.spec.load import parse_spec
-from windrow.ingest.spec.pipeline import PipelineSpec
 
 SHARED = """\
 clusters:

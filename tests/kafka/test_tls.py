@@ -15,7 +15,7 @@ from windrow.ingest.kafka.client import consumer_properties
 from windrow.ingest.kafka.codes import untrusted
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan
-from windrow.ingest.read.reader import KafkaReader
+from windrow.ingest.source.reader.reader import KafkaReader
 
 HANG_SECONDS = 60.0
 """Far more than a refusal takes, far less than the patience of those who are asked."""

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDERS = ("ingest/model", "ingest/plan", "ingest/windows")
+FOLDERS = ("ingest/model", "ingest/source/enumerator")
 """Pure folders: every module in them is mutated."""
 
-ALONE = ("ingest/decode/json/strict.py", "ingest/decode/json/values.py", "ingest/run/accounting.py", "ingest/sinks/decision.py")
+ALONE = ("ingest/formats/json/strict.py", "ingest/formats/json/values.py", "ingest/runner/accounting.py", "ingest/sinks/decision.py")
 """Pure modules in other folders."""
 
 MORE = {
-    "ingest/plan/ends.py": ("tests/plan/test_witness.py",),
-    "ingest/plan/resolve.py": ("tests/plan/test_begins.py", "tests/plan/test_witness.py"),
+    "ingest/source/enumerator/ends.py": ("tests/source/enumerator/test_witness.py",),
+    "ingest/source/enumerator/resolve.py": ("tests/source/enumerator/test_begins.py", "tests/source/enumerator/test_witness.py"),
 }
 """Tests beside a module's own that are about it: whole stories, to which it gives the answers."""
 
 EQUIVALENT: dict[str, dict[str, str]] = {
-    "ingest/decode/json/strict.py": {
+    "ingest/formats/json/strict.py": {
         "- if most <= MAX_DEPTH:\n+ if most < MAX_DEPTH:": "an upper bound at the limit says as much as the depth itself, which costs more",
         '- for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):\n'
         '+ for bracket in _BRACKETS.finditer(_STRINGS.sub("XXXX", text)):': "what stands for a string has no brackets",
         '- depth += 1 if bracket.group() in "[{" else -1\n+ depth += 1 if bracket.group() in "XX[{XX" else -1': "it is one bracket",
     },
-    "ingest/decode/json/values.py": {
+    "ingest/formats/json/values.py": {
         '- digits = (whole + fraction).lstrip("0")\n+ digits = (whole + fraction).lstrip("XX0XX")': "digits only",
         '- significant = digits.rstrip("0")\n+ significant = digits.rstrip("XX0XX")': "digits only",
         '- if fraction[_MICROS_DIGITS:].strip("0"):\n+ if fraction[_MICROS_DIGITS:].strip("XX0XX"):': "digits only",
@@ -33,15 +33,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "without begins nobody looks into the cuts: it only saves making them"
         ),
     },
-    "ingest/plan/ends.py": {
+    "ingest/source/enumerator/ends.py": {
         "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
         "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
     },
-    "ingest/plan/opening.py": {
+    "ingest/source/enumerator/opening.py": {
         "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
         "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
     },
-    "ingest/plan/resolve.py": {
+    "ingest/source/enumerator/resolve.py": {
         "- after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)\n"
         "+ after = below if isinstance(below, datetime) else first - timedelta(microseconds=2)": "no two labels lie so near to each other",
         "- return -((_EPOCH - label) // timedelta(milliseconds=1))\n+ return -((_EPOCH - label) / timedelta(milliseconds=1))": (
@@ -50,7 +50,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "- head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD - 1)\n"
         "+ head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD + 1)": "who judges takes the first ones of them",
     },
-    "ingest/plan/settle.py": {
+    "ingest/source/enumerator/settle.py": {
         "- if (first := _reach_of_one(stamps, since)) >= label:\n+ if (first := _reach_of_one(stamps, since)) > label:": (
             "the search in blocks finds it too: this one is only faster"
         ),
@@ -59,16 +59,16 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         "- done, block = done + block, block * 8\n+ done, block = done + block, block * 9": "as above",
         "- while done < len(candidates):\n+ while done <= len(candidates):": "nothing is found in a block of none",
     },
-    "ingest/plan/share.py": {
+    "ingest/source/enumerator/share.py": {
         "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] < rest // len(descending):": (
             "who wants just an equal share has it either way, and what can't be divided goes to the same ones"
         ),
         "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] <= rest / len(descending):": "of integers",
     },
-    "ingest/windows/completeness.py": {
+    "ingest/source/enumerator/completeness.py": {
         '- label: Label | None = None\n+ label: Label | None = ""': "without boundaries nothing is known that could hold anything back",
     },
-    "ingest/windows/grid.py": {
+    "ingest/source/enumerator/grid.py": {
         "- if window.span and isinstance(end, datetime):\n+ if window.span or isinstance(end, datetime):": (
             "a window in time has a span and its end is an instant: the question is the type checker's"
         ),

@@ -231,7 +231,7 @@ class FencedIds(SinkProtocol):
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
         """See `SinkProtocol.commit`. What a dead run left open is ended first: else it would be waited for, and fenced only later.
 
-        The ledger is asked by the run, not by the sink: see `ingest.run.binding.refuse_lost_receipt`. A crash that cuts the topic off
+        The ledger is asked by the run, not by the sink: see `ingest.runner.binding.refuse_lost_receipt`. A crash that cuts the topic off
         behind that, while somebody publishes, isn't in the model.
         """
         seen: Glance = yield Ask(self.sees, (receipt.window,))

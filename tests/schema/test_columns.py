@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from tests.decode.json.models import Nested, Scalars
+from tests.formats.json.models import Nested, Scalars
 from windrow.ingest.errors import SpecError
 from windrow.ingest.schema.columns import Columns
 

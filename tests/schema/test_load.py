@@ -37,7 +37,7 @@ def test_a_file_relative_to_the_folder(folder: Path) -> None:
 
 def test_a_module() -> None:
     """`package.module:Class`, by Python's own import."""
-    assert load_model(ModelReference("tests.decode.json.models:Nested", Path("/"))).__name__ == "Nested"
+    assert load_model(ModelReference("tests.formats.json.models:Nested", Path("/"))).__name__ == "Nested"
 
 
 def test_a_mended_file_counts_at_once(folder: Path) -> None:
@@ -120,7 +120,7 @@ def test_loading_leaves_the_environment_alone() -> None:
     code = (
         "import os; before = dict(os.environ)\n"
         "from pathlib import Path; from windrow.ingest.schema.load import ModelReference, load_model\n"
-        "load_model(ModelReference('tests.decode.json.models:Nested', Path('/')))\n"
+        "load_model(ModelReference('tests.formats.json.models:Nested', Path('/')))\n"
         "for name in ('SPARK_LOCAL_IP', 'PYARROW_IGNORE_TIMEZONE'): assert os.environ.get(name) == before.get(name), name\n"
     )
     environment = {k: v for k, v in os.environ.items() if k not in {"SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE"}}

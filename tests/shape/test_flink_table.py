@@ -8,8 +8,8 @@ from typing import Any
 
 from typer.main import get_command
 
+from tests.config.test_settings import FIELDS
 from tests.shape.test_modules import PACKAGES, modules
-from tests.spec.test_settings import FIELDS
 from windrow.ingest.cli.main import app
 from windrow.ingest.model.metadata import METADATA
 

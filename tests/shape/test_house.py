@@ -19,7 +19,7 @@ from tests.shape.readme import README, blocks, section
 from windrow.ingest import errors
 from windrow.ingest.cli.main import app
 from windrow.ingest.cli.output import BUG, INTERRUPTED
-from windrow.ingest.spec.load import load_spec
+from windrow.ingest.config.load import load_spec
 
 ROOT = Path(__file__).parents[2]
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")

@@ -51,6 +51,6 @@ def test_every_test_says_its_promise() -> None:
 
 def test_a_task_loads_without_pandas() -> None:
     """The order of a task is known without pandas, which takes as long to load as all else together."""
-    asked = "import sys, windrow.ingest.run.task; print('pandas' in sys.modules)"
+    asked = "import sys, windrow.ingest.runner.task; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.strip() == "False"

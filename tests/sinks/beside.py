@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.ingest.admin.dead_letters import read_dead, refused_attempts
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.dead_letters import read_dead, refused_attempts
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.delta.columns import Evolve

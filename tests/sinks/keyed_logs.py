@@ -15,13 +15,13 @@ import msgspec
 import pyarrow as pa
 
 from tests.sinks.things import PARTITIONS, PER_WINDOW, messages, plan, receipt, window
+from windrow.ingest.admin.findings import Finding
+from windrow.ingest.admin.merged import compare_merged
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Mending, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.operate.findings import Finding
-from windrow.ingest.operate.merged import compare_merged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.changes import UNAVAILABLE, changes
 from windrow.ingest.schema.primary_key import PrimaryKey

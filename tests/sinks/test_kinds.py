@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from windrow.assets.component import Attributes
+from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.kinds import KINDS, sink_kind
-from windrow.ingest.spec.load import parse_spec
 
 ATTRIBUTES = {
     "id": "orders", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "t"},
@@ -95,8 +95,8 @@ def test_every_line_of_the_table_leads_to_a_kind() -> None:
 def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
     """Who reads the table of kinds loads none of them, and who reads a spec loads no deltalake."""
     script = (
-        "import sys, windrow.ingest.spec.load; from pathlib import Path; assert 'windrow.ingest.sinks.delta.kind' not in sys.modules;"
-        f"windrow.ingest.spec.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r}, Path('/tmp'));"
+        "import sys, windrow.ingest.config.load; from pathlib import Path; assert 'windrow.ingest.sinks.delta.kind' not in sys.modules;"
+        f"windrow.ingest.config.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r}, Path('/tmp'));"
         "print('windrow.ingest.sinks.delta.kind' in sys.modules,"
         "{'deltalake', 'duckdb', 'windrow.ingest.sinks.delta.store'} & set(sys.modules))"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contracts.engine_contract import EngineContract
-from tests.engine.tasks import DiesInMemory
+from tests.runner.spark.tasks import DiesInMemory
 from windrow.ingest.testing.engine import LocalEngine
 
 

@@ -15,18 +15,18 @@ import pytest
 from tests.contracts.transform_contract import Before, TransformContract
 from tests.sinks.delta.pieces import delta_pieces
 from tests.transform.small import Explode, Only, Rename
+from windrow.ingest.admin.dead_letters import read_dead
 from windrow.ingest.assemble import assemble
+from windrow.ingest.config.load import parse_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
-from windrow.ingest.operate.dead_letters import read_dead
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.ports.transform import Transform
-from windrow.ingest.run.context import Pipeline, Request
-from windrow.ingest.run.pipeline import run
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.load import ModelReference
-from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.engine import LocalEngine
 from windrow.ingest.testing.reader import MemoryReader

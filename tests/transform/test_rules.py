@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pandera.backends.polars.checks import PolarsCheckBackend
 from pandera.errors import SchemaErrors
 
-from tests.decode.json.models import Nested
+from tests.formats.json.models import Nested
 from tests.transform.orders import Order, rows
 from windrow.ingest.errors import SpecError
 from windrow.ingest.transform import rules as rules_module

@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.transform_contract import Before, TransformContract
 from tests.contracts.values import dead, valued
 from tests.transform.orders import Order, rows
-from windrow.ingest.decode.json.decoder import JsonDecoder
+from windrow.ingest.formats.json.decoder import JsonDecoder
 from windrow.ingest.ports.decoder import Decoded
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.load import ModelReference

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.places import WAY_OUT, absolute, secret_part
-from windrow.ingest.config.values import Count, LeftOut, Values, Written, place, sentence
 from windrow.ingest.schema.primary_key import BUCKETS, PrimaryKey
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.places import WAY_OUT, absolute, secret_part
+from windrow.ingest.settings.values import Count, LeftOut, Values, Written, place, sentence
 from windrow.ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, Version, key_conflicts
 
 if TYPE_CHECKING:

@@ -53,7 +53,6 @@ class DeltaForm:
         self._writer: pq.ParquetWriter
 
     def begin(self, out: pa.NativeFile) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         texts = [f.name for f in self._schema if pa.types.is_string(f.type)]
         # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in steps: as differences they take next to no room.
         steps = {self._metadata[name]: "DELTA_BINARY_PACKED" for name in ("offset", "timestamp") if name in self._metadata}
@@ -69,7 +68,6 @@ class DeltaForm:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         self._nan.update(_with_nan(rows))
         if self._cut is None:
             self._writer.write_table(rows, row_group_size=rows.num_rows)
@@ -79,11 +77,9 @@ class DeltaForm:
             self._buckets.append(bucket)
 
     def end(self) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         parquet_files.end(self._writer)
 
     def word(self, path: str, size: int, rows: int) -> StagedFile:
-        """See `ingest.sinks.staged_file.FileForm`."""
         stats = statistics(self._done[0], self._schema, self._nan)
         return StagedFile(path, size, rows, stats, int(datetime.now(UTC).timestamp() * 1000), tuple(self._buckets))
 

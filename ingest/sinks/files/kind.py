@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.places import WAY_OUT, absolute, secret_part
-from windrow.ingest.config.values import LeftOut, Values, Written, place, sentence
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.places import WAY_OUT, absolute, secret_part
+from windrow.ingest.settings.values import LeftOut, Values, Written, place, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ class _Files:
     section = FilesSection
 
     def make(self, section: FilesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        """See `sinks.kind.SinkKind.make`."""
         from windrow.ingest.sinks.files.stage import FileFormat
         from windrow.ingest.sinks.files.store import FilesStore
         from windrow.ingest.sinks.window_table import WindowTable
@@ -72,7 +71,6 @@ class _Files:
         return WindowTable(store, rows, metadata)
 
     def dead_letters(self, section: FilesSection, folder: Path) -> DeadLetters:
-        """See `sinks.kind.SinkKind.dead_letters`."""
         from windrow.ingest.sinks.delta.kind import dead_letters_beside
 
         return dead_letters_beside(section.place(folder))

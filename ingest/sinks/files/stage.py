@@ -118,19 +118,15 @@ class FilesForm:
         self._writer: RowWriter
 
     def begin(self, out: pa.NativeFile) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         self._writer = _rows_into(out, self._schema, self._written)
 
     def write(self, rows: pa.Table) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         self._writer.write(rows.append_column(self._schema.field(len(self._schema) - 1), pa.repeat(self._window, rows.num_rows)))
 
     def end(self) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         self._writer.close()
 
     def word(self, path: str, size: int, rows: int) -> RowFile:
-        """See `ingest.sinks.staged_file.FileForm`."""
         return RowFile(path, size, rows)
 
 

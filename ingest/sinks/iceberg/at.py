@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windrow.ingest.config.places import without_secrets
-from windrow.ingest.config.secrets import FORMS
 from windrow.ingest.errors import SpecError
+from windrow.ingest.settings.places import without_secrets
+from windrow.ingest.settings.secrets import FORMS
 from windrow.ingest.sinks.iceberg.secrets import Property, is_secret
 
 DATABASE = "catalog.db"

@@ -24,8 +24,8 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from windrow.ingest.config.places import secret_part, without_secrets
 from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.settings.places import secret_part, without_secrets
 from windrow.ingest.sinks.iceberg.at import DATABASE, TableAt
 from windrow.ingest.sinks.iceberg.database import DatabaseCatalog
 from windrow.ingest.sinks.iceberg.secrets import revealed

@@ -27,7 +27,6 @@ class DatabaseCatalog(SqlCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:  # fmt: skip
-        """See `pyiceberg.catalog.Catalog.commit_table`."""
         response = super().commit_table(table, requirements, updates)
         self._newest[".".join(table.name())] = (response.metadata_location, response.metadata)
         return response

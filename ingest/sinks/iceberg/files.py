@@ -27,7 +27,6 @@ class _SyncedFile(PyArrowFile):
     """A local file."""
 
     def create(self, overwrite: bool = False) -> OutputStream:
-        """See `pyiceberg.io.OutputFile.create`."""
         return _SyncedStream(super().create(overwrite=overwrite), self._path)
 
 
@@ -39,11 +38,9 @@ class _SyncedStream:
 
     @property
     def closed(self) -> bool:
-        """See `pyiceberg.io.OutputStream.closed`."""
         return bool(self._stream.closed)  # type: ignore[attr-defined]
 
     def write(self, b: bytes) -> int:
-        """See `pyiceberg.io.OutputStream.write`."""
         return self._stream.write(b)
 
     def __getattr__(self, name: str) -> Any:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.places import absolute, is_url
-from windrow.ingest.config.secrets import InEnvironment, InFile
-from windrow.ingest.config.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.places import absolute, is_url
+from windrow.ingest.settings.secrets import InEnvironment, InFile
+from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
@@ -125,7 +125,6 @@ class _Iceberg:
     section = IcebergSection
 
     def make(self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        """See `sinks.kind.SinkKind.make`."""
         with _installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.window_table import WindowTable
@@ -134,7 +133,6 @@ class _Iceberg:
         return WindowTable(store, rows, metadata)
 
     def dead_letters(self, section: IcebergSection, folder: Path) -> DeadLetters:
-        """See `sinks.kind.SinkKind.dead_letters`."""
         with _installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.dead_letters import DeadLetterTable

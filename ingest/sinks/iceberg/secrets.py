@@ -1,11 +1,11 @@
-"""Which of a catalog's properties are secrets, and which of them open a storage (`ingest.config.secrets`). Loads no PyIceberg."""
+"""Which of a catalog's properties are secrets, and which of them open a storage (`ingest.settings.secrets`). Loads no PyIceberg."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windrow.ingest.config.places import is_url, secret_part
-from windrow.ingest.config.secrets import Secret, read
+from windrow.ingest.settings.places import is_url, secret_part
+from windrow.ingest.settings.secrets import Secret, read
 
 Property = str | Secret
 

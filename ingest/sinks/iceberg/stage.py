@@ -46,7 +46,6 @@ class LakeForm:
         self._writer: pq.ParquetWriter
 
     def begin(self, out: pa.NativeFile) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in steps: as differences they take next to no room.
         steps = {self._metadata[name]: "DELTA_BINARY_PACKED" for name in ("offset", "timestamp") if name in self._metadata}
         self._writer = pq.ParquetWriter(
@@ -62,17 +61,14 @@ class LakeForm:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         key = pa.field(self._metadata["window"], pa.string(), nullable=False)
         whole = rows.append_column(key, pa.repeat(self._key, rows.num_rows))
         self._writer.write_table(whole.select(self._columns.names), row_group_size=max(rows.num_rows, 1))
 
     def end(self) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         parquet_files.end(self._writer)
 
     def word(self, path: str, size: int, rows: int) -> LakeFile:
-        """See `ingest.sinks.staged_file.FileForm`."""
         ids = {f.name: field_id(f) for f in self._columns}
         return LakeFile(path, size, rows, ids, metrics(self._done[0], self._columns, list(ids.values())))
 

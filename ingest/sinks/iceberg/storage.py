@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from windrow.ingest.config.places import secret_part
-from windrow.ingest.config.secrets import FORMS
 from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.settings.places import secret_part
+from windrow.ingest.settings.secrets import FORMS
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.secrets import STORAGE, Property, is_secret, revealed
 

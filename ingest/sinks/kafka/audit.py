@@ -55,22 +55,20 @@ class KafkaAudit:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """See `ports.sink.Audit.metadata`."""
         return self._sink.metadata
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """See `ports.sink.Audit.receipts`. A window of which a part is published is told as one that can't be read."""
+        """A window of which a part is published is told as one that can't be read."""
         return iter(self._sink.in_control(_every) or ())
 
     def windows(self) -> set[str]:
-        """See `ports.sink.Audit.windows`; by the control topic, for others may write into a target topic."""
+        """By the control topic, for others may write into a target topic."""
         found = self._sink.in_control(
             lambda held: {key for key, kept in held.windows.items() if kept.splits} | {k for k, s in held.splits.items() if s}
         )
         return found or set()
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        """See `ports.sink.Audit.rows_held`."""
         names = [self.metadata[name] for name in ("topic", "partition", "offset")]
         offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
         for headers, _ in self._messages(window):
@@ -92,7 +90,7 @@ class KafkaAudit:
         return (self._rows(batch, window) for batch in _batched(self._messages(window)))
 
     def published(self, window: Window) -> PublishedRows | None:
-        """See `ports.sink.PublishedAudit.published`: of the messages, but for their times, which the topic may set."""
+        """Of the messages, but for their times, which the topic may set."""
         if self._has_rows:
             return None
         splits = self._sink.in_control(lambda held: _splits(held, window.key)) or ()
@@ -100,7 +98,6 @@ class KafkaAudit:
         return PublishedRows(noted, (self._hashed(batch, window) for batch in _batched(self._messages(window))))
 
     def replaced(self) -> bool:
-        """See `ports.sink.PublishedAudit.replaced`."""
         sink = self._sink
         if not sink.options.primary_key:
             return False
@@ -113,7 +110,7 @@ class KafkaAudit:
         return not form.primary_key and form.value.format == "json" and set(form.value.columns) == set(names)
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """See `ports.sink.Audit.restore`: of a receipt that is lost the messages tell where its splits are, if all of them are there.
+        """Of a receipt that is lost the messages tell where its splits are, if all of them are there.
 
         Raises:
             RefusedError: besides, the topics don't have all rows of the window.

@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from windrow.ingest.compiled.calling import Compiled
 from windrow.ingest.kafka.capi import Api, Unusable, load_api
 from windrow.ingest.kafka.record_batch import addresses
 from windrow.ingest.kafka.transaction import Sender, TransactionError, kind_of
 from windrow.ingest.model.plan import Split
+from windrow.ingest.native.calling import Compiled
 from windrow.ingest.sinks.kafka.control import OffsetSpan
 from windrow.ingest.sinks.kafka.form import HEADER
 from windrow.ingest.sinks.kafka.places import PARTITION, partitions

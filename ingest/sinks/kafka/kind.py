@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.places import absolute
-from windrow.ingest.config.values import (
+from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.values import (
     Count,
     Duration,
     FunctionName,
@@ -24,7 +25,6 @@ from windrow.ingest.config.values import (
     names_in,
     section_of,
 )
-from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.kind import KeyColumns, OnClusterSection, Rows, SinkKind, StagingPlace, key_conflicts
 
 if TYPE_CHECKING:
@@ -221,12 +221,11 @@ class KafkaSection(OnClusterSection):
 
     @property
     def in_order(self) -> bool:
-        """See `sinks.kind.SinkSection.in_order`: of messages with one key readers take the last."""
+        """Of messages with one key readers take the last."""
         return self.primary_key is not None
 
     @property
     def key(self) -> PrimaryKey | None:
-        """See `sinks.kind.SinkSection.key`."""
         return None if self.primary_key is None else PrimaryKey(self.primary_key)
 
     @property
@@ -235,7 +234,6 @@ class KafkaSection(OnClusterSection):
         return self.control_topic or f"{self.topic}.windrow"
 
     def place(self, folder: Path) -> str:
-        """See `sinks.kind.SinkSection.place`."""
         del folder
         return self.topic or ", ".join(self.topics or ())
 
@@ -264,7 +262,6 @@ class _Kafka:
     section = KafkaSection
 
     def make(self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        """See `sinks.kind.SinkKind.make`."""
         from windrow.ingest.errors import SpecError
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.load import FunctionReference
@@ -304,7 +301,6 @@ class _Kafka:
         return KafkaSink(Reach(section.bootstrap_servers, dict(section.client), registry), options, rows, metadata)
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
-        """See `sinks.kind.SinkKind.dead_letters`."""
         from windrow.ingest.sinks.delta.kind import dead_letters_beside
 
         return dead_letters_beside(absolute(section.staging, folder))

@@ -8,12 +8,12 @@ from datetime import timedelta
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.config.secrets import Secret
 from windrow.ingest.kafka.delivery import Acks
 from windrow.ingest.ports.sink import Delivered
 from windrow.ingest.registry.client import Registry
 from windrow.ingest.schema.changes import change_schema
 from windrow.ingest.schema.load import FunctionReference
+from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.sinks.kafka.form import AnyPart, MessagePart
 from windrow.ingest.sinks.kafka.places import Partitioner
 

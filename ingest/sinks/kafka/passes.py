@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from windrow.ingest.compiled.making import compiled, part
-from windrow.ingest.compiled.pointers import byte_at, call32_at, call_at, int32_at
+from windrow.ingest.native.making import compiled, part
+from windrow.ingest.native.pointers import byte_at, call32_at, call_at, int32_at
 
 Ints = npt.NDArray[np.int64]
 

@@ -145,34 +145,30 @@ class KafkaSink:
 
     @property
     def identity(self) -> str:
-        """See `ports.sink.Sink.identity`: the control topic is the table."""
+        """The control topic is the table."""
         return f"kafka:{','.join(sorted(addresses(self.reach.servers)))}/{self.options.control}"
 
     def is_at(self, identity: str) -> bool:
-        """See `ports.sink.Sink.is_at`: one address in common is enough to know that a cluster is the same."""
+        """One address in common is enough to know that a cluster is the same."""
         servers, _, control = identity.removeprefix("kafka:").partition("/")
         return control == self.options.control and not addresses(servers).isdisjoint(addresses(self.reach.servers))
 
     def refuse_unwritable(self) -> None:
-        """See `ports.sink.Sink.refuse_unwritable`."""
         refuse_unwritable(self.options.staging, "sink.staging")
         self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
         self.form.refuse_unregistrable(self._columns, self.reach.registry)
 
     def warnings(self) -> list[str]:
-        """See `ports.sink.Warns.warnings`."""
         return self._topics.changelog_warnings() if self.options.primary_key else []
 
     def places(self) -> Sequence[str]:
-        """See `ports.sink.Sink.places`."""
         return [self.options.staging]
 
     def binding(self) -> Binding | None:
-        """See `ports.sink.Sink.binding`."""
         return self._control.read(lambda held: held.binding)
 
     def prepare(self, binding: Binding) -> None:
-        """See `ports.sink.Sink.prepare`: makes the control topic, never another one."""
+        """Makes the control topic, never another one."""
         self._refuse_unfit()
         bound = self.binding()
         if bound is None:
@@ -188,32 +184,28 @@ class KafkaSink:
             function_now(self.options.function)
 
     def columns_to_come(self) -> Sequence[str]:
-        """See `ports.sink.Sink.columns_to_come`: messages have no table's columns."""
+        """Messages have no table's columns."""
         self._refuse_unfit()
         return ()
 
     def look(self, window: Window) -> Committed | None:
-        """See `ports.sink.Sink.look`."""
         return next(self.looks([window]))
 
     def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
-        """See `ports.sink.Sink.looks`."""
         if not windows:
             return iter(())
         found = self._control.read(lambda held: [held.committed(window.key) for window in windows])
         return iter([None] * len(windows) if found is None else found)
 
     def committed(self, windows: Sequence[Window]) -> set[Window]:
-        """See `ports.sink.Sink.committed`."""
         keys = self._control.read(lambda held: held.windows.keys() | held.damaged.keys()) if windows else None
         return {window for window in windows if window.key in (keys or ())}
 
     def wait_until_decided(self) -> None:
-        """See `ports.sink.Awaited`: an open transaction of another run holds back what stands behind it in the control topic."""
+        """An open transaction of another run holds back what stands behind it in the control topic."""
         self._control.read(lambda _: None, to_end=True)
 
     def receipts(self) -> Iterator[Committed]:
-        """See `ports.sink.Sink.receipts`."""
 
         def every(held: Held) -> list[Committed | None]:
             held.refuse_deleted()
@@ -223,20 +215,18 @@ class KafkaSink:
         return iter(sorted((c for c in found or () if c is not None), key=lambda c: c.receipt.window))
 
     def receipt_text(self, receipt: Receipt) -> str:
-        """See `ports.sink.Sink.receipt_text`."""
         key = receipt.window.key
         kept = self._control.read(lambda held: held.windows.get(key))
         return kept.text if kept is not None else to_json(receipt)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> KafkaStagerFactory:
-        """See `ports.sink.Sink.stager`."""
         del generation
         layout = RowLayout(self.options.staged(self.schema), self.metadata, attempt)
         form = self.form.registered(self._columns, self.reach.registry)
         return KafkaStagerFactory(self.options.staging, layout, form, plan.window.key, self._function())
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        """See `ports.sink.Sink.commit`. Where a split was published by an earlier attempt, the receipt has the checksum of its rows.
+        """Where a split was published by an earlier attempt, the receipt has the checksum of its rows.
 
         Raises:
             RefusedError: besides, a split was published with other rows, or the topic doesn't take a message.
@@ -271,20 +261,18 @@ class KafkaSink:
         return Done(outcome.committed) if sent and mine else outcome  # type: ignore[union-attr]
 
     def audit(self) -> Audit:
-        """See `ports.sink.Sink.audit`."""
         from windrow.ingest.sinks.kafka.audit import KafkaAudit  # noqa: PLC0415
 
         return KafkaAudit(self)
 
     def transactions(self) -> KafkaTransactions:
-        """See `ports.transactions.Transactional.transactions`."""
         if self.options.delivery != "exactly-once":
             what = f"The table {self.identity} is written without transactions: delivery_guarantee is {self.options.delivery}"
             raise SpecError(what, "spec", "There is nothing to list, and nothing to abort.")
         return KafkaTransactions(self.reach, self._topics, self._ids, self._target, self.metadata["window"], self.patience)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """See `ports.sink.Sink.sweep`: an attempt whose files are gone is refused before it publishes what was in them."""
+        """An attempt whose files are gone is refused before it publishes what was in them."""
         if older_than < _LEAST:
             raise ValueError(f"a grace period of {older_than} would take the files of runs that are still staging; the least is {_LEAST}")
         cutoff = int((datetime.now(UTC) - older_than).timestamp() * 1000)

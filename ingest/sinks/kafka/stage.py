@@ -48,22 +48,18 @@ class ArrowForm:
         self._writer: pa.ipc.RecordBatchFileWriter
 
     def begin(self, out: pa.NativeFile) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         self._writer = pa.ipc.new_file(out, self._schema)
 
     def write(self, rows: pa.Table) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         for batch in rows.to_batches():
             self._writer.write_batch(batch)
             self._same += checksum(batch.drop_columns(self._own))
             self._whole += checksum(batch)
 
     def end(self) -> None:
-        """See `ingest.sinks.staged_file.FileForm`."""
         self._writer.close()
 
     def word(self, path: str, size: int, rows: int) -> StagedMessages:
-        """See `ingest.sinks.staged_file.FileForm`."""
         return StagedMessages(path, size, rows, text(self._same), text(self._whole))
 
 

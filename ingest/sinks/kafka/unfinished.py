@@ -63,16 +63,13 @@ class KafkaTransactions:
         self._patience = patience
 
     def ids(self, pipeline_id: str, plans: Sequence[Plan]) -> list[str]:
-        """See `ports.transactions.OpenTransactions.ids`."""
         return list(dict.fromkeys([self._ids.table(pipeline_id), *(name for plan in plans for name in self._ids.of_window(plan))]))
 
     def held_back(self) -> list[HeldBack]:
-        """See `ports.transactions.OpenTransactions.held_back`."""
         found = {tp: (stable, end) for tp, (stable, end) in self._topics.stable_and_end().items() if stable < end}
         return sorted(HeldBack(*tp, stable, end, self._window_at(*tp, stable)) for tp, (stable, end) in found.items())
 
     def end(self, ids: Sequence[str]) -> None:
-        """See `ports.transactions.OpenTransactions.end`."""
         try:
             end_open(self._target(), ids)
         except Overtaken:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.places import absolute
-from windrow.ingest.config.values import Text, Values, Written
 from windrow.ingest.errors import SpecError
 from windrow.ingest.schema.primary_key import PrimaryKey
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.values import Text, Values, Written
 from windrow.ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, StagingPlace, Version, key_conflicts
 from windrow.ingest.sinks.postgres.names import LONGEST, name_problems, table_name
 from windrow.ingest.sinks.postgres.url import server_url
@@ -77,12 +77,11 @@ class PostgresSection(SinkSection):
 
     @property
     def key(self) -> PrimaryKey | None:
-        """See `sinks.kind.SinkSection.key`."""
         return None if self.primary_key is None else PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
 
     @property
     def keeps(self) -> bool:
-        """See `sinks.kind.SinkSection.keeps`: not where versions decide, for what lies between two of them may still come."""
+        """Not where versions decide, for what lies between two of them may still come."""
         return self.primary_key is not None and self.version is None
 
     def place(self, folder: Path) -> str:
@@ -97,7 +96,6 @@ class _Postgres:
     section = PostgresSection
 
     def make(self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        """See `sinks.kind.SinkKind.make`."""
         place = _place(section)
         from windrow.ingest.sinks.place import normal
 
@@ -108,7 +106,6 @@ class _Postgres:
         return PostgresTable(store, rows, metadata)
 
     def dead_letters(self, section: PostgresSection, folder: Path) -> DeadLetters:
-        """See `sinks.kind.SinkKind.dead_letters`."""
         place = _place(section)
         from windrow.ingest.sinks.dead_letters import DeadLetterTable
         from windrow.ingest.sinks.place import normal

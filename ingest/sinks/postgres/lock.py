@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from windrow.ingest.config.watched import QUIET
+from windrow.ingest.settings.watched import QUIET
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, set_lock_timeout
 

@@ -18,9 +18,9 @@ import msgspec
 import psycopg
 from psycopg import conninfo, sql
 
-from windrow.ingest.config.libpq import TCP, tls_cure
-from windrow.ingest.config.watched import WatchedConnection
 from windrow.ingest.errors import LostConnectionError, RefusedError, SpecError, Stage, UnreachableError, WindrowError
+from windrow.ingest.settings.libpq import TCP, tls_cure
+from windrow.ingest.settings.watched import WatchedConnection
 from windrow.ingest.sinks.postgres.names import TableName
 from windrow.ingest.sinks.postgres.url import ServerUrl
 from windrow.ingest.waiting import waiting_for

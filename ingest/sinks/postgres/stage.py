@@ -102,7 +102,6 @@ class PostgresStager:
             self.ready(rows, messages)()
 
     def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
-        """See `ports.sink.Choosy`."""
         batch = self._made_by.layout.batch(rows, messages, self._split)
         whole = batch.append_column(self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows))
         if self._made_by.form is not None:
@@ -129,7 +128,6 @@ class PostgresStager:
         return take
 
     def finish(self) -> Staging:
-        """See `ports.sink.Stager.finish`."""
         if self._out is None:
             return Staging()
         with writable(self._made_by.staging, self._split):
@@ -143,7 +141,7 @@ class PostgresStager:
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(word).decode(),))
 
     def discard(self) -> None:
-        """See `ports.sink.Stager.discard`. The file stays: a sweep takes it."""
+        """The file stays: a sweep takes it."""
         with suppress(OSError, pa.ArrowException):
             if self._out is not None:
                 self._out.close()

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from windrow.ingest.config.places import is_url
 from windrow.ingest.errors import SpecError
 from windrow.ingest.ports.sink import Sink
+from windrow.ingest.settings.places import is_url
 from windrow.ingest.sinks.place import dead_place
 
 

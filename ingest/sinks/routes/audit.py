@@ -23,15 +23,15 @@ class RoutedAudit:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """See `ports.sink.Audit.metadata`; the same in all tables."""
+        """The same in all tables."""
         return self._audits[-1].metadata
 
     @property
     def keyed(self) -> None:
-        """See `ports.sink.Audit.keyed`: none of these has a primary key."""
+        """None of these has a primary key."""
 
     def receipts(self) -> Iterator[Committed | Unreadable]:
-        """See `ports.sink.Audit.receipts`: of a window whose tables don't agree, what is the matter."""
+        """Of a window whose tables don't agree, what is the matter."""
         known = set()
         tables = [(sink.identity, _by_key(audit)) for sink, audit in zip(self._tables, self._audits[:-1], strict=True)]
         for found in self._audits[-1].receipts():
@@ -48,11 +48,10 @@ class RoutedAudit:
                 yield Unreadable(key, what, "Run the window again: it is read from the same offsets, and what is there already stays.")
 
     def windows(self) -> set[str]:
-        """See `ports.sink.Audit.windows`."""
         return set().union(*(audit.windows() for audit in self._audits))
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        """See `ports.sink.Audit.rows_held`. Where messages may have rows in two tables, they are read to count the messages."""
+        """Where messages may have rows in two tables, they are read to count the messages."""
         by_tp: dict[TopicPartition, list[RowsHeld]] = defaultdict(list)
         for audit in self._audits:
             for held in audit.rows_held(window):
@@ -62,11 +61,10 @@ class RoutedAudit:
         return [_together(held, offsets.get(tp)) for tp, held in sorted(by_tp.items())]
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        """See `ports.sink.Audit.contents`."""
         return (batch for audit in self._audits for batch in audit.contents(window))
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
-        """See `ports.sink.Audit.restore`: the receipt of the window as a whole."""
+        """The receipt of the window as a whole."""
         self._audits[-1].restore(window, text, dry_run=dry_run)
 
     def _has_wide_messages(self, window: Window) -> bool:

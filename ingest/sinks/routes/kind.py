@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from windrow.ingest.config.document import Place
-from windrow.ingest.config.values import LeftOut, Section, Text, Values, names_in, section_of
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 from windrow.ingest.sinks.kinds import TableOfItsKind, sink_kind
 
@@ -74,7 +74,7 @@ class RoutesSection(SinkSection):
                 seen.add(value)
 
     def place(self, folder: Path) -> str:
-        """See `sinks.kind.SinkSection.place`: where the receipts are."""
+        """Where the receipts are."""
         return self.other.place(folder)
 
 
@@ -95,7 +95,6 @@ class _Routes:
     section = RoutesSection
 
     def make(self, section: RoutesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
-        """See `sinks.kind.SinkKind.make`."""
         from windrow.ingest.errors import SpecError
         from windrow.ingest.sinks.routes.router import Rule
         from windrow.ingest.sinks.routes.sink import RoutedSink
@@ -110,7 +109,7 @@ class _Routes:
         return RoutedSink(section.by, section.name or "", routes, made(section.other), rows, metadata)
 
     def dead_letters(self, section: RoutesSection, folder: Path) -> DeadLetters:
-        """See `sinks.kind.SinkKind.dead_letters`: those of the table with the receipts."""
+        """Those of the table with the receipts."""
         return sink_kind(section.other.kind).dead_letters(section.other, folder)
 
 

@@ -39,7 +39,7 @@ from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import emptied, expected, parts_for, receipt_for, refuse_unknown, routed, staged_for
 from windrow.ingest.sinks.routes.router import By, Router, Rule
 from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
-from windrow.ingest.windows.grid import neighbours
+from windrow.ingest.source.enumerator.grid import neighbours
 
 
 class RoutedSink:
@@ -81,64 +81,53 @@ class RoutedSink:
 
     @property
     def identity(self) -> str:
-        """See `ports.sink.Sink.identity`: that of the table with the receipts, so that a pipeline may begin with one table."""
+        """That of the table with the receipts, so that a pipeline may begin with one table."""
         return self._other.identity
 
     @property
     def promises(self) -> Promises:
-        """See `ports.sink.Sink.promises`: what all tables can hold."""
+        """What all tables can hold."""
         return Promises(atomic="table", replaces=all(sink.promises.replaces for sink in self._every), mode="append")
 
     def is_at(self, identity: str) -> bool:
-        """See `ports.sink.Sink.is_at`."""
         return self._other.is_at(identity)
 
     def refuse_unwritable(self) -> None:
-        """See `ports.sink.Sink.refuse_unwritable`."""
         for sink in self._every:
             sink.refuse_unwritable()
 
     def places(self) -> Sequence[str]:
-        """See `ports.sink.Sink.places`."""
         return [place for sink in self._every for place in sink.places()]
 
     def binding(self) -> Binding | None:
-        """See `ports.sink.Sink.binding`."""
         return self._other.binding()
 
     def prepare(self, binding: Binding) -> None:
-        """See `ports.sink.Sink.prepare`; the table with the receipts comes first, for whoever binds it may go on."""
+        """The table with the receipts comes first, for whoever binds it may go on."""
         assert self._fitting
         for sink in (self._other, *self._tables):
             sink.prepare(binding)
 
     def columns_to_come(self) -> Sequence[str]:
-        """See `ports.sink.Sink.columns_to_come`."""
         assert self._fitting
         return [f"{sink.identity}: {change}" for sink in self._every for change in sink.columns_to_come()]
 
     def look(self, window: Window) -> Committed | None:
-        """See `ports.sink.Sink.look`."""
         return self._other.look(window)
 
     def looks(self, windows: Sequence[Window]) -> Iterator[Committed | None]:
-        """See `ports.sink.Sink.looks`."""
         return self._other.looks(windows)
 
     def committed(self, windows: Sequence[Window]) -> set[Window]:
-        """See `ports.sink.Sink.committed`."""
         return self._other.committed(windows)
 
     def receipts(self) -> Iterator[Committed]:
-        """See `ports.sink.Sink.receipts`."""
         return self._other.receipts()
 
     def receipt_text(self, receipt: Receipt) -> str:
-        """See `ports.sink.Sink.receipt_text`."""
         return self._other.receipt_text(receipt)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> RoutedStagerFactory:
-        """See `ports.sink.Sink.stager`."""
         return RoutedStagerFactory(self._fitting, tuple((s.identity, s.stager(plan, generation, attempt)) for s in self._every))
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
@@ -164,11 +153,9 @@ class RoutedSink:
         return self._other.commit(receipt, staged_for(parts_for(self._other.identity, staged), staged))
 
     def audit(self) -> Audit:
-        """See `ports.sink.Sink.audit`."""
         return RoutedAudit(self._tables, self._other)
 
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
-        """See `ports.sink.Sink.sweep`."""
         return [what for sink in self._every for what in sink.sweep(older_than, dry_run=dry_run)]
 
     def _commit_to(self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], whole: Committed | None) -> Receipt | Unknown:

@@ -38,7 +38,7 @@ class RoutedStager:
         self._messages = [0] * len(tables)
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-        """See `ports.sink.Stager.add`: all tables judge their rows before any of them takes some."""
+        """All tables judge their rows before any of them takes some."""
         if not rows.num_rows:
             return
         places = self._router.places(rows, messages)
@@ -62,7 +62,7 @@ class RoutedStager:
             raise
 
     def finish(self) -> Staging:
-        """See `ports.sink.Stager.finish`: one committable for each table that has rows."""
+        """One committable for each table that has rows."""
         done = [stager.finish() for _, stager in self._tables]
         parts = [
             TableRows(name, staging.rows, messages, staging.checksum, staging.committables)
@@ -73,6 +73,5 @@ class RoutedStager:
         return Staging(sum(staging.rows for staging in done), whole, tuple(msgspec.json.encode(part).decode() for part in parts))
 
     def discard(self) -> None:
-        """See `ports.sink.Stager.discard`."""
         for _, stager in self._tables:
             stager.discard()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from windrow.ingest.config.places import absolute, is_url
-from windrow.ingest.config.values import Text, Values, Written, place, sentence
+from windrow.ingest.settings.places import absolute, is_url
+from windrow.ingest.settings.values import Text, Values, Written, place, sentence
 from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:

@@ -23,21 +23,21 @@ import pyarrow as pa
 
 from windrow.assets.demo.standalone import WORDS
 from windrow.ingest.assemble import assemble
-from windrow.ingest.engine.cluster import is_local, spark_engine, spark_session
-from windrow.ingest.engine.connect import ConnectedSpark
-from windrow.ingest.engine.spark import SparkEngine
-from windrow.ingest.engine.warmth import kept_warm
+from windrow.ingest.config.load import parse_spec
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.reader import ReadPlan
-from windrow.ingest.run.context import Pipeline, Request
-from windrow.ingest.run.pipeline import run_windows
-from windrow.ingest.run.task import SplitTask
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.pipeline import run_windows
+from windrow.ingest.runner.spark.cluster import is_local, spark_engine, spark_session
+from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.warmth import kept_warm
+from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.columns import Columns
-from windrow.ingest.spec.load import parse_spec
 from windrow.ingest.transform.chain import Chain
 
 HERE = Path(__file__).parents[1]

@@ -20,11 +20,11 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.things import messages, plan, receipt
+from windrow.ingest.admin.deep import compare_contents
+from windrow.ingest.admin.findings import Finding
+from windrow.ingest.admin.merged import compare_merged
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.operate.deep import compare_contents
-from windrow.ingest.operate.findings import Finding
-from windrow.ingest.operate.merged import compare_merged
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.changes import only_rows
 from windrow.ingest.schema.primary_key import PrimaryKey

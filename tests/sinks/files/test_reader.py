@@ -14,9 +14,9 @@ import pytest
 from tests.docs.test_pages import ROOT, text
 from tests.sinks.files.world import FilesBoth
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.files.reader import list_files, main
-from windrow.ingest.spec.load import load_spec
 
 pytestmark = pytest.mark.slow  # another process
 

@@ -21,10 +21,10 @@ from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS
 from tests.sinks.iceberg.world import IcebergBoth, state_of
 from tests.sinks.things import TOPIC, messages, plan, receipt, window
+from windrow.ingest.admin.deep import summed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.operate.deep import summed
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.iceberg.at import TableAt
 

@@ -109,7 +109,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "sinks" / "iceberg.md").read_text(e
 
 def test_the_page_shows_specs_that_load(tmp_path: Path) -> None:
     """Who copies either section has a table's place, and no secret in it."""
-    from windrow.ingest.spec.load import parse_spec
+    from windrow.ingest.config.load import parse_spec
 
     (tmp_path / "payments.py").write_text("")
     whole, catalog = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))

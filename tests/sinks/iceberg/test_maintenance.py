@@ -19,9 +19,9 @@ from pyiceberg.transforms import IdentityTransform
 
 from tests.sinks.iceberg.world import IcebergBoth, folder_of, pieces, sink_at, staged_paths, state_of
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from windrow.ingest.admin.deep import summed
 from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.receipt import Checksums
-from windrow.ingest.operate.deep import summed
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.sinks.iceberg.at import TableAt

@@ -15,8 +15,8 @@ from tests.sinks.iceberg.rest import TOKEN, Server, serving
 from tests.sinks.iceberg.test_places import runs
 from tests.sinks.iceberg.world import IcebergBoth
 from tests.sinks.things import ROWS, plan, stage_split
-from windrow.ingest.config.secrets import InEnvironment, InFile
 from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory

@@ -12,7 +12,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
-from windrow.ingest.decode.protobuf.descriptors import compiled_text, message_type, name_at
+from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type, name_at
 
 KEY, VALUE = MessageField.KEY, MessageField.VALUE
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.decode.avro.wire import text as octets
-from tests.decode.avro.wire import varint
+from tests.formats.avro.wire import text as octets
+from tests.formats.avro.wire import varint
 from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS, DAYS, MICROS, integers, raw
-from windrow.ingest.decode.avro.machine import avro_machine
-from windrow.ingest.decode.avro.schema import parse_schema
+from windrow.ingest.formats.avro.machine import avro_machine
+from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.sinks.kafka.avro import records, schema_text
 from windrow.ingest.sinks.kafka.wire import NoCounterpartError

@@ -11,8 +11,8 @@ import pytest
 from tests.cli.conftest import Stage, hour, stage
 from tests.kafka.produce import create_topic
 from tests.sinks.kafka.world import committed
+from windrow.ingest.admin import unfinished
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.operate import unfinished
 from windrow.ingest.sinks.kafka.sink import KafkaSink
 
 __all__ = ["stage"]

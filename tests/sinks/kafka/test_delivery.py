@@ -19,11 +19,11 @@ from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
 from tests.sinks.kafka.world import committed, new_place, pieces, sink_at
 from tests.sinks.things import plan, produced, staged_receipt, window
+from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.kafka import delivery, transaction
 from windrow.ingest.kafka.delivery import Acks, Delivery
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.operate.verify import compare_rows
 from windrow.ingest.ports.sink import AlreadyDone, Done, Promises
 from windrow.ingest.sinks.kafka import control, publish, send
 from windrow.ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records

@@ -11,10 +11,10 @@ from tests.kafka.produce import Put, configure, create_topic, delete_records, de
 from tests.sinks.beside import BINDING
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
 from tests.sinks.things import staged_receipt, window
+from windrow.ingest.admin.restore import restore
+from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
-from windrow.ingest.operate.restore import restore
-from windrow.ingest.operate.verify import verify
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.kafka.control import ControlTopic, binding_record
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics

@@ -20,8 +20,8 @@ from tests.profiles import examples
 from tests.sinks.delta.test_any_value import MICROS, integers, raw
 from tests.sinks.kafka.deserializers import protobuf_class
 from tests.sinks.things import messages
-from windrow.ingest.decode.protobuf.machine import protobuf_machine
 from windrow.ingest.errors import RefusedError
+from windrow.ingest.formats.protobuf.machine import protobuf_machine
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.subjects import Subjects

@@ -15,8 +15,8 @@ from tests.sinks.kafka.test_kills import place, report
 from tests.sinks.kafka.world import new_place, sink_at
 from tests.sinks.things import plan, window
 from tests.warm import stops
+from windrow.ingest.admin.unfinished import end_transactions
 from windrow.ingest.errors import SpecError
-from windrow.ingest.operate.unfinished import end_transactions
 from windrow.ingest.ports.transactions import Transactional
 
 __all__ = ["place"]

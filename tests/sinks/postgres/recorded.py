@@ -23,13 +23,13 @@ from psycopg.pq import TransactionStatus
 from tests.protocols.traces import Recorder
 from tests.sinks.postgres.keyed_world import PostgresKeyedBoth
 from tests.sinks.postgres.world import PostgresBoth
-from windrow.ingest.config.watched import WatchedConnection
 from windrow.ingest.errors import WindrowError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Outcome
+from windrow.ingest.settings.watched import WatchedConnection
 from windrow.ingest.sinks.postgres import server
 
 

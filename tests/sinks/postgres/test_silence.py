@@ -19,10 +19,10 @@ from tests.heard import waits_heard
 from tests.sinks.hooks import before_look
 from tests.sinks.postgres.world import place_of, sink_at, staging_of
 from tests.sinks.things import staged_receipt, window
-from windrow.ingest.config import watched
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.ledger import open_ledger
 from windrow.ingest.ports.sink import Done, Unknown
+from windrow.ingest.settings import watched
 from windrow.ingest.sinks.postgres import catalog, server, store
 from windrow.ingest.sinks.postgres.server import connected
 from windrow.ingest.sinks.postgres.stage import CopyFiles

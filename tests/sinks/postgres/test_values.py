@@ -13,12 +13,12 @@ import pytest
 
 from tests.sinks.postgres.world import PostgresBoth, place_of
 from tests.sinks.things import messages, plan, receipt
+from windrow.ingest.admin.deep import summed
 from windrow.ingest.errors import SpecError, UnfitRowsError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.operate.deep import summed
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.postgres.names import TableName, quoted, table_name
 

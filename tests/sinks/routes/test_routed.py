@@ -17,6 +17,7 @@ import pytest
 
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth, in_memory, of_two_kinds, pieces
 from tests.sinks.things import PER_WINDOW, ROWS, identity, messages, plan, produced, receipt, stage, staged_mending, staged_receipt, window
+from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BindingError, BugError, OverlapError, RefusedError, SpecError
 from windrow.ingest.model.binding import Binding
@@ -24,7 +25,6 @@ from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.operate.verify import compare_rows
 from windrow.ingest.ports.sink import AlreadyDone, Committed, Done, Outcome, Stager, Unreadable
 from windrow.ingest.schema.messages import for_rows
 from windrow.ingest.sinks.routes.sink import RoutedSink

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Stage, hour, stage
 from tests.docs.test_pages import ROOT, text
-from windrow.ingest.spec.load import load_spec
+from windrow.ingest.config.load import load_spec
 
 __all__ = ["stage"]
 

@@ -1,0 +1,132 @@
+"""How far the table is behind the topics, in messages and in time.
+
+Lag is what lies between the newest committed window's end and the stable end now: offsets, so markers and aborted messages count too, as
+they do in every tool that subtracts offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import msgspec
+
+from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.source import AtLabel, Source
+from windrow.ingest.ports.broker import ClusterView, Stamps
+from windrow.ingest.source.enumerator.positions import positions
+from windrow.ingest.source.enumerator.topics import Discovered, discover
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class PartitionLag(msgspec.Struct, frozen=True):
+    """One topic-partition: unread offsets are [start, end), `records` of them.
+
+    `seconds`: the age of the first visible unread message; 0 where there is none, or where it has no timestamp or one in the future.
+    `lost` offsets were not read and are gone; they are not among the records.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    records: int
+    seconds: float
+    lost: int
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """All topic-partitions that are read, in order; `records`, `lost` are sums, `seconds` is the most, `behind` how many have records."""
+
+    records: int
+    seconds: float
+    lost: int
+    behind: int
+    partitions: tuple[PartitionLag, ...]
+
+
+def newest_committed(receipts: Iterable[Receipt]) -> Receipt | None:
+    """The receipt of the last window, by its end; its `plan.stop` is what `lag` and `publish` take."""
+    return max(receipts, key=lambda r: r.window.end, default=None)
+
+
+def lag(broker: ClusterView, source: Source, committed: Boundary | None, now: datetime) -> Lag:
+    """What is unread, per topic-partition that the source selects and the cluster has.
+
+    What the boundary doesn't know, also because its topic was made anew, counts from where the source starts; from the log start where that
+    is for a label to say, or has no answer.
+
+    Args:
+        broker: its isolation level decides what the stable end is.
+        source: what is read.
+        committed: the end of the newest committed window; None if there is none.
+        now: what ages are counted to.
+
+    Raises:
+        SpecError: a named topic isn't there and never was.
+        UnreachableError: the cluster doesn't answer.
+    """
+    if committed is not None and committed.cluster_id != broker.cluster_id():
+        committed = None
+    found = discover(broker, source.selection, committed, "drop")
+    cuts = _cuts(found, committed)
+    log_starts = broker.log_starts(found.tps)
+    cuts |= _origins(broker, source, log_starts, [tp for tp in found.tps if tp not in cuts])
+    ends = broker.stable_ends(found.tps)
+    parts = [_partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now) for tp in found.tps]
+    return Lag(
+        sum(p.records for p in parts),
+        max((p.seconds for p in parts), default=0.0),
+        sum(p.lost for p in parts),
+        sum(p.records > 0 for p in parts),
+        tuple(parts),
+    )
+
+
+def _cuts(found: Discovered, committed: Boundary | None) -> dict[TopicPartition, int]:
+    """Where the boundary cuts what is there now, as far as it is of the same topics."""
+    if committed is None:
+        return {}
+    seen = committed.by_topic()
+    same = [tp for tp in found.tps if tp.topic in seen and seen[tp.topic].topic_id == found.topics[tp.topic].topic_id]
+    return {tp: mark.offset for tp, mark in committed.cuts(same).items()}
+
+
+def _origins(
+    broker: ClusterView, source: Source, log_starts: dict[TopicPartition, int], tps: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where topic-partitions begin that nothing was read of."""
+    if not isinstance(source.start, AtLabel):
+        try:
+            return {tp: position.offset for tp, position in positions(broker, source.start, tps).items()}
+        except UnreachableError:
+            raise
+        except WindrowError:
+            pass  # the first window will say why; here it is only unread
+    return {tp: log_starts[tp] for tp in tps}
+
+
+def _partition(broker: ClusterView, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime) -> PartitionLag:
+    start = max(cut, log_start)
+    records = max(0, end - start)
+    seconds = _age(broker, tp, start, end, now) if records else 0.0
+    return PartitionLag(tp.topic, tp.partition, start, end, records, seconds, start - cut)
+
+
+def _age(broker: ClusterView, tp: TopicPartition, start: int, end: int, now: datetime) -> float:
+    """Seconds since the first visible message of [start, end)."""
+    try:
+        with closing(cast("Generator[Stamps]", broker.stamps(tp, start, end))) as chunks:
+            stamp = next((int(chunk.timestamps[0]) for chunk in chunks), -1)
+    except DataLossError:
+        return 0.0  # retention was faster than the look
+    millis = (now - _EPOCH) // _MILLISECOND
+    return (millis - stamp) / 1000 if 0 <= stamp <= millis else 0.0

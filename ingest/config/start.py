@@ -1,0 +1,145 @@
+"""Where a source begins, as a spec says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset, flink_offsets, moment
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.values import PARTITION_MAX, Section, Text, Values, as_instant, refuse, sentence, topic_name
+
+_OFFSET_MAX = 2**63 - 1
+_FORMS = {"timestamp": "no_match", "committed": "reset", "offsets": "others"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _moment(value: object) -> datetime:
+    """An ISO instant or epoch milliseconds. Before 1970 Kafka's timestamps turn into words: -1 asks for the end, -2 for the start."""
+    if isinstance(value, bool):
+        raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z, or in epoch milliseconds")  # noqa: TRY004  # pydantic collects ValueErrors only
+    try:
+        found = moment(str(value)) if isinstance(value, int | str) else as_instant(value)
+    except ValueError as error:
+        raise ValueError(str(error)) from None
+    if found < _EPOCH:
+        raise ValueError("must not lie before 1970, where Kafka's timestamps begin")
+    return found
+
+
+ByTopic = Mapping[str | None, Mapping[int, int]]
+"""Offsets by topic and partition; None: of the one topic that is read."""
+
+
+def _offsets(value: object) -> ByTopic:
+    """`{TOPIC: {0: 42}}`, `{0: 42}`, or Flink's `partition:0,offset:42;...`."""
+    if isinstance(value, str):
+        try:
+            return {None: _in_range(flink_offsets(value))}
+        except ValueError as error:
+            raise sentence(str(error), value) from None
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError(
+            "must be offsets by topic and partition, by partition, or a text like partition:0,offset:42;partition:1,offset:300"
+        )
+    nested = [isinstance(offsets, Mapping) for offsets in value.values()]
+    if not any(nested):
+        return {None: _numbers(value)}
+    wrong: list[tuple[Place, str]] = []
+    found: dict[str | None, Mapping[int, int]] = {}
+    for topic, offsets in value.items():
+        try:
+            found[topic_name(str(topic))] = _numbers(offsets)
+        except ValueError as error:
+            wrong.append(((str(topic),), str(error)))
+    if wrong:
+        refuse(wrong)
+    return found
+
+
+def _numbers(value: object) -> dict[int, int]:
+    """Offsets by partition; both may be texts, as keys in YAML are."""
+    if not isinstance(value, Mapping) or not value:
+        raise ValueError("must be offsets by partition, like {0: 42}")
+    pairs = [(str(p).strip(), str(o).strip()) for p, o in value.items()]
+    if not all(p.isdecimal() and o.isdecimal() and len(p) < 20 and len(o) < 20 for p, o in pairs):
+        raise ValueError("must be offsets by partition, like {0: 42}: whole numbers, 0 or more")
+    found = {int(p): int(o) for p, o in pairs}
+    if len(found) < len(pairs):
+        raise ValueError("names a partition twice")
+    return _in_range(found)
+
+
+def _in_range(offsets: dict[int, int]) -> dict[int, int]:
+    if max(offsets) > PARTITION_MAX or max(offsets.values()) > _OFFSET_MAX:
+        raise ValueError("no partition or offset is that large")
+    return offsets
+
+
+_BY_PARTITION = {"type": "object", "additionalProperties": {"type": ["integer", "string"], "minimum": 0}}
+_OFFSETS_SCHEMA = {"anyOf": [{"type": "string"}, _BY_PARTITION, {"type": "object", "additionalProperties": _BY_PARTITION}]}
+
+
+class StartSpec(Section):
+    """A position that has to be looked up: exactly one of `timestamp`, `committed` and `offsets`, and what if there is no answer."""
+
+    timestamp: (
+        Annotated[
+            datetime,
+            PlainValidator(_moment),
+            WithJsonSchema({"type": ["string", "integer"]}),
+            Values("an instant with its time zone, or epoch milliseconds"),
+        ]
+        | None
+    ) = Field(default=None, description="Begin at the first offset at or after this instant.")
+    no_match: Reset = Field(default="latest", description="Where to begin if there is no message at or after `timestamp`.")
+    committed: Annotated[Text | None, Values("a consumer group")] = Field(default=None, description="Begin where this group has committed.")
+    reset: Reset = Field(default="fail", description="Where to begin if the group has committed nothing for a topic-partition.")
+    offsets: (
+        Annotated[
+            ByTopic,
+            PlainValidator(_offsets),
+            WithJsonSchema(_OFFSETS_SCHEMA),
+            Values('`{TOPIC: {0: 42}}`; of one topic also `{0: 42}` or `"partition:0,offset:42;..."`'),
+        ]
+        | None
+    ) = Field(default=None, description="Begin at these offsets, by topic and partition.")
+    others: Reset = Field(default="fail", description="Where to begin in a topic-partition that isn't among `offsets`.")
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """One form, and only its own companion."""
+        forms = [form for form in _FORMS if written.get(form) is not None]
+        if not forms:
+            yield (), f"says no position: write one of {', '.join(_FORMS)}, or label, earliest or latest alone"
+        for form in forms[1:]:
+            yield (form,), f"a start is one position, and {forms[0]} is there already"
+        for form, companion in _FORMS.items():
+            if companion in written and form not in written:
+                yield (companion,), f"belongs to {form}, which isn't there"
+
+    def initializer(self, topics: tuple[str, ...]) -> Initializer:
+        """The position. `topics`: those named in the source."""
+        if self.timestamp is not None:
+            return AtTime(self.timestamp, self.no_match)
+        if self.committed is not None:
+            return GroupOffsets(self.committed, self.reset)
+        assert self.offsets is not None
+        found = ((TopicPartition(t or topics[0], p), o) for t, offsets in self.offsets.items() for p, o in offsets.items())
+        return Given(tuple(sorted(found)), self.others)
+
+
+WORDS: Mapping[str, Initializer] = {"label": AtLabel(), "earliest": Earliest(), "latest": Latest()}
+
+
+def _start_form(value: object) -> str:
+    return "~position" if isinstance(value, Mapping | StartSpec) else "~word"
+
+
+Start = Annotated[
+    Annotated[Literal["label", "earliest", "latest"], Tag("~word")] | Annotated[StartSpec, Tag("~position")], Discriminator(_start_form)
+]

@@ -1,0 +1,122 @@
+"""What a read reads, made out once: exact offsets of topics that are known by their ids.
+
+Spark may read a DataFrame as often as it likes: a task again, a `count()` before a `write()`. So what was asked becomes integers when the
+DataFrame is made, with the cluster's and the topics' ids and with leader epochs as witnesses. Each read later gives the same messages, or
+fails: where they expired, where the log was cut off and has grown again, where the topic was made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from windrow.ingest.assemble import assemble_to_look, reach
+from windrow.ingest.config.cluster import ClusterSpec
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.config.windows import windows_named
+from windrow.ingest.dataframes.options import ReadOptions
+from windrow.ingest.dataframes.shape import AsMessages, AsRows, Shape
+from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError, SpecError
+from windrow.ingest.model.plan import Plan, Split
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.broker import Broker, TopicInfo
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.runner.availability import readable_splits
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.pipeline import preview, refuse_open
+from windrow.ingest.runner.schemas import decoder_for
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Which splits are read, by what, and what becomes of their messages. Picklable."""
+
+    splits: tuple[Split, ...]
+    reader: Reader
+    shape: Shape
+
+
+def pin(options: ReadOptions) -> Pinned:
+    """Ask the cluster, and the pipeline's ledger, what is to be read. Writes nothing.
+
+    Raises:
+        SpecError: the spec, the window or a topic isn't there, or can't be used.
+        NotClosedError: the window isn't over, or the log doesn't reach so far yet.
+        DataLossError: messages that were asked for are gone.
+        IdentityError: the window was planned on another cluster or topic.
+        UnreachableError: the cluster doesn't answer.
+    """
+    if options.spec is None:
+        assert options.bootstrap_servers is not None, "ReadOptions refuses a read that names no cluster"
+        assert options.splits is not None, "ReadOptions refuses a window without its spec"
+        cluster = ClusterSpec(bootstrap_servers=options.bootstrap_servers, client=options.client)
+        broker, reader = reach(cluster, options.isolation)
+        splits, plan = _given(broker, options.splits)
+        return Pinned(splits, reader(plan), AsMessages())
+    pipeline = assemble_to_look(load_spec(Path(options.spec)))
+    splits, plan = _given(pipeline.broker, options.splits) if options.splits else _planned(pipeline, str(options.window))
+    shape = AsMessages() if options.columns == "messages" else _rows(pipeline, splits, drops=options.mode == "dropmalformed")
+    return Pinned(splits, pipeline.reader(plan), shape)
+
+
+def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPlan]:
+    """What a run of some windows reads, or has read."""
+    plans = [_plan(pipeline, window) for window in windows_named(pipeline.spec, named)]
+    sources = {(plan.stop.cluster_id, topic.topic, topic.topic_id) for plan in plans for topic in plan.stop.topics}
+    ids = {name: topic_id for _, name, topic_id in sources}
+    clusters = {cluster for cluster, _, _ in sources} or {pipeline.broker.cluster_id()}
+    if len(ids) < len(sources) or len(clusters) > 1:
+        what = f"The windows {named} were planned on different clusters, or on topics of one name that were made anew between them"
+        raise IdentityError(what, "plan", "Read those of before and after that change one by one.")
+    splits = [split for plan in plans for split in readable_splits(pipeline, plan, "fail", None)]
+    return tuple(splits), ReadPlan(clusters.pop(), ids, "fail")
+
+
+def _plan(pipeline: Pipeline, window: Window) -> Plan:
+    refuse_open(pipeline, window)
+    return preview(pipeline, window)
+
+
+def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], ReadPlan]:
+    """Splits that a user named, with the witnesses that they lack."""
+    names = sorted({split.topic for split in asked})
+    topics: dict[str, TopicInfo] = {name: broker.topic(name) for name in names}
+    beyond = next((split for split in asked if split.partition >= topics[split.topic].partitions), None)
+    if beyond is not None:
+        what = f"Topic {beyond.topic} has {topics[beyond.topic].partitions} partitions, and {beyond.tp} is none of them"
+        raise SpecError(what, "plan", "Name one that is there; nothing was read.")
+    return _witnessed(broker, asked), ReadPlan(broker.cluster_id(), {name: info.topic_id for name, info in topics.items()}, "fail")
+
+
+def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
+    """The end of what is decided has an epoch under which the log reached beyond each of the splits."""
+    tps = sorted({split.tp for split in asked})
+    starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
+    for split in asked:
+        at = split.topic, split.partition
+        if split.start < starts[split.tp]:
+            what = f"Offsets {split.start} to {split.stop} are asked for, and the first one still there is {starts[split.tp]}"
+            raise DataLossError(what, "plan", "Ask for later ones, if it may be fewer; they can't be read any more.", *at, split.start)
+        if split.stop > ends[split.tp].offset:
+            what = f"Offsets {split.start} to {split.stop} are asked for, and what is decided ends at {ends[split.tp].offset}"
+            raise NotClosedError(what, "plan", "Ask for fewer, or again when they are there.", *at, split.stop)
+    return tuple(
+        msgspec.structs.replace(
+            split,
+            leader_epoch=ends[split.tp].leader_epoch if split.leader_epoch is None else split.leader_epoch,
+            stop_epoch=ends[split.tp].leader_epoch if split.stop_epoch is None else split.stop_epoch,
+        )
+        for split in asked
+    )
+
+
+def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows:
+    """As the pipeline makes them."""
+    spec, decoder = pipeline.spec, decoder_for(pipeline, sorted({split.topic for split in splits}))
+    transform, key = pipeline.transform(), spec.sink.key
+    metadata: Mapping[str, str] = spec.metadata
+    columns = transform.columns(decoder.columns)  # not the table's: those are a transform's of Spark, which is not asked here
+    return AsRows(decoder, transform, columns.arrow_schema, metadata, () if key is None else key.columns, drops)

@@ -1,0 +1,107 @@
+"""What a DataFrame's rows are: messages as they are in the log, or the rows that a pipeline's decoder and rules make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.runner.accounting import refuse_unplaced
+from windrow.ingest.runner.task import rows_beside
+from windrow.ingest.schema.beside import columns as metadata_columns
+from windrow.ingest.schema.beside import of_message
+from windrow.ingest.schema.changes import change_schema
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.metadata import TYPES, fields
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.decoder import Decoded, Decoder
+    from windrow.ingest.ports.transform import Transform
+
+
+class Shape(Protocol):
+    """Messages to the columns of a DataFrame. Picklable."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+
+    def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
+        """What makes them of each batch of a split's messages, one array per column, of its type or one that casts to it."""
+
+
+@dataclass(frozen=True)
+class AsMessages:
+    """Messages with all that Kafka says of them; a timestamp that no table can hold is null."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        kinds = {"timestamp": TYPES["timestamp"], "timestamp_type": TYPES["timestamp-type"]}
+        return pa.schema([pa.field(f.name, kinds.get(f.name, f.type), f.nullable) for f in MESSAGES])
+
+    def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
+        del split
+        at = MESSAGES.get_field_index("timestamp")
+        return lambda messages: [
+            metadata_columns(["timestamp"], messages, "")[0] if i == at else column for i, column in enumerate(messages.columns)
+        ]
+
+
+@dataclass(frozen=True)
+class AsRows:
+    """The rows of a pipeline's table, with the metadata columns that say where each comes from.
+
+    `primary_key`: of a table that has one; then the rows are changes, in the order of each split's log, and the last column says of which
+    the key was deleted (`ingest.schema.changes`). `drops`: whether messages that can't become rows are left out; else they refuse the read.
+    """
+
+    decoder: Decoder
+    transform: Transform
+    rows: pa.Schema
+    metadata: Mapping[str, str]
+    primary_key: tuple[str, ...] = ()
+    drops: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        own = change_schema(self.rows, self.primary_key) if self.primary_key else self.rows
+        return pa.schema([*own, *fields(self._told)])
+
+    @property
+    def _told(self) -> dict[str, str]:
+        """The metadata columns that a DataFrame has."""
+        return of_message(self.metadata)
+
+    def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
+        """See `Shape`.
+
+        Raises:
+            RefusedError: a message can't become a row; when it is called.
+        """
+        decode, transform, names = self.decoder.open(), self.transform.open(), list(self._told)
+
+        def shape(messages: pa.RecordBatch) -> list[pa.Array]:
+            decoded = transform(decode(messages))
+            refuse_unplaced(split, messages, decoded, keyed=bool(self.primary_key))
+            if len(decoded.dead_index) and not self.drops:
+                raise _undecodable(split, messages, decoded)
+            rows, beside = rows_beside(messages, decoded, keyed=bool(self.primary_key))
+            return [*rows.columns, *metadata_columns(names, beside, "")]
+
+        return shape
+
+
+def _undecodable(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> RefusedError:
+    """The first of a batch's messages that can't become rows, and how many there are."""
+    offset = messages.column("offset")[decoded.dead_index[0].as_py()].as_py()
+    reason, detail = decoded.dead_reason[0].as_py(), decoded.dead_detail[0].as_py()
+    others = f", and {len(decoded.dead_index) - 1} more behind it" if len(decoded.dead_index) > 1 else ""
+    return RefusedError(
+        f"A message can't become a row: {reason}: {detail}{others}", "decode",
+        "Mend the schema, read columns=messages, or say mode=dropmalformed, which leaves such messages out.",
+        split.topic, split.partition, offset,
+    )  # fmt: skip

@@ -1,0 +1,167 @@
+"""One value that is no array and no map, from its bytes to the tape. Compiled; -1 says: not taken."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windrow.ingest.formats.avro.fit import INT_BYTES, LONG_BYTES
+from windrow.ingest.formats.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
+from windrow.ingest.formats.avro.state import ITEMS
+from windrow.ingest.formats.shared.instants import instant
+from windrow.ingest.formats.shared.octets import byte, single
+from windrow.ingest.formats.shared.spread import put
+from windrow.ingest.native.making import inlined, part, word_at
+
+_U = np.uint64
+_WIDEST = 16
+"""Bytes of the widest decimal."""
+
+
+@inlined
+def varint(data, at, end, most):
+    """Behind the number at `at`, or -1; and the number."""
+    if at < end and byte(data, at) < 128:
+        first = byte(data, at)
+        return at + 1, (first >> 1) ^ -(first & 1)
+    return long_varint(data, at, end, most)
+
+
+@part
+def long_varint(data, at, end, most):
+    """The same for a number of any length."""
+    number = _U(0)
+    for i in range(most):
+        if at >= end:
+            return -1, 0
+        piece = byte(data, at)
+        number |= _U(piece & 127) << _U(7 * i)
+        at += 1
+        if piece < 128:
+            if i == LONG_BYTES - 1 and piece > 1:
+                return -1, 0
+            if most == INT_BYTES and number >> _U(32):
+                return -1, 0
+            return at, np.int64(number >> _U(1)) ^ -np.int64(number & _U(1))
+    return -1, 0
+
+
+@inlined
+def octets(data, at, end):
+    """Where so many bytes begin as the length at `at` says, or -1; and how many."""
+    at, n = varint(data, at, end, LONG_BYTES)
+    return (-1, 0) if at < 0 or n < 0 or n > end - at else (at, n)
+
+
+@part
+def within(value, bits):
+    """Whether so many bits hold a number other than 0, but for the zeros behind them."""
+    size = _U(value) if value > 0 else _U(0) - _U(value)
+    return size >> _U(bits) < size & (_U(0) - size)
+
+
+@inlined
+def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
+    """Of a number: behind it, or -1; and where the next entry goes. A divisor below zero truncates, and the record's node says so."""
+    at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
+    if at < 0:
+        return -1, entry
+    if (value < numbers[np.uintp(row + LOW)] or value > numbers[np.uintp(row + HIGH)]) and (
+        op != VARINT_FLOAT or not within(value, numbers[np.uintp(row + FACTOR)])
+    ):
+        return -1, entry
+    if node < 0:
+        return at, entry
+    if op == VARINT_FLOAT:
+        return at, put(tape, entry, node, index, np.float64(value).view(np.int64))
+    divisor = numbers[np.uintp(row + DIVISOR)]
+    if divisor != 1:
+        if value % divisor:
+            if divisor > 0:
+                return -1, entry
+            entry = put(tape, entry, 0, state[ITEMS], 1)
+        value //= abs(divisor)
+    return at, put(tape, entry, node, index, value * numbers[np.uintp(row + FACTOR)])
+
+
+@inlined
+def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
+    """The same of what always has so many bytes."""
+    n = 8 if op == DOUBLE else 1 if op == BOOLEAN else 4 if op == FLOAT else numbers[np.uintp(row + COUNT)]
+    if end - at < n or (op == BOOLEAN and byte(data, at) > 1):
+        return -1, entry
+    if node >= 0:
+        if op == DOUBLE:
+            value = np.int64(word_at(data, at))
+        elif op == BOOLEAN:
+            value = byte(data, at)
+        elif op == FLOAT:
+            value = single(data, at)
+        else:
+            value = at << 32 | n << 1
+        entry = put(tape, entry, node, index, value)
+    return at + n, entry
+
+
+@part
+def decimal(data, at, n, low, high):
+    """Whether it is certain, and the high and low half of the number in n bytes, the highest first, that is at most (high, low)."""
+    if n < 1:
+        return False, _U(0), _U(0)
+    sign = _U(0) - _U(byte(data, at) >> 7)
+    upper = lower = sign
+    for i in range(n - _WIDEST + 1):  # 128 bits are more than any column has: what stands before them are signs, and their first is one
+        piece = byte(data, at + i) ^ np.int64(sign & _U(255))
+        if piece >= 128 or (piece and i < n - _WIDEST):
+            return False, _U(0), _U(0)
+    for i in range(max(n - _WIDEST, 0), n):
+        upper = upper << _U(8) | lower >> _U(56)
+        lower = lower << _U(8) | _U(byte(data, at + i))
+    size_low = (lower ^ sign) - sign
+    size_high = (upper ^ sign) + _U(sign != 0 and size_low == 0)
+    return size_high < _U(high) or (size_high == _U(high) and size_low <= _U(low)), upper, lower
+
+
+@part
+def wide(data, at, end, row, node, index, numbers, tape, entry):
+    """The same of a decimal."""
+    n = numbers[np.uintp(row + COUNT)]
+    if n == 0:
+        at, n = octets(data, at, end)
+    if at < 0 or n > end - at:
+        return -1, entry
+    sure, upper, lower = decimal(data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)])
+    if not sure:
+        return -1, entry
+    for _ in range(numbers[np.uintp(row + FACTOR)]):  # ten times as much: eight times and twice
+        twice = lower << _U(1)
+        upper = (upper << _U(3) | lower >> _U(61)) + (upper << _U(1) | lower >> _U(63))
+        lower = (lower << _U(3)) + twice
+        upper += _U(lower < twice)
+    entry = put(tape, entry, node, index, np.int64(lower))
+    if numbers[np.uintp(row + KEYED)]:
+        entry = put(tape, entry, node, index, np.int64(upper))
+    return at + n, entry
+
+
+@part
+def zoned(data, at, end, row, node, index, numbers, state, tape, entry):
+    """The same of a text that is a timestamp with an offset."""
+    at, n = octets(data, at, end)
+    if at < 0:
+        return -1, entry
+    behind, micros, cut = instant(data, at, at + n, False, numbers[np.uintp(row + LOW)] == 1)
+    if behind != at + n:
+        return -1, entry
+    entry = put(tape, entry, node, index, micros)
+    return behind, put(tape, entry, 0, state[ITEMS], 1) if cut else entry
+
+
+@inlined
+def enum(data, at, end, row, node, index, numbers, tape, entry):
+    """The same of an enum."""
+    at, symbol = varint(data, at, end, INT_BYTES)
+    if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
+        return -1, entry
+    if node >= 0:
+        entry = put(tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)])
+    return at, entry

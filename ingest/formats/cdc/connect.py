@@ -1,0 +1,79 @@
+"""Kafka Connect's schemas, which its JsonConverter writes beside each message: how the values are to be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from windrow.ingest.formats.json.values import Reading
+
+SCHEMA, PAYLOAD = "schema", "payload"
+"""The two fields of such a message."""
+
+_KEPT = 64
+"""Schemas that are kept: a topic has a few at a time."""
+
+_SCALE = re.compile(r"-?[0-9]{1,9}")
+_CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
+_TEXTS = {"timestamps": "iso-8601", "dates": "iso-8601"}
+_FORMS: dict[str, dict[str, Any]] = {
+    f"{_CONNECT}Date": {"dates": "epoch_days"},
+    f"{_CONNECT}Timestamp": {"timestamps": "epoch_ms"},
+    f"{_CONNECT}Time": {},
+    f"{_DEBEZIUM}Date": {"dates": "epoch_days"},
+    f"{_DEBEZIUM}Timestamp": {"timestamps": "epoch_ms"},
+    f"{_DEBEZIUM}MicroTimestamp": {"timestamps": "epoch_us"},
+    f"{_DEBEZIUM}NanoTimestamp": {"timestamps": "epoch_ns"},
+    **{f"{_DEBEZIUM}{name}": {} for name in ("Time", "MicroTime", "NanoTime", "ZonedTime")},
+    **{f"{_DEBEZIUM}{name}": {} for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")},
+}
+"""What the name of a schema says of a date or a timestamp that isn't a text. Numbers of the others fit neither."""
+
+
+@lru_cache(_KEPT)
+def reading_by(schema: str | None, reading: Reading) -> Reading:
+    """How messages are read that have this schema, a JSON text, beside them. `reading`: where it says nothing."""
+    try:
+        stated = _read_by(json.loads(schema or "null"), reading)
+    except (ValueError, RecursionError):  # a text that is no schema, or one without end
+        stated = reading
+    return replace(reading, fields=((PAYLOAD, stated),))
+
+
+def _read_by(schema: object, reading: Reading) -> Reading:
+    """How a value of a schema is read, with all inside."""
+    if not isinstance(schema, dict):
+        return reading
+    own = _by_name(schema, reading)
+    inside = schema.get("fields")
+    fields = tuple(_fields(inside, reading)) if isinstance(inside, list) else ()
+    if schema.get("type") == "map":
+        return replace(own, items=replace(reading, fields=(("value", _read_by(schema.get("values"), reading)),)))
+    return replace(own, fields=fields, items=_read_by(schema["items"], reading) if "items" in schema else None)
+
+
+def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Reading]]:
+    for schema in schemas:
+        if isinstance(schema, dict) and isinstance(schema.get("field"), str):
+            read = _read_by(schema, reading)
+            if read != reading:  # schemas that differ in nothing else are read alike
+                yield schema["field"], read
+
+
+def _by_name(schema: dict[str, Any], reading: Reading) -> Reading:
+    """How a value itself is read. Bytes are base64; what is a text or a number has its digits."""
+    kind, name = str(schema.get("type")), schema.get("name")
+    if name == f"{_CONNECT}Decimal":
+        parameters = schema.get("parameters")
+        scale = parameters.get("scale") if isinstance(parameters, dict) else None
+        return replace(reading, decimals="base64", scale=int(str(scale))) if _SCALE.fullmatch(str(scale)) else reading
+    if name == "io.debezium.data.VariableScaleDecimal":
+        return replace(reading, decimals="base64")
+    if kind not in {"bytes", "struct", "array", "map"}:
+        reading = replace(reading, decimals="numeric")
+    stated = _FORMS.get(name) if isinstance(name, str) else None
+    return reading if stated is None else replace(reading, stated=True, **{**_TEXTS, **stated})

@@ -1,0 +1,169 @@
+"""Rows as a field of the envelope holds them: one, or a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.formats.cdc.arrays import beside_items, missing, path_text, picked
+from windrow.ingest.formats.cdc.envelope import FieldPath
+from windrow.ingest.formats.cdc.inner import nested
+from windrow.ingest.formats.cdc.unavailable import UNTOLD, Unavailable, unavailable
+from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes, Refusal
+from windrow.ingest.schema.columns import Column, Columns, field_of
+
+FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
+"""How many bytes may stand beside the rows of any message but its first one, how many more for each of its bytes, and how many at most.
+
+A batch is 16 MB and a message: of messages that are made for it, of some 900 bytes, that is 1.7 GB. An array of texts holds 2 GB.
+"""
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RowImage:
+    """What a field of the envelope holds of the table's rows.
+
+    `path`: where the row is, or the list of them where there are `many`; `columns`: of the table; `beside`: those of them that the envelope
+    has itself, each with its path; `former`: where the row is as it was before, of which the columns in
+    `key` are looked at: where they differ, the former row is deleted; `unavailable`: what becomes of values that a change left alone, where
+    the tool marks them.
+    """
+
+    path: FieldPath
+    columns: Columns
+    many: bool = False
+    beside: tuple[tuple[str, FieldPath], ...] = ()
+    former: FieldPath = ()
+    key: tuple[str, ...] = ()
+    unavailable: Unavailable | None = None
+
+    @property
+    def asked(self) -> Columns:
+        """What has to be decoded for it."""
+        beside, by_name = dict(self.beside), {column.name: column for column in self.columns.columns}
+        leaves = [(path, by_name[name]) for name, path in self.beside]
+        for path, names in ((self.path, [name for name in by_name if name not in beside]), (self.former, self._former_key)):
+            if names:
+                row = pa.struct([field_of(by_name[name]) for name in names])
+                leaves.append((path, Column("", pa.list_(row) if self.many else row, nullable=True)))
+        return replace(nested(leaves), finer=self.columns.finer)
+
+    def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
+        """The rows that messages hold; those that hold none where one should be, or one that doesn't fit, are refused."""
+        found = decode(messages)
+        found = found.refused(SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))])
+        if self.many:
+            found = self._within_bounds(self._unequal(found), messages)
+        own, beside = picked(found.rows, self.path), [picked(found.rows, path) for _, path in self.beside]
+        former = picked(found.rows, self.former) if self._former_key else None
+        if self.many:
+            parents = pc.list_parent_indices(own)
+            former = None if former is None else beside_items(own, former)
+            own, beside = own.flatten(), [values.take(parents) for values in beside]
+            found = found.with_rows(found.rows, parents.to_numpy())
+        values, refusals, alone = self._values(own, beside)
+        rows = pa.RecordBatch.from_arrays(values, self.columns.arrow_schema.names)
+        found = replace(found, unavailable=_named(alone))
+        if not self.key:
+            return replace(found, rows=rows).refused(SCHEMA, refusals)
+        deletes = self._moved(rows, former)
+        moved = Deletes(deletes.keys, found.row_index.take(deletes.index))
+        return replace(found, rows=rows, deletes=moved).refused(SCHEMA, refusals)
+
+    @property
+    def _former_key(self) -> list[str]:
+        """The columns of the key that the former row may have: those that the envelope itself has are the message's."""
+        return [name for name in self.key if name not in dict(self.beside)]
+
+    @property
+    def _at(self) -> str:
+        return path_text(self.path) + ("[...]" if self.many else "")
+
+    def _unequal(self, found: Decoded) -> Decoded:
+        """Without the messages that have another number of former rows than of rows; one that has none says that nothing was before."""
+        if not self._former_key:
+            return found
+        rows, before = (pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former))
+        unlike = pc.fill_null(pc.and_(pc.not_equal(rows, before), pc.not_equal(before, 0)), False).to_numpy(zero_copy_only=False)
+        what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
+        return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
+
+    def _within_bounds(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
+        """Without the messages that would take much more memory than they have bytes: what stands beside rows is there once for each."""
+        rows, index = pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False), found.row_index.to_numpy()
+        whole, beside = _sizes(messages.column("value"))[index], _sizes_beside(messages)[index]
+        room = np.minimum(FREE + SHARE * (whole + beside), MOST)
+        for _, path in self.beside:
+            values = picked(found.rows, path)
+            beside = beside + (whole if pa.types.is_nested(values.type) else _sizes(values))
+        large = np.flatnonzero((rows - 1) * beside > room)
+        return found.refused(VALUE, [Refusal(large, "too_large", "Expected fewer rows beside so long a key, headers or envelope")])
+
+    def _values(self, own: pa.StructArray, of_envelope: Sequence[pa.Array]) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
+        """The columns of the rows, what doesn't fit, and of the columns that are kept, in which rows."""
+        beside = {name: (path, values) for (name, path), values in zip(self.beside, of_envelope, strict=True)}
+        refusals = [missing(own, self._at)] if self.many else []
+        values, alone = [], {}
+        for column in self.columns.columns:
+            path, raw = beside.get(column.name, ((*self.path, column.name), None))
+            place = path_text(path) if raw is not None else f"{self._at}.{column.name}"
+            if raw is None:
+                raw = pc.struct_field(own, [column.name])
+                mask = None if self.unavailable is None else unavailable(raw)
+                if mask is not None:
+                    raw = pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw)
+                    if self.unavailable == "keep" and column.nullable and column.name not in self.key:
+                        alone[column.name] = mask
+                    elif self.unavailable != "null":
+                        refusals.append(Refusal(np.flatnonzero(mask), "unavailable", f"{UNTOLD} - at {place}"))
+            refusals += [] if column.nullable else [missing(raw, place)]
+            values.append(raw)
+        return values, refusals, alone
+
+    def _moved(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
+        """The keys that rows had before, where they have others now, with the rows' numbers; a column that isn't there has not changed."""
+        keys, moved = [], np.zeros(rows.num_rows, np.bool_)
+        for name in self.key:
+            now = rows.column(name)
+            if former is None or name not in self._former_key:
+                keys.append(now)
+                continue
+            before = pc.coalesce(pc.struct_field(former, [name]), now)
+            moved |= pc.fill_null(pc.not_equal(before, now), False).to_numpy(zero_copy_only=False)
+            keys.append(before)
+        at = pa.array(np.flatnonzero(moved), pa.int64())
+        return Deletes(pa.RecordBatch.from_arrays(keys, list(self.key)).take(at), at)
+
+
+def _named(alone: Mapping[str, Mask]) -> pa.ListArray | None:
+    """The names of the columns that each row leaves alone; None where none does."""
+    if not alone:
+        return None
+    names = pa.array(list(alone), pa.string())
+    table = np.stack(list(alone.values()), axis=1)
+    ends = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(table)[1])))
+
+
+def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """How many bytes the key and the headers of each message have."""
+    headers = messages.column("headers")
+    entries, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
+    of_headers = _sizes(entries.field("key")) + _sizes(entries.field("value"))
+    return _sizes(messages.column("key")) + np.bincount(parents, of_headers, messages.num_rows).astype(np.int64)
+
+
+def _sizes(values: pa.Array) -> npt.NDArray[np.int64]:
+    """How many bytes each value has; one that is no text, as a number."""
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        return np.full(len(values), 8, np.int64)
+    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    return lengths

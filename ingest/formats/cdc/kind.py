@@ -1,0 +1,225 @@
+"""Change data as formats of specs: Debezium's, Canal's and Maxwell's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from windrow.ingest.formats.avro.kind import WriterSchema
+from windrow.ingest.formats.kind import FormatKind, FormatSection, SchemaReference
+from windrow.ingest.formats.options import ConnectOptions, FinerOptions, ReadingOptions, TimestampOptions
+from windrow.ingest.formats.timestamps import DateForm, TimestampForm
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
+
+if TYPE_CHECKING:
+    from windrow.ingest.formats.cdc.decoder import ChangeDecoder
+    from windrow.ingest.formats.cdc.envelope import Envelope, FieldPath
+    from windrow.ingest.formats.cdc.heads import Included
+    from windrow.ingest.formats.json.values import Reading
+
+
+def _path(value: str) -> str:
+    if not all(value.split(".")):
+        raise ValueError("must be a field of the envelope, or one inside another, like source.ts_ms")
+    return value
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        why = error.msg if isinstance(error, re.error) else "too large"
+        raise ValueError(f"must be a regular expression, which the whole name has to match: {why}") from None
+    return value
+
+
+Pattern = Annotated[Text | None, AfterValidator(lambda value: None if value is None else _pattern(value)), Values("a regular expression")]
+
+
+class ChangeSection(FormatSection):
+    """What the `decode` section of every format of changes has."""
+
+    schema_: SchemaReference = Field(
+        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+    )
+    envelope: Annotated[Mapping[Text, Annotated[Text, AfterValidator(_path)]], Values("`{COLUMN: FIELD}`"), LeftOut("none")] = Field(
+        default={},
+        description="Columns of the schema that the changed row doesn't have, but the envelope around it: `op`, `ts_ms`, `source.lsn`.",
+    )
+    on_null: Literal["drop", "dead"] = Field(
+        default="drop",
+        description="What becomes of a message without a value (a tombstone, which follows a deletion): it is counted, or a dead letter.",
+    )
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Each column comes from one place, and each field becomes one column."""
+        yield from super().conflicts(written)
+        envelope = section_of(written, "envelope")
+        elsewhere = {*names_in(section_of(written, "key").get("fields")), *section_of(written, "headers")}
+        twice = [name for name in envelope if name in elsewhere]
+        if twice:
+            yield ("envelope",), f"{', '.join(twice)}: comes from the key or a header already: take it out of one of them"
+        paths = sorted(path.split(".") for path in envelope.values() if isinstance(path, str))
+        for path, after in pairwise(paths):
+            if after[: len(path)] == path:
+                yield ("envelope",), f"{'.'.join(path)} and {'.'.join(after)}: a field becomes one column, whole or in parts"
+
+
+class NamedOptions(Section):
+    """Whose rows are wanted, where a topic may have those of several tables."""
+
+    database_include: Pattern = Field(default=None, description="Only rows of databases whose whole name matches; others are filtered.")
+    table_include: Pattern = Field(default=None, description="Only rows of tables whose whole name matches; others are filtered.")
+
+    @property
+    def included(self) -> Included:
+        """The same for the decoder."""
+        from windrow.ingest.formats.cdc.heads import Included  # Arrow is loaded where there is something to decode
+
+        return Included(self.database_include, self.table_include)
+
+
+class RoutedOptions(NamedOptions):
+    """The same of Debezium, which tells a schema, too, and by its own choice writes the rows of one table into a topic."""
+
+    table_include: Annotated[Pattern, LeftOut("the table that the topic is called after, and others are dead letters")] = Field(
+        default=None,
+        description="Only rows of tables whose whole name matches, alone or with its schema's before it (`public.orders`); others are "
+        "filtered.",
+    )
+
+
+class DebeziumOptions(RoutedOptions, ChangeSection):
+    """What Debezium's events are told by, whatever they are written in."""
+
+    unavailable: Annotated[
+        Literal["keep", "dead", "null"] | None, LeftOut("`keep` where the table can, which is one with a primary key, else `dead`")
+    ] = Field(
+        default=None,
+        description="What becomes of a change with `__debezium_unavailable_value`, which stands for a large value that it left alone: the "
+        "row of its key keeps what it has (`keep`), the change is a dead letter (`dead`), or the value is null (`null`).",
+    )
+
+
+class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
+    """Debezium's change events as JSON, one a message."""
+
+    format: Literal["debezium-json"] = Field(
+        default="debezium-json", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    schema_include: bool = Field(
+        default=False,
+        description="Whether each message has its own schema beside the event, `{schema: ..., payload: ...}`, as Connect's JsonConverter "
+        "writes it with `schemas.enable`. What it says of dates, timestamps and decimals counts.",
+    )
+    dates: DateForm = Field(default="epoch_days", description=str(ConnectOptions.model_fields["dates"].description))
+
+
+class DebeziumAvroSection(FinerOptions, DebeziumOptions):
+    """Debezium's change events in Avro's binary encoding, one a message, without a file's header."""
+
+    format: Literal["debezium-avro"] = Field(
+        default="debezium-avro", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    writer_schema: WriterSchema = Field(
+        description="The Avro schema of the whole event, which is called `Envelope`; a file is relative to the spec."
+    )
+
+
+class CanalJsonSection(ReadingOptions, NamedOptions, ChangeSection):
+    """Canal's messages as JSON, each with one row or several."""
+
+    format: Literal["canal-json"] = Field(
+        default="canal-json", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
+    coerce: Literal["strict", "lenient"] = Field(default="lenient", description=str(ReadingOptions.model_fields["coerce"].description))
+
+
+class MaxwellJsonSection(ReadingOptions, NamedOptions, ChangeSection):
+    """Maxwell's messages as JSON, each with one row."""
+
+    format: Literal["maxwell-json"] = Field(
+        default="maxwell-json", description="What the messages are; the other settings of `decode` are the format's."
+    )
+    timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
+
+
+class _DebeziumJson:
+    section = DebeziumJsonSection
+
+    def decoder(self, section: DebeziumJsonSection, folder: Path) -> ChangeDecoder:
+        from windrow.ingest.formats.cdc.envelope import DEBEZIUM
+
+        reading = replace(section.reading, dates=section.dates, decimals=section.decimal_format)
+        return _of_json(section, folder, DEBEZIUM, reading, with_schema=section.schema_include)
+
+
+class _DebeziumAvro:
+    section = DebeziumAvroSection
+
+    def decoder(self, section: DebeziumAvroSection, folder: Path) -> ChangeDecoder:
+        from windrow.ingest.formats.avro.given import GivenSchema
+        from windrow.ingest.formats.cdc.decoder import ChangeDecoder
+        from windrow.ingest.formats.cdc.envelope import DEBEZIUM
+        from windrow.ingest.formats.cdc.inner import AvroInner
+
+        return ChangeDecoder(
+            ModelReference(section.schema_, folder),
+            AvroInner(GivenSchema(section.writer_schema, folder)), replace(DEBEZIUM, marks=()), (), section.on_null, section.part,
+            _beside(section), section.included, unavailable=section.unavailable,
+        )  # fmt: skip
+
+
+class _CanalJson:
+    section = CanalJsonSection
+
+    def decoder(self, section: CanalJsonSection, folder: Path) -> ChangeDecoder:
+        from windrow.ingest.formats.cdc.envelope import CANAL
+
+        return _of_json(section, folder, CANAL, section.reading)
+
+
+class _MaxwellJson:
+    section = MaxwellJsonSection
+
+    def decoder(self, section: MaxwellJsonSection, folder: Path) -> ChangeDecoder:
+        from windrow.ingest.formats.cdc.envelope import MAXWELL
+
+        return _of_json(section, folder, MAXWELL, section.reading)
+
+
+def _of_json(
+    section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection, folder: Path, envelope: Envelope,
+    reading: Reading, *, with_schema: bool = False,
+) -> ChangeDecoder:  # fmt: skip
+    from windrow.ingest.formats.cdc.connect import PAYLOAD
+    from windrow.ingest.formats.cdc.decoder import ChangeDecoder
+    from windrow.ingest.formats.cdc.inner import JsonInner
+
+    unavailable = section.unavailable if isinstance(section, DebeziumOptions) else None
+    return ChangeDecoder(
+        ModelReference(section.schema_, folder),
+        JsonInner(reading, with_schema), envelope, (PAYLOAD,) if with_schema else (), section.on_null, section.part,
+        _beside(section), included=section.included, unavailable=unavailable,
+    )  # fmt: skip
+
+
+def _beside(section: ChangeSection) -> tuple[tuple[str, FieldPath], ...]:
+    """The columns that the envelope has, each with its path."""
+    return tuple((column, tuple(path.split("."))) for column, path in section.envelope.items())
+
+
+DEBEZIUM_JSON: FormatKind[DebeziumJsonSection] = _DebeziumJson()
+DEBEZIUM_AVRO: FormatKind[DebeziumAvroSection] = _DebeziumAvro()
+CANAL_JSON: FormatKind[CanalJsonSection] = _CanalJson()
+MAXWELL_JSON: FormatKind[MaxwellJsonSection] = _MaxwellJson()

@@ -1,0 +1,124 @@
+"""One value of a column that is no object and no array, from its bytes to the tape. Compiled; -1 says: not certain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windrow.ingest.formats.json.layout import FACTOR, HIGH, KIND, LOW, REQUIRED, WIDTH
+from windrow.ingest.formats.json.state import ENTRIES, ITEMS
+from windrow.ingest.formats.json.text import QUOTE, text_end, word
+from windrow.ingest.formats.shared.instants import day, epoch, instant
+from windrow.ingest.formats.shared.nodes import BOOL, DAY, EPOCH, FLOAT32, INSTANT, TEXT, WIDE
+from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unscaled
+from windrow.ingest.formats.shared.octets import byte
+from windrow.ingest.native.making import inlined, part
+
+_TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
+_LETTER_T, _LETTER_F, _LETTER_N = b"tfn"
+
+
+@inlined
+def put(tape, state, node, index, value):
+    """Write one value down: 64 bits, whatever its kind."""
+    entry = 2 * state[ENTRIES]
+    tape[np.uintp(entry)] = node << 32 | index
+    tape[np.uintp(entry + 1)] = value
+    state[ENTRIES] += 1
+
+
+@part
+def skipped(data, at, end):
+    """Behind a value that no column is for, and that is no object and no array."""
+    c = byte(data, at)
+    if c == QUOTE:
+        at, _ = text_end(data, at + 1, end)
+        return at + 1 if at >= 0 else -1
+    if c == _LETTER_T:
+        return word(data, at, end, _TRUE)
+    if c == _LETTER_F:
+        return word(data, at, end, _FALSE)
+    if c == _LETTER_N:
+        return word(data, at, end, _NULL)
+    at, _, _, _, _ = number(data, at, end)
+    return at
+
+
+@inlined
+def scalar(data, at, end, tables, tape, state, node, index):
+    """Behind a node's value, which is written down."""
+    row, c = node * WIDTH, byte(data, at)
+    kind = tables[np.uintp(row + KIND)]
+    if c == _LETTER_N:
+        return -1 if tables[np.uintp(row + REQUIRED)] else word(data, at, end, _NULL)
+    if kind == TEXT:
+        return _text(data, at, end, tape, state, node, index) if c == QUOTE else -1
+    if kind <= FLOAT32:
+        return _number(data, at, end, tables, tape, state, node, index, kind)
+    if kind <= WIDE:
+        return _decimal(data, at, end, tables, tape, state, node, index, kind)
+    if kind == BOOL:
+        at = word(data, at, end, _TRUE if c == _LETTER_T else _FALSE)
+        put(tape, state, node, index, np.int64(c == _LETTER_T))
+        return at
+    if kind > DAY:
+        return -1
+    return _moment(data, at, end, tables, tape, state, node, index, kind)
+
+
+@part
+def _moment(data, at, end, tables, tape, state, node, index, kind):
+    """A date or a timestamp. Where it is truncated, the document's node says so."""
+    form, truncates = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)] == 1
+    quoted = byte(data, at) == QUOTE
+    if quoted == (kind == EPOCH):
+        return -1
+    cut = False
+    if kind == EPOCH:
+        at, value, cut = epoch(data, at, end, form, truncates)
+    elif kind == INSTANT:
+        at, value, cut = instant(data, at + 1, end, form == 1, truncates)
+    else:
+        at, value = day(data, at + 1, end)
+    if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
+        return -1
+    put(tape, state, node, index, value)
+    if cut:
+        put(tape, state, 0, state[ITEMS], 1)
+    return at + quoted
+
+
+@inlined
+def _text(data, at, end, tape, state, node, index):
+    """A string is written down as where it is, how long it is without its escapes, and whether it has any."""
+    closing, less = text_end(data, at + 1, end)
+    if closing < 0:
+        return -1
+    length = closing - at - 1 - less
+    put(tape, state, node, index, (at + 1) << 32 | length << 1 | (less > 0))
+    return closing + 1
+
+
+@inlined
+def _number(data, at, end, tables, tape, state, node, index, kind):
+    row = node * WIDTH
+    at, value = numeric(data, at, end, kind, tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)])
+    if at >= 0:
+        put(tape, state, node, index, value)
+    return at
+
+
+@part
+def _decimal(data, at, end, tables, tape, state, node, index, kind):
+    quoted = byte(data, at) == QUOTE
+    precision, scale = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)]
+    power = tables[np.uintp(node * WIDTH + FACTOR)]
+    if power and quoted:
+        at, high, low = unscaled(data, at + 1, end, precision, power)
+    else:
+        at, high, low = decimal(data, at + quoted, end, precision, scale)
+    if at < 0 or (quoted and (at >= end or byte(data, at) != QUOTE)):
+        return -1
+    put(tape, state, node, index, np.int64(low))
+    if kind == WIDE:
+        put(tape, state, node, index, np.int64(high))
+    return at + quoted

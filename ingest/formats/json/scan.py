@@ -1,0 +1,335 @@
+"""One pass over the bytes of all messages: what is certainly a row is written down, all else is left alone. Compiled, and never recursive.
+
+A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no key is in any of its objects twice, and each value of a
+column is exactly of its type. Where that isn't certain at first sight (a number of 20 digits, a decimal with an exponent, two keys with the
+same hash), the message is not taken.
+
+Each byte is looked at a bounded number of times, whatever the message is: names are found by their hashes, and the search for an equal key
+gives up after some steps. What is written down is a tape of (node, index in its space) and value, in the order in which the values came; of
+a message that isn't taken the tape is wound back. So nothing of it is left, and no message moves its neighbours.
+
+The functions share their arguments: `data`, the bytes of all messages; `at` and `end`, where in them; `tables` and `names` (layout.py),
+with room for one more name behind them, which is written as `room`; `state` (state.py); `tape`; and `keys`, the hashes of keys that are no
+field's, in pairs with the message that they are of.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import boolean, int64, uint8
+
+from windrow.ingest.formats.json.layout import (
+    AFTER,
+    FIRST,
+    INNER,
+    KIND,
+    LENGTH,
+    LOOKUP,
+    LOW,
+    MASK,
+    NAME,
+    PLAIN,
+    REQUIRED,
+    SEEN,
+    START,
+    WIDTH,
+)  # fmt: skip
+from windrow.ingest.formats.json.scalars import put, scalar, skipped
+from windrow.ingest.formats.json.state import (
+    BEGIN,
+    CLOSE,
+    ENTRIES,
+    FIELD,
+    FRAME,
+    FRAMES,
+    INDEX,
+    ITEM,
+    ITEMS,
+    KEYS_MASK,
+    MESSAGES,
+    NODE,
+    OBJECT,
+    OBJECTS,
+    REQUIRED_SEEN,
+    SPACES,
+    SPARE,
+    TEXT_NODE,
+    UNKNOWN,
+    room_for_keys,
+)  # fmt: skip
+from windrow.ingest.formats.json.text import QUOTE, blank, hashed, same, text_end, unescape
+from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
+from windrow.ingest.formats.shared.octets import EDGES, byte
+from windrow.ingest.formats.shared.seen import is_first
+from windrow.ingest.native.making import OCTETS, compiled, inlined, memory, part
+
+_COMMA, _COLON, _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b",:[]{"
+_LAST_FRAME = ITEMS - FRAME
+_HASH_STEP = np.uint64(0x9FB21C651E98DF25)
+
+_room_for_keys = part(room_for_keys)
+
+
+@inlined
+def message(data, at, end, names, room, others, tables, state, tape, keys):
+    """Whether the message is a row, but for required columns."""
+    at = blank(data, at, end)
+    if at >= end or byte(data, at) != _OPEN_OBJECT:
+        return False
+    frame, empty = FRAMES, True
+    opened(_OPEN_OBJECT, at, 0, state[ITEMS], frame, tables, state, tape)
+    at += 1
+    while True:
+        at = blank(data, at, end)
+        if at >= end:
+            return False
+        c = byte(data, at)
+        if c == state[frame + CLOSE]:
+            closed(at, frame, tables, state, tape)
+            at, frame, empty = at + 1, frame - FRAME, False
+            if frame < FRAMES:
+                return blank(data, at, end) == end
+            continue
+        if not empty:
+            if c != _COMMA:
+                return False
+            at = blank(data, at + 1, end)
+            if at >= end:
+                return False
+        at, child = member(data, at, end, frame, names, room, others, tables, state, tape, keys)
+        if at < 0:
+            return False
+        c = byte(data, at)
+        empty = c | 32 == _OPEN_OBJECT  # or the bracket of an array
+        if empty:
+            if frame == _LAST_FRAME or not opened(c, at, child, state[frame + ITEM], frame + FRAME, tables, state, tape):
+                return False
+            at, frame = at + 1, frame + FRAME
+            if c == _OPEN_ARRAY and child != UNKNOWN:
+                item = tables[child * WIDTH + FIRST]
+                kind = tables[item * WIDTH + KIND]
+                if kind < STRUCT and (kind != TEXT or not tables[item * WIDTH + LOW]):
+                    at, empty = items(data, at, end, item, ITEMS + tables[child * WIDTH + INNER], tables, state, tape)
+        elif child == UNKNOWN:
+            at = skipped(data, at, end)
+        else:
+            at = scalar(data, at, end, tables, tape, state, child, state[frame + ITEM])
+        if at < 0:
+            return False
+
+
+@inlined
+def opened(bracket, at, node, index, frame, tables, state, tape):
+    """Whether this bracket may open a value of the node. Then it is open."""
+    state[frame + TEXT_NODE] = UNKNOWN
+    if node != UNKNOWN:
+        kind = tables[node * WIDTH + KIND]
+        if kind < STRUCT:
+            if kind != TEXT or not tables[node * WIDTH + LOW]:
+                return False
+            state[frame + TEXT_NODE] = node
+            state[frame + BEGIN] = at
+            node = UNKNOWN
+        else:
+            if (kind == LIST) != (bracket == _OPEN_ARRAY) and not (kind == LIST and tables[node * WIDTH + LOW]):
+                return False
+            if kind == STRUCT:
+                put(tape, state, node, index, 0)
+            state[frame + BEGIN] = state[ITEMS + tables[node * WIDTH + INNER]]
+    state[OBJECTS] += 1
+    state[frame + NODE] = node
+    state[frame + CLOSE] = bracket + 2
+    state[frame + OBJECT] = state[OBJECTS]
+    state[frame + INDEX] = index
+    state[frame + ITEM] = index
+    state[frame + FIELD] = node * WIDTH + START
+    return True
+
+
+@inlined
+def items(data, at, end, node, space, tables, state, tape):
+    """Behind a list's items, which are neither objects nor arrays, or -1; and whether there are none."""
+    at = blank(data, at, end)
+    if at < end and byte(data, at) == _CLOSE_ARRAY:
+        return at, True
+    while at < end:
+        index = state[space]
+        state[space] += 1
+        at = scalar(data, at, end, tables, tape, state, node, index)
+        if at < 0:
+            break
+        at = blank(data, at, end)
+        if at >= end or byte(data, at) != _COMMA:
+            return at, False
+        at = blank(data, at + 1, end)
+    return -1, False
+
+
+@inlined
+def closed(at, frame, tables, state, tape):
+    """What ends: of a list and a map it is known now how many items it has, and written down like the length of a string.
+
+    What is a text's value is written down as it stands.
+    """
+    node = state[frame + NODE]
+    if node == UNKNOWN:
+        if state[frame + TEXT_NODE] != UNKNOWN:
+            begin = state[frame + BEGIN]
+            put(tape, state, state[frame + TEXT_NODE], state[frame + INDEX], begin << 32 | (at + 1 - begin) << 1)
+    elif tables[node * WIDTH + KIND] != STRUCT:
+        items = state[ITEMS + tables[node * WIDTH + INNER]] - state[frame + BEGIN]
+        put(tape, state, node, state[frame + INDEX], items << 1)
+
+
+@inlined
+def member(data, at, end, frame, names, room, others, tables, state, tape, keys):
+    """Of the item or field at `at`: where its value begins, or -1, and its node."""
+    node = state[frame + NODE]
+    if state[frame + CLOSE] == _CLOSE_ARRAY:
+        if node == UNKNOWN:
+            return at, UNKNOWN
+        next_item(frame, tables, state)
+        return at, tables[node * WIDTH + FIRST]
+    if byte(data, at) != QUOTE:
+        return -1, UNKNOWN
+    if node != UNKNOWN and tables[node * WIDTH + KIND] == STRUCT:
+        at, child = field(data, at + 1, end, frame, names, room, others, tables, state, keys)
+    else:
+        at, child = key(data, at + 1, end, frame, names, room, tables, state, tape, keys)
+    if at < 0:
+        return -1, UNKNOWN
+    at = blank(data, at, end)
+    if at >= end or byte(data, at) != _COLON:
+        return -1, UNKNOWN
+    at = blank(data, at + 1, end)
+    return at if at < end else -1, child
+
+
+@inlined
+def next_item(frame, tables, state):
+    """One more item of the list or map, whose index is the frame's `ITEM`."""
+    space = ITEMS + tables[state[frame + NODE] * WIDTH + INNER]
+    state[frame + ITEM] = state[space]
+    state[space] += 1
+
+
+@part
+def key_text(data, at, end, names, room, state):
+    """Of the key at `at`: its closing quote, or -1; its length and its hash; whether it has escapes: then the room has it without."""
+    closing, less = text_end(data, at, end)
+    if closing < 0:
+        return -1, 0, 0, False
+    n = closing - at - less
+    if less == 0:
+        return closing, n, hashed(data, at, end, n), False
+    unescape(data, at, room, state[SPARE], state[SPARE] + n)
+    return closing, n, hashed(names, state[SPARE], state[SPARE] + n, n), True
+
+
+@inlined
+def field(data, at, end, frame, names, room, others, tables, state, keys):
+    """Behind the name at `at` of a struct's field, or -1; and its node. First it is held against the one that came last time."""
+    expected = state[frame + FIELD]
+    child = tables[expected]
+    row = child * WIDTH
+    n = tables[row + LENGTH]
+    if tables[row + PLAIN] and at + n < end and byte(data, at + n) == QUOTE and same(data, at, end, names, tables[row + NAME], n):
+        at += n + 1
+    else:
+        closing, n, name, escaped = key_text(data, at, end, names, room, state)
+        if closing < 0:
+            return -1, UNKNOWN
+        if escaped:
+            child = child_named(names, state[SPARE], state[SPARE] + n, n, name, state[frame + NODE], names, tables)
+        else:
+            child = child_named(data, at, end, n, name, state[frame + NODE], names, tables)
+        at = closing + 1
+        if child == UNKNOWN:
+            return at if others and is_new(name, frame, state, keys) else -1, UNKNOWN
+        tables[expected] = child
+        row = child * WIDTH
+    if tables[row + SEEN] == state[frame + OBJECT]:
+        return -1, UNKNOWN
+    tables[row + SEEN] = state[frame + OBJECT]
+    state[frame + FIELD] = row + AFTER
+    state[REQUIRED_SEEN] += tables[row + REQUIRED]
+    return at, child
+
+
+@part
+def child_named(data, at, end, n, name, node, names, tables):
+    """Which child of a struct has this name, n bytes with this hash; `UNKNOWN` if none has."""
+    lookup, mask = tables[node * WIDTH + LOOKUP], tables[node * WIDTH + MASK]
+    place = name & mask
+    while tables[lookup + 2 * place] >= 0:
+        child = tables[lookup + 2 * place]
+        row = child * WIDTH
+        if tables[lookup + 2 * place + 1] == name and tables[row + LENGTH] == n and same(data, at, end, names, tables[row + NAME], n):
+            return child
+        place = (place + 1) & mask
+    return UNKNOWN
+
+
+@part
+def key(data, at, end, frame, names, room, tables, state, tape, keys):
+    """Behind the key at `at` of a map, of a list that may be one, or of an object that no column is for, or -1; the node of its value."""
+    closing, n, name, escaped = key_text(data, at, end, names, room, state)
+    if closing < 0 or not is_new(name, frame, state, keys):
+        return -1, UNKNOWN
+    node = state[frame + NODE]
+    if node == UNKNOWN:
+        return closing + 1, UNKNOWN
+    next_item(frame, tables, state)
+    child = tables[node * WIDTH + FIRST]
+    if tables[node * WIDTH + KIND] == LIST:
+        put(tape, state, child, state[frame + ITEM], 0)
+        child = tables[child * WIDTH + FIRST]
+    put(tape, state, child, state[frame + ITEM], at << 32 | n << 1 | escaped)
+    return closing + 1, child + 1
+
+
+@part
+def is_new(name, frame, state, keys):
+    """Whether no key with this hash was in the object before; the keys of all objects of a message share one table."""
+    mixed = np.uint64(name ^ state[frame + OBJECT]) * _HASH_STEP
+    own = np.int64(mixed ^ mixed >> np.uint64(32))
+    return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
+
+
+@part
+def message_or_nothing(data, at, end, names, room, others, required, tables, state, tape, keys):
+    """Whether the message is a row. If not, all is as it was before."""
+    entries, spaces = state[ENTRIES], state[SPACES]
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space + spaces] = state[space]
+    state[MESSAGES] += 1
+    state[REQUIRED_SEEN] = 0
+    state[KEYS_MASK] = _room_for_keys(end - at) - 1
+    if message(data, at, end, names, room, others, tables, state, tape, keys) and state[REQUIRED_SEEN] == required:
+        state[ITEMS] += 1
+        return True
+    state[ENTRIES] = entries
+    for space in range(ITEMS, ITEMS + spaces):
+        state[space] = state[space + spaces]
+    return False
+
+
+@compiled((OCTETS, EDGES, EDGES, OCTETS, uint8[::1], boolean, int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
+def scan(data, begins, ends, names, room, others, required, tables, state, tape, keys, taken):
+    """Write down the messages between `begins` and `ends` that are certainly rows, and say in `taken` which.
+
+    `others`: whether there may be fields that no column is for; `required`: how many columns must be there.
+    """
+    begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
+    data_at, names_at, room_at, keys_at = memory(data), memory(names), memory(room), memory(keys)
+    tables_at, state_at, tape_at = memory(tables), memory(state), memory(tape)
+    for i in range(len(begins)):
+        taken_at[i] = message_or_nothing(
+            data_at, np.int64(begin_at[i]), np.int64(end_at[i]), names_at, room_at, others, required, tables_at, state_at, tape_at, keys_at
+        )
+
+
+@compiled((OCTETS, int64, int64))
+def hash_of(octets, at, n):
+    """The hash of n bytes, as the pass makes it."""
+    return hashed(memory(octets), at, at + n, n)

@@ -1,0 +1,215 @@
+"""The truth about one message: strict JSON by the columns, or a precise refusal. Simple, and slow.
+
+The standard library parses, because it alone hands over every number's literal and every key of an object, duplicates too; msgspec, whose
+wording the refusals keep, takes the last of two equal keys and an integer of any size for a float. `onepass.py` may only take what this
+module takes too.
+"""
+
+from __future__ import annotations
+
+import json
+import json.scanner
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NoReturn
+
+import pyarrow as pa
+
+from windrow.ingest.formats.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import map_type
+
+MAX_DEPTH = 100
+"""Objects and arrays in one another; deep enough for people, shallow enough for every parser's stack."""
+
+Unknown = Literal["ignore", "dead"]
+
+_BRACKETS = re.compile(r"[\[\]{}]")
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""The last one may lack its end: else each quote in it would be tried as a beginning, in quadratic time."""
+_WHOLE_PAIRS = re.compile(r"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+", re.DOTALL)
+"""JSON in which escaped halves of surrogate pairs stand in pairs only. Over the text: a document of small values takes much more memory."""
+_BOM = "\ufeff"
+
+
+class Strict:
+    """Decodes one message at a time."""
+
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+        self.truncation = Truncation(columns.finer)
+        self._fields: list[tuple[Column, Convert]] = [
+            (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone)) for c in columns.columns
+        ]
+        self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
+        self._unknown = unknown
+        self._names = _names(self._kind)
+        self._repeated: list[tuple[object, str]] = []
+        self._decoder = json.JSONDecoder(
+            object_pairs_hook=self._object, parse_int=integer, parse_float=str.encode, parse_constant=_constant
+        )
+        self._reading = reading
+        self._places: dict[int, tuple[int, int]] = {}
+        self._noting = _takes_texts(self._kind, reading)
+        if self._noting:
+            self._note_places()
+
+    def decode(self, message: bytes) -> list[Any]:
+        """The values of the columns, in order, as pyarrow takes them.
+
+        Raises:
+            RefusedValueError: with the reason.
+        """
+        document = self._parse(message)
+        if type(document) is not dict:
+            raise wrong_type("object", document, "$")
+        if self._unknown == "dead":
+            _only_known(document, self._kind, "$")
+        if self._places:
+            document = self._with_texts(document, self._kind, self._reading, message.decode())
+        return [_field(document, column, convert) for column, convert in self._fields]
+
+    def _parse(self, message: bytes) -> Any:
+        try:
+            text = message.decode()
+        except UnicodeDecodeError as error:
+            raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", "") from None
+        if text.startswith(_BOM):
+            raise RefusedValueError("not_json", "Expected JSON, got a byte-order mark", "")
+        if _depth(text) > MAX_DEPTH:
+            raise RefusedValueError("too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", "")
+        self._repeated.clear()
+        self._places.clear()
+        try:
+            if self._noting and not text.isascii():  # the parser in Python takes digits of any script
+                json.loads(text, parse_int=str, parse_float=str)
+            document = self._decoder.decode(text)
+        except json.JSONDecodeError as error:
+            raise RefusedValueError("not_json", f"JSON is malformed: {error.msg} (character {error.pos})", "") from None
+        if self._repeated:
+            raise self._duplicate(document)
+        if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:  # UTF-8 can't hold a half
+            raise RefusedValueError("not_json", "JSON is malformed: half a surrogate pair in a string", "")
+        return document
+
+    def _note_places(self) -> None:
+        """From now on it is known of each object and each list where it stands in the text. The library's parser in Python tells it."""
+
+        def noting(parse: Callable[..., tuple[Any, int]]) -> Callable[..., tuple[Any, int]]:
+            def parsed(text_and_at: tuple[str, int], *rest: Any) -> tuple[Any, int]:
+                value, end = parse(text_and_at, *rest)
+                self._places[id(value)] = text_and_at[1] - 1, end
+                return value, end
+
+            return parsed
+
+        decoder: Any = self._decoder
+        decoder.parse_object, decoder.parse_array = noting(decoder.parse_object), noting(decoder.parse_array)
+        decoder.scan_once = json.scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
+
+    def _with_texts(self, value: Any, kind: pa.DataType, reading: Reading, text: str) -> Any:
+        """The value with each object and each list that is for a String as it stands in the text."""
+        if pa.types.is_string(kind) and reading.lenient and type(value) in (dict, list):
+            begin, end = self._places[id(value)]
+            return text[begin:end]
+        if pa.types.is_struct(kind) and type(value) is dict:
+            inside = {f.name: self._with_texts(value[f.name], f.type, reading.field(f.name), text) for f in kind if f.name in value}
+            return {**value, **inside}
+        if pa.types.is_map(kind) and type(value) is dict:
+            return {key: self._with_texts(item, kind.item_type, reading.item().field("value"), text) for key, item in value.items()}
+        if pa.types.is_list(kind) and type(value) is list:
+            return [self._with_texts(item, kind.value_type, reading.item(), text) for item in value]
+        entries = map_type(kind)
+        return value if entries is None else self._with_texts(value, entries, reading, text)
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Called from the innermost object outwards, without a path: an object with a key twice is remembered, and looked for later."""
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            self._repeated.append((found, twice))
+        return found
+
+    def _duplicate(self, document: Any) -> RefusedValueError:
+        """The first object with a key twice, with its path as far as the schema names it: any other name is data."""
+        holder, key = self._repeated[0]
+        name = f" `{key}`" if key in self._names else ""
+        path = self._path_of(holder, document)
+        return RefusedValueError("duplicate_key", f"Object holds the key{name} more than once", "$..." if path is None else f"${path}")
+
+    def _path_of(self, wanted: object, value: Any) -> str | None:
+        """Where an object is, unless a later duplicate has replaced it. Names and numbers are put together only where it was found."""
+        if value is wanted:
+            return ""
+        inner: Iterable[tuple[Any, Any]] = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+        for step, item in inner:
+            below = self._path_of(wanted, item)
+            if below is not None:
+                return (f"[{step}]" if type(value) is list else f".{step}" if step in self._names else "[...]") + below
+        return None
+
+
+def _field(document: dict[str, Any], column: Column, convert: Convert) -> Any:
+    value = document.get(column.name)
+    path = f"$.{column.name}"
+    if value is not None:
+        return convert(value, path)
+    if column.nullable:
+        return None
+    if column.name in document:
+        raise RefusedValueError("missing", "Expected a value, got null", path)
+    raise RefusedValueError("missing", "Object misses a required field", path)
+
+
+def _constant(_: str) -> NoReturn:
+    raise RefusedValueError("not_json", "JSON is malformed: it has no NaN and no Infinity", "")
+
+
+def _depth(text: str) -> int:
+    """How deep objects and arrays lie in one another; an upper bound where that is shallow enough anyway. Never recursive."""
+    most = text.count("[") + text.count("{")
+    if most <= MAX_DEPTH:
+        return most
+    depth = deepest = 0
+    for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):
+        depth += 1 if bracket.group() in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _takes_texts(kind: pa.DataType, reading: Reading) -> bool:
+    """Whether there is a String that an object or a list will do for."""
+    if pa.types.is_struct(kind):
+        return any(_takes_texts(f.type, reading.field(f.name)) for f in kind)
+    if pa.types.is_map(kind):
+        return _takes_texts(kind.item_type, reading.item().field("value"))
+    return _takes_texts(kind.value_type, reading.item()) if pa.types.is_list(kind) else reading.lenient and pa.types.is_string(kind)
+
+
+def _names(kind: pa.DataType) -> set[str]:
+    """Every name that the schema knows, at any depth."""
+    if pa.types.is_struct(kind):
+        return {f.name for f in kind} | {name for f in kind for name in _names(f.type)}
+    if pa.types.is_map(kind):
+        return _names(kind.item_type)
+    return _names(kind.value_type) if pa.types.is_list(kind) else set()
+
+
+def _only_known(value: Any, kind: pa.DataType, path: str) -> None:
+    """Refuse objects with fields that the schema doesn't name. Values of a wrong type are left to their conversion."""
+    if pa.types.is_struct(kind) and type(value) is dict:
+        known = {f.name for f in kind}
+        if not value.keys() <= known:
+            raise RefusedValueError("unknown_field", "Object holds a field that the schema doesn't name", path)
+        for field in kind:
+            _only_known(value.get(field.name), field.type, f"{path}.{field.name}")
+    elif pa.types.is_map(kind) and type(value) is dict:
+        for item in value.values():
+            _only_known(item, kind.item_type, f"{path}[...]")
+    elif pa.types.is_list(kind) and type(value) is list:
+        for i, item in enumerate(value):
+            _only_known(item, kind.value_type, f"{path}[{i}]")
+    elif type(value) is dict and (entries := map_type(kind)) is not None:
+        _only_known(value, entries, path)

@@ -1,0 +1,177 @@
+"""The bytes of JSON: white space, strings, names. Compiled; positions are indexes of the batch's bytes, and -1 says: not certain."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windrow.ingest.formats.shared.octets import byte, character_end
+from windrow.ingest.formats.shared.words import first_special
+from windrow.ingest.native.making import below, inlined, part, word_at
+
+QUOTE = ord('"')
+_BACKSLASH = ord("\\")
+_SHORT = np.zeros(256, np.uint8)  # what an escape of two characters stands for; 0: there is no such escape
+for _escape, _stands_for in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+    _SHORT[_escape] = _stands_for
+_HEX = np.full(256, -1, np.int64)
+for _digit in b"0123456789abcdefABCDEF":
+    _HEX[_digit] = int(chr(_digit), 16)
+
+_HASH_STEP = np.uint64(0x9E3779B97F4A7C15)
+_HASH_MIX = np.uint64(0xD6E8FEB86659FD93)
+
+
+@inlined
+def blank(data, at, end):
+    """Behind white space."""
+    while at < end and byte(data, at) <= 32 and (byte(data, at) == 32 or byte(data, at) in (9, 10, 13)):
+        at += 1
+    return at
+
+
+@inlined
+def word(data, at, end, letters):
+    """Behind `true`, `false` or `null`, whose letters are given; -1 if something else is there."""
+    if at + len(letters) > end:
+        return -1
+    for i in range(len(letters)):
+        if data[np.uintp(at + i)] != letters[i]:
+            return -1
+    return at + len(letters)
+
+
+@part
+def text_end(data, at, end):
+    """Of a string whose first character is at `at`: its closing quote, and how many bytes fewer it has with its escapes replaced."""
+    less = 0
+    while at < end:
+        if at + 8 <= end:
+            plain = first_special(word_at(data, at))
+            at += plain
+            if plain == 8:
+                continue
+        c = byte(data, at)
+        if c == QUOTE:
+            return at, less
+        if c == _BACKSLASH:
+            at, fewer = escape_end(data, at, end)
+            less += fewer
+        elif c < 32:
+            return -1, 0
+        elif c < 128:
+            at += 1
+        else:
+            at = character_end(data, at, end)
+        if at < 0:
+            return -1, 0
+    return -1, 0
+
+
+@part
+def escape_end(data, at, end):
+    """Behind the escape at `at`, both halves of a pair, and how many bytes fewer its character has. Half a pair is none."""
+    if at + 1 >= end:
+        return -1, 0
+    if _SHORT[data[np.uintp(at + 1)]]:
+        return at + 2, 1
+    code = escaped_code(data, at, end)
+    if code < 0 or 0xDC00 <= code < 0xE000:
+        return -1, 0
+    if code < 0xD800 or code >= 0xE000:
+        return at + 6, 6 - utf8_length(code)
+    low = escaped_code(data, at + 6, end)
+    return (at + 12, 8) if 0xDC00 <= low < 0xE000 else (-1, 0)
+
+
+@part
+def escaped_code(data, at, end):
+    r"""The number in \uXXXX, -1 if it is no such escape."""
+    if at + 6 > end or byte(data, at) != _BACKSLASH or byte(data, at + 1) != ord("u"):
+        return -1
+    code = 0
+    for i in range(2, 6):
+        digit = _HEX[data[np.uintp(at + i)]]
+        if digit < 0:
+            return -1
+        code = code * 16 + digit
+    return code
+
+
+@part
+def utf8_length(code):
+    """Bytes of a character that needs no pair."""
+    return 1 if code < 0x80 else 2 if code < 0x800 else 3
+
+
+@part
+def unescape(data, at, out, begin, end):
+    """Write the string at `at`, which `text_end` has passed, to `out` from `begin` to `end`, with its escapes replaced."""
+    while begin < end:
+        c = byte(data, at)
+        if c != _BACKSLASH:
+            out[np.uintp(begin)] = c
+            at, begin = at + 1, begin + 1
+            continue
+        short = _SHORT[data[np.uintp(at + 1)]]
+        if short:
+            out[np.uintp(begin)] = short
+            at, begin = at + 2, begin + 1
+            continue
+        code = escaped_code(data, at, at + 6)
+        at += 6
+        if 0xD800 <= code < 0xDC00:
+            code = 0x10000 + ((code - 0xD800) << 10) + escaped_code(data, at, at + 6) - 0xDC00
+            at += 6
+        begin = write_utf8(code, out, begin)
+
+
+@part
+def write_utf8(code, out, at):
+    """Behind the character's bytes."""
+    if code < 0x80:
+        out[np.uintp(at)] = code
+        return at + 1
+    if code < 0x800:
+        out[np.uintp(at)] = 0xC0 | code >> 6
+    elif code < 0x10000:
+        out[np.uintp(at)] = 0xE0 | code >> 12
+        at += 1
+        out[np.uintp(at)] = 0x80 | code >> 6 & 63
+    else:
+        out[np.uintp(at)] = 0xF0 | code >> 18
+        out[np.uintp(at + 1)] = 0x80 | code >> 12 & 63
+        at += 2
+        out[np.uintp(at)] = 0x80 | code >> 6 & 63
+    out[np.uintp(at + 1)] = 0x80 | code & 63
+    return at + 2
+
+
+@inlined
+def same(data, at, end, names, begin, n):
+    """Whether the n bytes at `at` are those of a name. Behind all names are at least eight bytes more, behind `at` those up to `end`."""
+    while n > 0 and at + 8 <= end:
+        if (word_at(data, at) ^ word_at(names, begin)) & below(min(n, 8)) != np.uint64(0):
+            return False
+        at, begin, n = at + 8, begin + 8, n - 8
+    equal = True
+    for i in range(n):
+        equal &= data[at + i] == names[begin + i]
+    return equal
+
+
+@part
+def hashed(data, at, end, n):
+    """64 bits of a name. Equal ones are at most a reason to look again, so nothing stands on its being hard to forge."""
+    h = np.uint64(n) * _HASH_STEP
+    while n > 0 and at + 8 <= end:
+        h = (h ^ (word_at(data, at) & below(min(n, 8)))) * _HASH_STEP
+        h ^= h >> np.uint64(29)
+        at, n = at + 8, n - 8
+    while n > 0:
+        word = np.uint64(0)
+        for i in range(min(n, 8)):
+            word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+        h = (h ^ word) * _HASH_STEP
+        h ^= h >> np.uint64(29)
+        at, n = at + 8, n - 8
+    return np.int64((h ^ (h >> np.uint64(32))) * _HASH_MIX)

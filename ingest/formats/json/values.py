@@ -1,0 +1,455 @@
+"""One JSON value -> one value of a column, exactly or not at all. No digit of a number is lost before it is judged.
+
+Where a spec says so, timestamps are of another form (`Reading.timestamps`), and a value of another kind is taken where it says the very
+same (`Reading.lenient`): a number in a string, a whole number that is written with a fraction, a number or a boolean for a string. What
+would lose something, or need a guess, is refused all the same; only of a timestamp a column may lose what is finer than a microsecond
+(`Truncation`).
+
+An integer comes as an int if its literal is short, else as a `LongInteger`; a number with a fraction or an exponent comes as its literal in
+bytes, which JSON has none of. A message may hold millions of numbers, so they are of the smallest types that say it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from windrow.ingest.formats.shared.calendar import EPOCH, MAX_DAYS, MAX_MICROS, MIN_DAYS, MIN_MICROS
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.formats.timestamps import DateForm, DecimalForm, TimestampForm
+from windrow.ingest.schema.columns import epoch_of, zone_of
+from windrow.ingest.schema.dtypes import EPOCH_UNITS, map_type
+
+
+class LongInteger(str):
+    """An integer literal of more characters than 64 bits have: turning it into an int could take quadratic time."""
+
+    __slots__ = ()
+
+
+def integer(literal: str) -> int | LongInteger:
+    """An integer, as it comes from JSON."""
+    return int(literal) if len(literal) <= _LONGEST_INT else LongInteger(literal)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How values are read, at any depth.
+
+    `timestamps`, `zone`: of columns whose model doesn't say it itself; `lenient`: whether other kinds will do; `dates` and `decimals`: how
+    these are written; `scale`: of decimals that are bytes, None: the column's. Where a message has a schema of its own, `stated` says that
+    it tells the form, whatever the model says, and `fields` and `items` how values inside are read; elsewhere these are read alike.
+    """
+
+    timestamps: TimestampForm = "iso-8601"
+    lenient: bool = False
+    dates: DateForm = "iso-8601"
+    decimals: DecimalForm = "numeric"
+    scale: int | None = None
+    stated: bool = False
+    fields: tuple[tuple[str, Reading], ...] = ()
+    items: Reading | None = None
+    zone: str | None = None
+
+    def clock(self, zone: str | None = None) -> str | None:
+        """The zone of a column's texts that have no offset; None: each must have one. `zone`: what the model says of the column."""
+        return zone or self.zone or ("UTC" if self.timestamps == "sql" else None)
+
+    def unit(self, epoch: str | None, zone: str | None = None) -> str | None:
+        """The unit of a column's timestamps, where they are numbers. `epoch`, `zone`: what the model says of the column."""
+        own = self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
+        return own if self.stated else None if zone is not None else epoch or own
+
+    def field(self, name: str) -> Reading:
+        """How a field of an object is read; of a map's entries, `value`."""
+        return dict(self.fields).get(name) or replace(self, fields=(), items=None)
+
+    def item(self) -> Reading:
+        """How an item of a list is read, or an entry of a map."""
+        return self.items or replace(self, fields=())
+
+
+EXACT = Reading()
+
+Convert = Callable[[Any, str], Any]
+"""(JSON value that is not null, its path) -> what pyarrow takes for the column's type; raises RefusedValueError."""
+
+_KINDS: dict[type, str] = {
+    int: "int",
+    LongInteger: "int",
+    bytes: "float",
+    str: "str",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_INSTANT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?([Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
+)
+_DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
+_MICROSECOND = timedelta(microseconds=1)
+_WHOLE_DIGITS = 19  # of any integer of 64 bits
+_LONGEST_INT = 20  # a sign and the 19 digits of 2**63
+_LONGEST_DECIMAL = 1_000  # characters; far more than any column holds, and short enough to compute with
+_MOST_BITS = 3_000  # about as many digits
+_MICROS_DIGITS = 6
+
+
+def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
+    """In msgspec's words: `Expected int, got str - at $.amount`."""
+    return RefusedValueError("wrong_type", f"Expected {expected}, got {_KINDS[type(value)]}", path)
+
+
+def converter(
+    kind: pa.DataType, epoch: str | None = None, reading: Reading = EXACT, truncation: Truncation | None = None, zone: str | None = None
+) -> Convert:
+    """The conversion to a column's type. `epoch`, `zone`: what the model says of the column."""
+    truncation = truncation or Truncation()
+    if pa.types.is_struct(kind):
+        return _to_struct(kind, reading, truncation)
+    if pa.types.is_map(kind):
+        return _to_map(kind, reading, truncation)
+    if pa.types.is_list(kind):
+        return _to_list(kind, reading, truncation)
+    if pa.types.is_timestamp(kind):
+        unit = reading.unit(epoch, zone)
+        if unit is None:
+            return _to_instant(reading.clock(zone), truncation)
+        return _number_first(_to_epoch(unit, truncation)) if reading.lenient else _to_epoch(unit, truncation)
+    if pa.types.is_integer(kind):
+        return _whole_first(_to_int(kind.bit_width)) if reading.lenient else _to_int(kind.bit_width)
+    if pa.types.is_floating(kind):
+        return _number_first(_to_float(kind.bit_width)) if reading.lenient else _to_float(kind.bit_width)
+    if pa.types.is_decimal(kind):
+        return _to_decimal(kind.precision, kind.scale) if reading.decimals == "numeric" else _to_unscaled(kind, reading.scale)
+    if pa.types.is_date(kind) and reading.dates == "epoch_days":
+        return _whole_first(_to_days) if reading.lenient else _to_days
+    if reading.lenient and kind in _LENIENT:
+        return _LENIENT[kind]
+    return {pa.string(): _to_str, pa.bool_(): _to_bool, pa.date32(): _to_day}[kind]
+
+
+def number_in(text: str, path: str) -> int | LongInteger | bytes:
+    """The number that a text is, by JSON's grammar and as JSON's parser hands it over."""
+    if _WHOLE.fullmatch(text):
+        return integer(text)
+    if _NUMBER.fullmatch(text):
+        return text.encode()
+    raise RefusedValueError("wrong_format", "Expected a number", path)
+
+
+def _number_first(convert: Convert) -> Convert:
+    """The same for numbers in strings, too."""
+    return lambda value, path: convert(number_in(value, path) if type(value) is str else value, path)
+
+
+def _whole_first(convert: Convert) -> Convert:
+    """The same for numbers in strings, too, and for those with a fraction or an exponent that are whole all the same."""
+    what = "Expected a whole number of 64 bits"
+
+    def whole(value: Any, path: str) -> Any:
+        return convert(int(_fitting(value.decode(), _WHOLE_DIGITS, 0, what, path)) if type(value) is bytes else value, path)
+
+    return _number_first(whole)
+
+
+def nested(convert: Convert) -> Convert:
+    """The same for a place that may hold null."""
+    return lambda value, path: None if value is None else convert(value, path)
+
+
+def _to_str(value: Any, path: str) -> str:
+    if type(value) is not str:
+        raise wrong_type("str", value, path)
+    return value
+
+
+def _to_bool(value: Any, path: str) -> bool:
+    if type(value) is not bool:
+        raise wrong_type("bool", value, path)
+    return value
+
+
+def _to_text(value: Any, path: str) -> str:
+    """A string; or a number as it stands in the message, or a boolean as JSON writes it."""
+    if type(value) is bool:
+        return "true" if value else "false"
+    if type(value) is bytes:
+        return value.decode()
+    if type(value) in (int, LongInteger):
+        return str(value)
+    return _to_str(value, path)
+
+
+def _to_switch(value: Any, path: str) -> bool:
+    """A boolean; or its word in a string, whatever the case of its letters."""
+    if type(value) is str and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return _to_bool(value, path)
+
+
+_LENIENT: dict[pa.DataType, Convert] = {pa.string(): _to_text, pa.bool_(): _to_switch}
+
+
+def _integer(value: Any, path: str) -> int:
+    if type(value) is LongInteger:
+        raise RefusedValueError("out_of_range", "Expected an integer of 64 bits", path)
+    if type(value) is not int:
+        raise wrong_type("int", value, path)
+    return value
+
+
+def _to_int(bits: int) -> Convert:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def convert(value: Any, path: str) -> int:
+        number = _integer(value, path)
+        if not low <= number <= high:
+            raise RefusedValueError("out_of_range", f"Expected an integer of {bits} bits", path)
+        return number
+
+    return convert
+
+
+def _to_float(bits: int) -> Convert:
+    """A number is rounded once, from its digits; an integer isn't rounded at all."""
+
+    def convert(value: Any, path: str) -> float:
+        if type(value) not in (int, LongInteger, bytes):
+            raise wrong_type("float", value, path)
+        literal = value.decode() if type(value) is bytes else str(value)
+        number = float(literal) if bits == 64 else _single(literal)
+        if math.isinf(number):
+            raise RefusedValueError("out_of_range", f"Expected a float of {bits} bits", path)
+        if type(value) is not bytes and Decimal(literal) != Decimal(number):
+            raise RefusedValueError("out_of_range", f"Expected an integer that a float of {bits} bits holds exactly", path)
+        return number
+
+    return convert
+
+
+def _single(literal: str) -> float:
+    """The single nearest to a number.
+
+    Of the two doubles beside a number that is none the odd one is rounded, which never lies halfway between two singles.
+    """
+    number = float(literal)
+    if number and math.isfinite(number) and not struct.pack("<d", number)[0] & 1:
+        exact, double = Decimal(literal), Decimal(number)
+        number = number if exact == double else math.nextafter(number, math.inf if exact > double else -math.inf)
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.inf
+
+
+def _to_decimal(precision: int, scale: int) -> Convert:
+    """From the literal's or the string's digits; trailing zeros beyond the scale lose nothing and are taken."""
+    what = f"Expected a decimal of {precision} digits, {scale} of them after the point"
+
+    def convert(value: Any, path: str) -> Decimal:
+        if type(value) not in (str, int, LongInteger, bytes):
+            raise wrong_type("decimal", value, path)
+        text = value.decode() if type(value) is bytes else str(value)
+        if len(text) > _LONGEST_DECIMAL:
+            raise RefusedValueError("out_of_range", what, path)
+        if _NUMBER.fullmatch(text) is None:
+            raise RefusedValueError("wrong_format", "Expected a decimal number", path)
+        return _fitting(text, precision, scale, what, path)
+
+    return convert
+
+
+def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
+    """From Connect's bytes, in base64: the digits without the point, a whole number in two's complement, from its highest byte on.
+
+    Debezium's decimals of any scale have that beside them. A number is its digits.
+    """
+    what = f"Expected a decimal of {kind.precision} digits, {kind.scale} of them after the point"
+    numeric = _to_decimal(kind.precision, kind.scale)
+
+    def convert(value: Any, path: str) -> Any:
+        scale, text = (kind.scale if stated is None else stated), value
+        if type(value) is dict:
+            scale, text = value.get("scale"), value.get("value")
+            if type(scale) is not int or type(text) is not str:
+                raise RefusedValueError("wrong_format", "Expected a decimal's scale, and its value in base64", path)
+        if type(text) is not str:
+            return numeric(value, path)
+        try:
+            octets = binascii.a2b_base64(text, strict_mode=True)
+        except ValueError:
+            octets = b""
+        if not octets:
+            raise RefusedValueError("wrong_format", "Expected the bytes of a decimal in base64", path)
+        number = int.from_bytes(octets, "big", signed=True)
+        if number.bit_length() > _MOST_BITS:
+            raise RefusedValueError("out_of_range", what, path)
+        return _fitting(f"{number}e{-scale}", kind.precision, kind.scale, what, path)
+
+    return convert
+
+
+def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Decimal:
+    """Pure integer arithmetic on the digits: an exponent of any size costs nothing."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.removeprefix("-").partition(".")
+    digits = (whole + fraction).lstrip("0")
+    significant = digits.rstrip("0")
+    if not significant:
+        return Decimal(0)
+    if len(exponent) > _LONGEST_INT:
+        raise RefusedValueError("out_of_range", what, path)
+    power = int(exponent or 0) - len(fraction) + len(digits) - len(significant)
+    if power < -scale or len(significant) + power > precision - scale:
+        raise RefusedValueError("out_of_range", what, path)
+    return Decimal((int(mantissa.startswith("-")), tuple(map(int, significant)), power))
+
+
+def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
+    """A text with a date and a time of day -> microseconds since 1970. `zone`: where it is without an offset; None: it needs one."""
+    clock = None if zone is None else ZoneInfo(zone)
+    what = "Expected an RFC 3339 timestamp with an offset" if zone is None else "Expected an ISO 8601 timestamp"
+
+    def convert(value: Any, path: str) -> int:
+        if type(value) is not str:
+            raise wrong_type("str", value, path)
+        match = _INSTANT.fullmatch(value)
+        if match is None or (match[5] is None and clock is None):
+            hint = "" if match is None else ": one that has none needs decode.zone"
+            raise RefusedValueError("wrong_format", what + hint, path)
+        day, clock_time, seconds, fraction, offset, sign, hours, minutes = match.groups(default="")
+        try:
+            local = datetime.fromisoformat(f"{day}T{clock_time}:{seconds or '00'}.{fraction[:_MICROS_DIGITS]:0<6}")
+            shift = timedelta() if not sign else _offset(int(hours), int(minutes or "0"))
+        except ValueError:
+            raise RefusedValueError("out_of_range", "Expected a timestamp that the calendar has", path) from None
+        if not offset and clock is not None:
+            sign, shift = "+", _local_offset(local, clock, path)
+        if fraction[_MICROS_DIGITS:].strip("0"):
+            truncation.needed(path)
+        micros = (local - EPOCH + (shift if sign == "-" else -shift)) // _MICROSECOND
+        return _in_calendar(micros, path)
+
+    return convert
+
+
+def _local_offset(local: datetime, zone: ZoneInfo, path: str) -> timedelta:
+    """How far a zone's clocks were ahead of UTC when they showed this."""
+    first, last = (local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    if first != last:
+        what = f"Expected a timestamp with an offset, where the clocks of {zone.key} showed it twice or never"
+        raise RefusedValueError("out_of_range", what, path)
+    return first
+
+
+def _offset(hours: int, minutes: int) -> timedelta:
+    if hours > 23 or minutes > 59:  # RFC 3339, time-numoffset
+        raise ValueError
+    return timedelta(hours=hours, minutes=minutes)
+
+
+def _in_calendar(micros: int, path: str) -> int:
+    if not MIN_MICROS <= micros <= MAX_MICROS:
+        raise RefusedValueError("out_of_range", "Expected a timestamp in the years 1 to 9999", path)
+    return micros
+
+
+def _to_epoch(unit: str, truncation: Truncation) -> Convert:
+    """A number of units since 1970 -> microseconds: the last whole one that is over by then."""
+
+    def convert(value: Any, path: str) -> int:
+        if type(value) is int:
+            digits, power = value, EPOCH_UNITS[unit]
+        elif type(value) is bytes:
+            digits, power = _scaled(value.decode(), EPOCH_UNITS[unit], path)
+        else:
+            digits, power = _integer(value, path), 0
+        if power >= 0:
+            return _in_calendar(digits * 10**power, path)
+        micros, finer = divmod(digits, 10**-power)
+        if finer:
+            truncation.needed(path)
+        return _in_calendar(micros, path)
+
+    return convert
+
+
+def _scaled(text: str, power: int, path: str) -> tuple[int, int]:
+    """A number as an integer and a power of ten, times another one; neither is large."""
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    if len(text) > _LONGEST_DECIMAL or abs(int(exponent or 0)) > _LONGEST_DECIMAL:
+        raise RefusedValueError("out_of_range", f"Expected a number of at most {_LONGEST_DECIMAL:,} digits", path)
+    return int(whole + fraction), power + int(exponent or 0) - len(fraction)
+
+
+def _to_day(value: Any, path: str) -> date:
+    if type(value) is not str:
+        raise wrong_type("str", value, path)
+    match = _DAY.fullmatch(value)
+    if match is None:
+        raise RefusedValueError("wrong_format", "Expected an ISO 8601 date", path)
+    try:
+        return date.fromisoformat(match[1])
+    except ValueError:
+        raise RefusedValueError("out_of_range", "Expected a date that the calendar has", path) from None
+
+
+def _to_days(value: Any, path: str) -> date:
+    days = _integer(value, path)
+    if not MIN_DAYS <= days <= MAX_DAYS:
+        raise RefusedValueError("out_of_range", "Expected a date that the calendar has", path)
+    return (EPOCH + timedelta(days)).date()
+
+
+def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
+    fields = [(f.name, nested(converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f)))) for f in kind]
+
+    def convert(value: Any, path: str) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise wrong_type("object", value, path)
+        return {name: to(value.get(name), f"{path}.{name}") for name, to in fields}
+
+    return convert
+
+
+def _to_list(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
+    """An array; or an object, where the items are entries with a key and a value."""
+    to = nested(converter(kind.value_type, None, reading.item(), truncation))
+    entries = map_type(kind)
+    of_map = None if entries is None else _to_map(entries, reading, truncation)
+
+    def convert(value: Any, path: str) -> list[Any]:
+        if of_map is not None and type(value) is dict:
+            return [{"key": key, "value": item} for key, item in of_map(value, path)]
+        if type(value) is not list:
+            raise wrong_type("array", value, path)
+        return [to(item, f"{path}[{i}]") for i, item in enumerate(value)]
+
+    return convert
+
+
+def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
+    to = nested(converter(kind.item_type, None, reading.item().field("value"), truncation))
+
+    def convert(value: Any, path: str) -> list[tuple[str, Any]]:
+        if type(value) is not dict:
+            raise wrong_type("object", value, path)
+        return [(key, to(item, f"{path}[...]")) for key, item in value.items()]  # a map's keys are data
+
+    return convert

@@ -1,0 +1,97 @@
+"""Options that several formats have, so that they are written and described alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from windrow.ingest.formats.timestamps import DateForm, DecimalForm, TimestampForm
+from windrow.ingest.model.instants import is_zone
+from windrow.ingest.settings.document import Place
+from windrow.ingest.settings.values import LeftOut, Section, Text, Values
+
+if TYPE_CHECKING:
+    from windrow.ingest.formats.json.values import Reading
+
+
+def _zone(name: str | None) -> str | None:
+    if name is not None and not is_zone(name):
+        raise ValueError("must be the name of a time zone, like Europe/Berlin")
+    return name
+
+
+Zone = Annotated[Text | None, AfterValidator(_zone), Values("the name of a time zone, as in `Europe/Berlin`"), LeftOut("none")]
+
+
+class FinerOptions(Section):
+    """Of formats whose timestamps may be finer than a column's."""
+
+    finer: Literal["truncate", "dead"] = Field(
+        default="truncate",
+        description="What becomes of timestamps finer than a microsecond: they are cut to the microsecond before, and the receipt counts "
+        "their messages as `truncated`; or such a message is a dead letter.",
+    )
+
+
+class TimestampOptions(FinerOptions):
+    """Of formats whose timestamps are written as text or numbers."""
+
+    timestamps: TimestampForm = Field(
+        default="iso-8601",
+        description="How timestamps are written, where the schema's field doesn't say `epoch` or `zone` itself: as in ISO 8601 or RFC 3339 "
+        "with an offset; the same, and in UTC where there is no offset (`sql`); or as seconds, milliseconds, microseconds or nanoseconds "
+        "since 1970.",
+    )
+    zone: Zone = Field(
+        default=None,
+        description="The time zone of timestamps that have no offset. One that the zone's clocks showed twice, or never, is a dead letter.",
+    )
+
+    @property
+    def reading(self) -> Reading:
+        """How values are read."""
+        from windrow.ingest.formats.json.values import Reading  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+
+        return Reading(self.timestamps, zone=self.zone)
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """Numbers have no zone."""
+        yield from super().conflicts(written)
+        if written.get("zone") is not None and str(written.get("timestamps")).startswith("epoch_"):
+            yield ("zone",), "goes with timestamps that are text: numbers since 1970 have no zone"
+
+
+class ReadingOptions(TimestampOptions):
+    """Of formats whose values may be of another kind than their columns."""
+
+    coerce: Literal["strict", "lenient"] = Field(
+        default="strict",
+        description="Whether a value of another kind will do where it says the very same: a number in a string, a whole number with a "
+        "fraction of zeros, a number or a boolean for a String, `true` and `false` in strings for a Boolean.",
+    )
+
+    @property
+    def reading(self) -> Reading:
+        """How values are read."""
+        from windrow.ingest.formats.json.values import Reading  # noqa: PLC0415  # as above
+
+        return Reading(self.timestamps, lenient=self.coerce == "lenient", zone=self.zone)
+
+
+class ConnectOptions(Section):
+    """Of formats that Kafka Connect writes: how its values look in JSON."""
+
+    dates: DateForm = Field(
+        default="iso-8601",
+        description="How dates are written: `2026-01-05`, or with a `Z` behind it, as with Debezium's `time.precision.mode: isostring`; or "
+        "whole days since 1970.",
+    )
+    decimal_format: DecimalForm = Field(
+        default="numeric",
+        description="How decimals are written: their digits as a number or a text (Debezium's `decimal.handling.mode` `double` or "
+        "`string`, Connect's `decimal.format: NUMERIC`); or their bytes in base64 (`precise`, `BASE64`), then with the column's own scale, "
+        "unless the message says another.",
+    )

@@ -1,0 +1,135 @@
+"""Dates and instants from their texts. Compiled. What the strict way refuses, and what it takes only with effort, is not certain: -1."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
+from windrow.ingest.formats.shared.numbers import LONG, MOST_DIGITS, is_digit, number
+from windrow.ingest.formats.shared.octets import byte
+from windrow.ingest.native.making import part
+
+_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
+_NONE = -1_000_000
+_QUOTE, _ZULU = b'"Z'
+
+_U = np.uint64
+_MOST_TENS = MOST_DIGITS
+"""The largest power of ten that 64 bits hold."""
+_FURTHEST = _U(MAX_MICROS)
+"""No timestamp is further from 1970."""
+
+
+@part
+def two(data, at):
+    """The number that two digits make; below zero if they are none."""
+    tens, ones = byte(data, at) - 48, byte(data, at + 1) - 48
+    return tens * 10 + ones if 0 <= tens <= 9 and 0 <= ones <= 9 else _NONE
+
+
+@part
+def civil(data, at):
+    """Days since 1970 of YYYY-MM-DD, which ten bytes are; None is a number below all of them. The calendar is the proleptic Gregorian."""
+    year, month, day = two(data, at) * 100 + two(data, at + 2), two(data, at + 5), two(data, at + 8)
+    if year < 1 or month < 1 or month > 12 or day < 1 or byte(data, at + 4) != 45 or byte(data, at + 7) != 45:
+        return 10 * _NONE
+    leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > _DAYS[month] + leap:
+        return 10 * _NONE
+    y = year - (month <= 2)  # years that begin in March: the day that comes and goes is the last one
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return y * 365 + y // 4 - y // 100 + y // 400 + of_year - 719_468
+
+
+@part
+def day(data, at, end):
+    """Of a date at `at`, with or without a Z: behind it, and its days since 1970."""
+    days = civil(data, at) if at + 10 <= end else 10 * _NONE
+    if days <= 10 * _NONE:
+        return -1, 0
+    return at + 10 + (at + 10 < end and byte(data, at + 10) == _ZULU), days
+
+
+@part
+def instant(data, at, end, utc, truncates):
+    """Of a timestamp at `at`: behind it, its microseconds since 1970, and whether it was truncated to be that.
+
+    It is of ISO 8601, with a T or a blank between date and time. Nothing but its end, or a closing quote, may follow. `utc`: whether it may
+    lack an offset.
+    """
+    between = byte(data, at + 10) if at + 16 <= end else 0
+    if (between | 32 != ord("t") and between != 32) or byte(data, at + 13) != 58:
+        return -1, 0, False
+    days, hours, minutes, seconds = civil(data, at), two(data, at + 11), two(data, at + 14), 0
+    at += 16
+    fraction, cut = 0, False
+    if at + 3 <= end and byte(data, at) == 58:
+        seconds = two(data, at + 1)
+        at += 3
+        if at < end and byte(data, at) == 46:
+            at, fraction, cut = fraction_end(data, at + 1, end)
+    if days <= 10 * _NONE or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59) or (cut and not truncates):
+        return -1, 0, False
+    micros = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
+    if not utc or at < 0 or (at < end and byte(data, at) != _QUOTE):
+        at, shift = offset_end(data, at, end)
+        micros -= shift * 60_000_000
+    return (-1, 0, False) if at < 0 or micros < MIN_MICROS or micros > MAX_MICROS else (at, micros, cut)
+
+
+@part
+def epoch(data, at, end, power, truncates):
+    """The same of a number at `at` of units since 1970, each 10**power microseconds."""
+    at, what, negative, digits, shift = number(data, at, end)
+    shift += power
+    if at < 0 or what == LONG or abs(shift) > _MOST_TENS:
+        return -1, 0, False
+    tens = _U(1)
+    for _ in range(abs(shift)):
+        tens *= _U(10)
+    if shift < 0:
+        whole, cut = digits // tens, digits % tens != _U(0)
+    else:
+        if digits > _FURTHEST // tens:
+            return -1, 0, False
+        whole, cut = digits * tens, False
+    if whole > _FURTHEST or (cut and not truncates):
+        return -1, 0, False
+    micros = -np.int64(whole) - cut if negative else np.int64(whole)
+    return (-1, 0, False) if micros < MIN_MICROS or micros > MAX_MICROS else (at, micros, cut)
+
+
+@part
+def fraction_end(data, at, end):
+    """Behind the digits of a second, or -1 if there are none; the microseconds; whether they are finer."""
+    begin, micros, unit, cut = at, 0, 100_000, False
+    while is_digit(data, at, end):
+        digit = byte(data, at) - 48
+        cut |= digit > 0 and unit == 0
+        micros += digit * unit
+        unit //= 10
+        at += 1
+    return at if at > begin else -1, micros, cut
+
+
+@part
+def offset_end(data, at, end):
+    """Behind Z, +HH:MM, +HHMM or +HH, or -1; its minutes."""
+    if at < 0 or at >= end:
+        return -1, 0
+    sign = byte(data, at)
+    if sign | 32 == ord("z"):
+        return at + 1, 0
+    if sign not in (43, 45) or at + 3 > end:
+        return -1, 0
+    hours, minutes = two(data, at + 1), 0
+    at += 3
+    colon = at < end and byte(data, at) == 58
+    if colon or is_digit(data, at, end):
+        at += colon
+        minutes = two(data, at) if at + 2 <= end else _NONE
+        at += 2
+    if not (0 <= hours <= 23 and 0 <= minutes <= 59):
+        return -1, 0
+    shift = hours * 60 + minutes
+    return at, shift if sign == 43 else -shift

@@ -1,0 +1,57 @@
+"""From the tape, on which the values stand in the order in which they came, to the stretches of their nodes. Compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int32, int64, uint8
+
+from windrow.ingest.formats.shared.words import put_word
+from windrow.ingest.native.making import compiled, inlined, memory, word_at
+
+_LENGTH = 0xFFFF_FFFF
+"""The bits of a string's, list's or map's value that hold its length, times two."""
+
+
+@inlined
+def put(tape, entry, node, index, value):
+    """Write one value down, and where the next entry goes."""
+    tape[np.uintp(2 * entry)] = node << 32 | index
+    tape[np.uintp(2 * entry + 1)] = value
+    return entry + 1
+
+
+@compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
+def spread(tape, entries, behind, bases, values, present):
+    """Bring the tape's entries to the stretches of their nodes. `behind`: how far behind a low half of a node the high one is, or 0."""
+    tape_at, behind_at, bases_at, values_at, present_at = memory(tape), memory(behind), memory(bases), memory(values), memory(present)
+    entry = 0
+    while entry < entries:
+        node, index = tape_at[2 * entry] >> 32, tape_at[2 * entry] & 0xFFFF_FFFF
+        at = bases_at[node] + index
+        values_at[at] = tape_at[2 * entry + 1]
+        present_at[at] = 1
+        entry += 1
+        if behind_at[node]:
+            values_at[at + behind_at[node]] = tape_at[2 * entry + 1]
+            entry += 1
+
+
+@compiled((int64[::1], uint8[::1], int32[::1]))
+def add_lengths(values, present, offsets):
+    """Where each string, list or map begins, and the last one ends."""
+    values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
+    end = offsets_at[0] = 0
+    for i in range(len(values)):
+        end += (values_at[i] & _LENGTH) >> 1 if present_at[i] else 0
+        offsets_at[i + 1] = end
+
+
+@inlined
+def copy_octets(source, at, size, target, begin, end):
+    """Bytes from `at` on to those from `begin` to `end`, eight at a time. `size`: of the source; the target has eight bytes more."""
+    while begin < end and at + 8 <= size:
+        put_word(target, begin, word_at(source, at))
+        at, begin = at + 8, begin + 8
+    while begin < end:
+        target[begin] = source[at]
+        at, begin = at + 1, begin + 1

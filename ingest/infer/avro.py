@@ -1,0 +1,157 @@
+"""What columns an Avro schema has: of each type the narrowest that `decode.avro.fit` lets it become. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from windrow.ingest.formats.avro.fit import fits, is_null, is_variable_decimal
+from windrow.ingest.formats.avro.schema import (
+    ZONED,
+    ArrayType,
+    AvroSchema,
+    AvroType,
+    EnumType,
+    FixedType,
+    Logical,
+    MapType,
+    NamedReference,
+    PrimitiveType,
+    UnionType,
+    parse_root,
+)
+from windrow.ingest.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, over_versions, struct_of
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.schema.dtypes import TIMESTAMP
+
+MOST_DIGITS = 38
+
+_PLAIN = {
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
+    "bytes": pa.binary(),
+}  # fmt: skip
+_LOGICAL = {
+    "date": Guess(pa.date32()), "timestamp-millis": Guess(TIMESTAMP), "timestamp-micros": Guess(TIMESTAMP),
+    "timestamp-nanos": Guess(TIMESTAMP, "nanoseconds: what is finer than a microsecond is cut off, see `decode.finer`"),
+    ZONED: Guess(TIMESTAMP), "duration": Guess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
+    "time-millis": Guess(pa.int32(), "time-millis: milliseconds since midnight"),
+    "time-micros": Guess(pa.int64(), "time-micros: microseconds since midnight"),
+    "local-timestamp-millis": Guess(pa.int64(), "local-timestamp-millis: milliseconds since 1970 by some clock, which is no instant"),
+    "local-timestamp-micros": Guess(pa.int64(), "local-timestamp-micros: microseconds since 1970 by some clock, which is no instant"),
+    "local-timestamp-nanos": Guess(pa.int64(), "local-timestamp-nanos: nanoseconds since 1970 by some clock, which is no instant"),
+}  # fmt: skip
+
+
+def avro_offers(written: WriterSchema, only: str) -> list[Offer]:
+    """The fields of a schema's record, or of all records of a union. `only`: what the one column is called where it is no record.
+
+    Raises:
+        SpecError: it is no schema.
+    """
+    docs = _docs(json.loads(written.text))
+    each = [_offers(schema, docs) for schema in roots_of(written, only)]
+    return over_versions(list({offer.name: offer for offers in reversed(each) for offer in offers}.values()), each)
+
+
+def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
+    """The records that messages of a schema may be.
+
+    Raises:
+        SpecError: it is no schema.
+    """
+    root = parse_root(written.text, f"schema id {written.id}", [text for _, text in written.references], only)
+    return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+
+
+def _offers(schema: AvroSchema, docs: Mapping[str, str]) -> list[Offer]:
+    types = _AvroTypes(schema)
+    return [
+        Offer(name, types.of(kind, ()), _takes_null(kind), docs.get(name, ""))
+        for name, kind in schema.records[schema.root].fields
+    ]  # fmt: skip
+
+
+def _docs(written: Any) -> dict[str, str]:
+    """What the record says of its fields."""
+    fields = written.get("fields", ()) if isinstance(written, dict) else ()
+    return {field["name"]: field["doc"] for field in fields if isinstance(field.get("doc"), str)}
+
+
+def _takes_null(kind: AvroType) -> bool:
+    return isinstance(kind, UnionType) and any(map(is_null, kind.branches))
+
+
+class _AvroTypes:
+    """The types of one schema. What is `around` a type is the records that it lies in, so that none holds itself."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema
+        self._room = Room()
+
+    def of(self, kind: AvroType, around: tuple[str, ...]) -> Guess:
+        refusal = self._room.refusal(len(around))
+        if refusal is not None:
+            return refusal
+        if self._schema.is_empty(kind):
+            return Guess(None, "no value of it has a byte")
+        if isinstance(kind, UnionType):
+            return self._union(kind, around)
+        if isinstance(kind, NamedReference):
+            return self._record(kind, around)
+        if isinstance(kind, ArrayType):
+            return list_of(self.of(kind.items, (*around, "[]")))
+        if isinstance(kind, MapType):
+            return map_of(self.of(kind.values, (*around, "{}")))
+        return _scalar(kind)
+
+    def _record(self, kind: NamedReference, around: tuple[str, ...]) -> Guess:
+        if kind.name in around:
+            return Guess(None, f"the record {kind.name} holds itself")
+        if is_variable_decimal(self._schema, kind):
+            return Guess(None, "a decimal of which each message says the scale: take Decimal(38, N) with the scale that you want")
+        inside = (*around, kind.name)
+        return struct_of((name, self.of(field, inside)) for name, field in self._schema.records[kind.name].fields)
+
+    def _union(self, kind: UnionType, around: tuple[str, ...]) -> Guess:
+        """What all of the types but null can become, of what one of them is."""
+        branches = [branch for branch in kind.branches if not is_null(branch)]
+        guesses = [self.of(branch, around) for branch in branches]
+        if len(guesses) == 1:
+            return guesses[0]
+        types = dict.fromkeys(one.type for one in guesses if one.type is not None)
+        fitting = [kind for kind in types if self._takes_all(kind, branches)]
+        return Guess(max(fitting, key=_width)) if fitting else Guess(None, "no type takes all types of the union")
+
+    def _takes_all(self, column: pa.DataType, branches: Sequence[AvroType]) -> bool:
+        return all(fits(self._schema, branch, column, None) for branch in branches)
+
+
+def _width(kind: pa.DataType) -> int:
+    """Of types that all take the same: the greatest refuses no value of theirs."""
+    return int(kind.bit_width) if pa.types.is_primitive(kind) else int(pa.types.is_binary(kind))
+
+
+def _scalar(kind: AvroType) -> Guess:
+    if isinstance(kind, EnumType):
+        return Guess(pa.string(), f"one of {', '.join(kind.symbols[:LONGEST])}")
+    if not isinstance(kind, PrimitiveType | FixedType):
+        return Guess(None, "it is always null")
+    if kind.logical is not None and kind.logical.name == "decimal":
+        return _decimal(kind.logical)
+    if kind.logical is not None and kind.logical.name in _LOGICAL:
+        return _LOGICAL[kind.logical.name]
+    if isinstance(kind, FixedType):
+        return Guess(pa.binary(), f"always {kind.size} bytes")
+    return Guess(_PLAIN[kind.name])
+
+
+def _decimal(logical: Logical) -> Guess:
+    if logical.precision > MOST_DIGITS >= logical.scale:
+        note = f"{logical.precision} digits by its schema: a message with more than {MOST_DIGITS} is refused"
+        return Guess(pa.decimal128(MOST_DIGITS, logical.scale), note)
+    if logical.precision > MOST_DIGITS:
+        return Guess(None, f"a decimal of {logical.precision} digits: a column has at most {MOST_DIGITS}")
+    return Guess(pa.decimal128(logical.precision, logical.scale))

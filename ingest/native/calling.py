@@ -1,0 +1,105 @@
+"""Compiled functions as others call them: loaded from where they are kept, without numba, which is imported only to make them.
+
+What that saves a worker is in this folder's README.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+from windrow.ingest.native.image import DamagedCodeError, Function, Image, loaded, unpacked
+from windrow.ingest.native.places import folders, sources
+from windrow.ingest.waiting import waiting_for
+
+_LOG = logging.getLogger("windrow.compiled")
+_SOURCES: set[str] = set()
+
+
+class Compiled:
+    """The compiled functions of a module, by their names. Asked for the first one, it loads all of them, or makes them first.
+
+    They are kept in a folder of their sources: so nothing stale is ever loaded, and two processes that begin at once write the same, each
+    in one step. What lies there damaged is made anew; if there is no such place, they are made for this process alone.
+    """
+
+    def __init__(self, module: str) -> None:
+        """`module`: its name. It is imported only to make code."""
+        self._module = module
+        self._loading = threading.Lock()
+
+    def __getattr__(self, name: str) -> Function:
+        """A function."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        with self._loading:
+            functions = self._functions
+        if name not in functions:
+            msg = f"{self._module} has no compiled function {name}"
+            raise AttributeError(msg)
+        self.__dict__[name] = functions[name]
+        return functions[name]
+
+    @cached_property
+    def _functions(self) -> dict[str, Function]:
+        return loaded(self._image())
+
+    def _source(self) -> Path:
+        """The module's file, without importing it."""
+        spec = find_spec(self._module)
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError(self._module)
+        source = Path(spec.origin)
+        _SOURCES.update(map(str, sources(source)))
+        return source
+
+    def _image(self) -> Image:
+        """What is kept, or is made and kept."""
+        source, file = self._source(), self._module.rpartition(".")[2] + ".code"
+        made = None
+        for folder in folders(source):
+            try:
+                return unpacked((folder / file).read_bytes())
+            except DamagedCodeError:
+                _LOG.warning("compiled code in %s is damaged, and made anew", folder)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                _LOG.warning("compiled code can't be read in %s: %s", folder, type(error).__name__)
+                continue
+            made = made or self._made()
+            try:
+                _keep(folder / file, made.packed())
+            except OSError as error:
+                _LOG.warning("compiled code can't be kept in %s: %s", folder, type(error).__name__)
+            else:
+                return made
+        return made or self._made()
+
+    def _made(self) -> Image:
+        with waiting_for(f"machine code of {self._module}, which is made once and kept"):
+            from windrow.ingest.native.making import image_of  # noqa: PLC0415  # numba is loaded only where code is made
+
+            return image_of(self._module)
+
+
+def loaded_sources() -> set[str]:
+    """The files of which this process has compiled code, whether it has imported them or not."""
+    return set(_SOURCES)
+
+
+def _keep(file: Path, data: bytes) -> None:
+    """Under its name only when it is whole."""
+    handle, name = tempfile.mkstemp(dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

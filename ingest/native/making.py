@@ -1,0 +1,191 @@
+"""Making machine code of functions: numba compiles them, and LLVM writes an object file for each module.
+
+What loops over every byte of the messages is written in the part of Python that numba compiles. A module that has such functions imports
+numba, and so does this one: so both are imported only where code is made. Who calls the functions does it by `calling.Compiled`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numba.extending
+import numpy as np
+from numba import types
+from numba.core import cgutils, sigutils
+from numba.core.registry import cpu_target
+from numba.np.arrayobj import populate_array
+
+from windrow.ingest.native.image import EntryPoint, Function, Image, Parameter
+
+_FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
+"""Without Python's lock, a look for zero before each division, and memory management. Bounds are looked at where NUMBA_BOUNDSCHECK=1 is."""
+_njit: Any = numba.njit  # numba's types don't know these flags
+_settings: Any = numba.config
+_pointer: Any = types.CPointer
+_utils: Any = cgutils
+_signatures: Any = sigutils
+_populate: Any = populate_array
+
+intrinsic: Callable[[Function], Function] = numba.extending.intrinsic
+"""Makes a function of LLVM's instructions; its first argument is numba's, not the caller's."""
+
+
+@dataclass(frozen=True)
+class Compilable:
+    """A function that Python calls, with its signature."""
+
+    function: Function
+    signature: object
+
+
+def compiled(signature: object) -> Callable[[Function], Compilable]:
+    """A function that Python calls, for one signature: a text, or numba's types of its arguments."""
+    return lambda function: Compilable(function, signature)
+
+
+def part(function: Function) -> Function:
+    """A piece of compiled functions: it becomes part of each that calls it, and is never called from Python."""
+    return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
+
+
+def inlined(function: Function) -> Function:
+    """A part that is written out wherever it is called: for what is called for every value, and has many arguments."""
+    return _njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------------------------------------------- parts of all code
+
+OCTETS = types.Array(types.uint8, 1, "C", readonly=True)
+"""Bytes that are only read: those of messages lie in Arrow's memory."""
+
+CHECKED = bool(_settings.BOUNDSCHECK)
+"""Whether all bounds are checked, which is for tests."""
+
+
+@intrinsic
+def _memory(_: Any, array: Any) -> Any:
+    """The address of a contiguous array's first element, as something that can be indexed."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return _pointer(array.dtype)(array), code
+
+
+@part
+def _itself(array: Any) -> Any:
+    return array
+
+
+memory = _itself if CHECKED else _memory
+"""A contiguous array's memory, for functions that are called often: an array is many words, which numba hands on at each call.
+
+It is indexed like the array, and lives no longer than it. Its bounds can't be checked: so where they shall be, it is the array.
+"""
+
+
+@intrinsic
+def _loaded(_: Any, data: Any, at: Any) -> Any:
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = context.get_value_type(types.uint64).as_pointer()
+        return builder.load(builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1)
+
+    return types.uint64(data, at), code
+
+
+@part
+def _put_together(data: Any, at: Any) -> Any:
+    word = np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+word_at = _put_together if CHECKED else _loaded
+"""Eight bytes of `memory`, from a place on, as one number whose lowest byte comes first; they must all be there."""
+
+
+@inlined
+def below(n: Any) -> Any:
+    """A mask of the first n bytes of such a number, 1 to 8."""
+    return ~np.uint64(0) >> np.uint64(64 - 8 * n)
+
+
+# --------------------------------------------------------------------------------------------------------------------------- making
+
+
+def image_of(module: str) -> Image:
+    """A module's compilable functions as machine code, for this processor."""
+    triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
+    target = llvm.Target.from_triple(triple)
+    machine = target.create_target_machine(cpu=processor, features=features, opt=3, reloc="pic", codemodel="small")
+    whole, entries = llvm.parse_assembly(""), {}
+    whole.triple, whole.data_layout = triple, str(machine.target_data)
+    for name, made in _compilables(importlib.import_module(module)).items():
+        library, entries[name] = _compile(made)
+        whole.link_in(llvm.parse_assembly(library.get_llvm_str()))
+    outside = {entry.symbol for entry in entries.values()}
+    for value in (*whole.functions, *whole.global_variables):
+        if not value.is_declaration and value.name not in outside:
+            value.linkage = "internal"
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    builder.getModulePassManager().run(whole, builder)
+    return Image(machine.emit_object(whole), entries)
+
+
+def _compilables(module: ModuleType) -> dict[str, Compilable]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, Compilable)}
+
+
+@intrinsic
+def _array(_: Any, data: Any, shape: Any) -> Any:
+    """The contiguous array at an address. numba's own `carray` needs its memory management, which is left out."""
+    kind = types.Array(data.dtype, len(shape), "C")
+
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        array = context.make_array(kind)(context, builder)
+        lengths = _utils.unpack_tuple(builder, arguments[1])
+        size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+        strides = [size]
+        for length in reversed(lengths[1:]):
+            strides.insert(0, builder.mul(strides[0], length))
+        _populate(array, data=arguments[0], shape=lengths, strides=strides, itemsize=size, meminfo=None)
+        return array._getvalue()  # noqa: SLF001  # numba's own way to say it
+
+    return kind(data, shape), code
+
+
+def _compile(made: Compilable) -> tuple[Any, EntryPoint]:
+    """The function for one that has words only: numba's library, and its entry there."""
+    kinds, _ = _signatures.normalize_signature(made.signature)
+    names, words, values, parameters = [], [], [], []
+    for i, kind in enumerate(kinds):
+        names.append(f"a{i}")
+        if isinstance(kind, types.Array):
+            lengths = [f"a{i}_{axis}" for axis in range(kind.ndim)]
+            names += lengths
+            words += [_pointer(kind.dtype), *[types.int64] * kind.ndim]
+            values.append(f"array(a{i}, ({', '.join(lengths)},))")
+            parameters.append(Parameter(str(kind.dtype), kind.ndim, written=kind.mutable))  # type: ignore[arg-type]
+        elif kind == types.boolean:
+            words.append(types.int64)
+            values.append(f"a{i} != 0")
+            parameters.append(Parameter("int64"))
+        else:
+            words.append(kind)
+            values.append(f"a{i}")
+            parameters.append(Parameter(str(kind)))  # type: ignore[arg-type]
+    scope = {"function": part(made.function), "array": _array}
+    exec(f"def entry({', '.join(names)}):\n    return function({', '.join(values)})", scope)  # noqa: S102  # text of our own making
+    done = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]
+    given = done.signature.return_type
+    if given not in {types.int64, types.none}:
+        msg = f"a compiled function gives int64 or nothing, not {given}"
+        raise TypeError(msg)
+    return done.library, EntryPoint(done.fndesc.llvm_func_name, tuple(parameters), gives=given == types.int64)

@@ -1,0 +1,74 @@
+"""What compiled code does with addresses: it calls C functions, and reads and writes words there. Parts of other modules' functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from windrow.ingest.native.making import part
+
+_utils: Any = cgutils  # has no types
+
+
+def _call_to(result: types.Type) -> Callable[..., Any]:
+    def call(_typing: Any, address: Any, arguments: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+            words = _utils.unpack_tuple(builder, given[1])
+            function = ir.FunctionType(context.get_value_type(result), [word.type for word in words])
+            return builder.call(builder.inttoptr(given[0], function.as_pointer()), words)
+
+        return result(address, arguments), build
+
+    return call
+
+
+call_at = intrinsic(_call_to(types.int64))
+"""The C function at an address, with a tuple of words. Also for one that gives nothing: what is in the place of its answer is not used."""
+
+call32_at = intrinsic(_call_to(types.int32))
+"""For one that gives an int, of whose word only one half says something."""
+
+
+def _at(kind: types.Type) -> Callable[..., Any]:
+    def load(_typing: Any, address: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+            return builder.load(builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1)
+
+        return kind(address), build
+
+    return load
+
+
+def _put(kind: types.Type) -> Callable[..., Any]:
+    def store(_typing: Any, address: Any, _value: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+            builder.store(given[1], builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.none(address, kind), build
+
+    return store
+
+
+int64_at = intrinsic(_at(types.int64))
+int32_at = intrinsic(_at(types.int32))
+byte_at = intrinsic(_at(types.uint8))
+
+put_int64_at = intrinsic(_put(types.int64))
+put_byte_at = intrinsic(_put(types.uint8))
+
+
+@part
+def copy_bytes(source: Any, length: Any, target: Any) -> None:
+    """Bytes from one address to another, eight at a time, and never one more than there are."""
+    while length >= 8:
+        put_int64_at(target, int64_at(source))
+        source, target, length = source + 8, target + 8, length - 8
+    while length > 0:
+        put_byte_at(target, byte_at(source))
+        source, target, length = source + 1, target + 1, length - 1

@@ -1,0 +1,136 @@
+"""A pipeline with everything it stands on, and the small values that go into and come out of a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.errors import RefusedError
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.receipt import Committed
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.dead_letters import DeadLetters
+from windrow.ingest.ports.dead_topic import DeadTopic
+from windrow.ingest.ports.engine import Engine
+from windrow.ingest.ports.ledger import Ledger
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.ports.sink import Sink
+from windrow.ingest.runner.letters import PublishedLetters
+from windrow.ingest.runner.publish import Published
+from windrow.ingest.schema.load import FunctionReference
+
+if TYPE_CHECKING:
+    from windrow.ingest.ports.decoder import Decoder
+    from windrow.ingest.ports.transform import Transform
+    from windrow.ingest.schema.columns import Columns
+
+
+class Request(msgspec.Struct, frozen=True):
+    """Who asks, and for what: to have the window committed, or (`replace`) to have a committed one replaced from the same offsets.
+
+    `id` stays the same over the retries of one request (Dagster's root run id, or one made by the command). `accept_fewer` lets a
+    replacement go on although it sees fewer messages than the generation before, or that one holds messages that were edited. `again`
+    commits a window whose receipt the sink has lost, although its rows may come twice (`binding.refuse_lost_receipt`).
+    """
+
+    id: str
+    replace: bool = False
+    accept_fewer: bool = False
+    again: bool = False
+
+
+class Result(msgspec.Struct, frozen=True):
+    """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing.
+
+    `published`: what came of telling a consumer group, where the spec names one and the window is the newest. `letters`: the dead letters
+    that this run published to a topic, if the spec names one and there were any to publish.
+    """
+
+    committed: Committed
+    recovered: bool
+    published: Published | None = None
+    letters: PublishedLetters | None = None
+
+
+class PassedOver(msgspec.Struct, frozen=True):
+    """A window that was refused while those behind it were run all the same."""
+
+    window: Window
+    error: RefusedError
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where a run is, by `step`.
+
+    "boundary": `done` messages looked at, `total` unknown (0). "transaction": seconds waited for an open one, of at most `total`. "split":
+    done of total, of `windows` (their keys) which are read together.
+    """
+
+    step: str
+    done: int
+    total: int
+    windows: tuple[str, ...] = ()
+
+    def beginning(self) -> str | None:
+        """What begins to be read, in words; None of any other step."""
+        if self.step != "split" or not self.windows:  # those behind the last split name none
+            return None
+        which = f"window {self.windows[0]}" if len(self.windows) == 1 else f"{len(self.windows)} windows from {self.windows[0]} on"
+        return f"Reading {which}: {self.total} split{'' if self.total == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """A function of Spark's DataFrames between decoding and the table. `rules`: what its rows are held to; they refuse the window."""
+
+    function: FunctionReference
+    rules: Transform
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A spec with everything it stands on.
+
+    `columns` are those of the table's rows: what `transform` makes of those that `decoder` gives. The user's schema may be loaded only
+    when one of the three is called, which takes seconds: what looks at a pipeline and writes nothing calls none of them. `dead_topic`:
+    where committed dead letters are published, if the spec says so. `reshape`: what changes rows behind `transform`, if the spec says so;
+    then `columns` are those that it gives.
+    """
+
+    spec: PipelineSpec
+    columns: Callable[[], Columns]
+    decoder: Callable[[], Decoder]
+    transform: Callable[[], Transform]
+    broker: Broker
+    reader: Callable[[ReadPlan], Reader]
+    ledger: Ledger
+    sink: Sink
+    dead_letters: DeadLetters
+    engine: Engine
+    dead_topic: DeadTopic | None = None
+    reshape: Reshape | None = None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], None] = time.sleep
+
+    def binding(self) -> Binding:
+        """What its table is bound to, or will be. Asks the ledger who it is."""
+        return Binding(self.spec.id, self.ledger.identity(), self.spec.window.grid)
+
+
+def ignore(_: Progress) -> None:
+    """Progress that nobody watches."""
+
+
+@cache
+def written_by() -> str:
+    """What a receipt says of the code that made it."""
+    return f"windrow {version('windrow-ingest')}"

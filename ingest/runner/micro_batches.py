@@ -1,0 +1,173 @@
+"""Micro-batches: from where the last one stopped to what is stable now; the next is cut only when the last one is committed.
+
+Before a batch is cut, ledger and table must know the same batches (`binding.refuse_restored`): one of them may be an older copy.
+
+    died                              the next run finds                                   and does
+    before the boundary froze         the newest boundary, its batch committed             cuts the same batch, perhaps longer
+    before the request was assigned   a newest boundary whose batch is not committed       takes that batch
+    while the batch ran               the batch assigned to its request, or the newest     as for any window: see `pipeline`
+
+Two runs at once:  1 A and B find batch 6 committed.  2 A freezes boundary 8.  3 B's boundary 8 is not taken, A's is there.  4 Both run
+batch 7; one commits, the other reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+
+import msgspec
+
+from windrow.ingest.config.window import MicroBatches
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import GridError, refusing_all
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import number_of
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.runner.binding import refuse_other_table, refuse_restored, refuse_wrong_place
+from windrow.ingest.runner.context import Pipeline, Progress, Request, Result, ignore
+from windrow.ingest.runner.freezing import refuse_changed_grid
+from windrow.ingest.runner.frontier import frontier
+from windrow.ingest.runner.pipeline import preview, refuse_unreadable, run
+from windrow.ingest.source.enumerator.cutoff import unless_cut_off
+from windrow.ingest.source.enumerator.ends import first_boundary, next_batch
+from windrow.ingest.source.enumerator.grid import batch_at
+from windrow.ingest.source.enumerator.splits import make_plan
+from windrow.ingest.source.enumerator.tiling import clamped
+from windrow.ingest.source.enumerator.topics import discover
+
+
+def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Result | None:
+    """Run the micro-batch of a request: the one that was assigned to it, else the newest that isn't committed, else a new one.
+
+    None if fewer than `min_records` offsets are waiting: then nothing is frozen and nothing committed.
+
+    Raises:
+        GridError: the pipeline's windows are not micro-batches.
+        RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way of all later ones until it is committed.
+    """
+    spec = pipeline.spec
+    _batches(pipeline)
+    refuse_changed_grid(pipeline)
+    refuse_wrong_place(pipeline)
+    number = pipeline.ledger.assigned(spec.id, request.id)
+    if number is None:
+        number = _next(pipeline)
+        if number is None:
+            return None
+        number = pipeline.ledger.assign(spec.id, request.id, number)
+    return run(pipeline, batch_at(spec.id, number), request, progress)
+
+
+def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Iterator[Result]:
+    """Micro-batches one after the other, until what was stable after the first is committed: bounded, also on a topic that never rests.
+
+    The n-th has the request id `<id>/n`, so that a retry reports those that are there and goes on.
+    """
+    goal: tuple[Boundary, dict[TopicPartition, int]] | None = None
+    for n in count():
+        result = run_batch(pipeline, msgspec.structs.replace(request, id=f"{request.id}/{n}"), progress)
+        if result is None:
+            return
+        reached = result.committed.receipt.plan.stop
+        if goal is None and not result.recovered:
+            goal = reached, _stable_now(pipeline, reached)
+        yield result
+        if goal is not None and _is_reached(*goal, reached):
+            return
+
+
+def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Boundary) -> bool:
+    """What was removed or made anew since the goal was set is not waited for; nor is what no boundary knew by then."""
+    before, now = then.by_topic(), reached.by_topic()
+    same = [
+        tp for tp in goal if tp.topic in before and now.get(tp.topic) is not None and now[tp.topic].topic_id == before[tp.topic].topic_id
+    ]
+    moved = then.cluster_id != reached.cluster_id
+    return moved or all(mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in reached.cuts(same).items())
+
+
+def preview_next(pipeline: Pipeline) -> Plan | None:
+    """The plan of the micro-batch that a new request would run now; None if fewer than `min_records` offsets are waiting. Freezes nothing.
+
+    Raises:
+        GridError: the pipeline's windows are not micro-batches.
+        RefusedError, SpecError, UnreachableError: as `run_batch`.
+    """
+    spec, ledger = pipeline.spec, pipeline.ledger
+    _batches(pipeline)
+    refuse_other_table(pipeline)
+    source = spec.source.origin(spec.window.grid)
+    lower = frontier(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
+    refuse_restored(pipeline)
+    number = number_of(lower.label)
+    if _is_uncommitted(pipeline, number - 1):
+        return preview(pipeline, batch_at(spec.id, number - 1))
+    cut = _waiting(pipeline, lower, number + 1)
+    if cut is None:
+        return None
+    plan = make_plan(batch_at(spec.id, number), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
+    return refuse_unreadable(pipeline, plan)
+
+
+def _batches(pipeline: Pipeline) -> MicroBatches:
+    """What the spec says of micro-batches.
+
+    Raises:
+        GridError: the pipeline has windows in time.
+    """
+    spec = pipeline.spec
+    if not isinstance(spec.window, MicroBatches):
+        raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+    return spec.window
+
+
+def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None:
+    """The end of the batch that begins at the newest boundary; None if too little is waiting."""
+    batches, source = _batches(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
+    with refusing_all():
+        return unless_cut_off(
+            lambda: next_batch(pipeline.broker, source, lower, label, batches.max_records, batches.min_records), pipeline.sleep
+        )
+
+
+def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
+    return number >= 0 and pipeline.sink.look(batch_at(pipeline.spec.id, number)) is None
+
+
+def _record(pipeline: Pipeline, number: int) -> None:
+    """Keep the copy of a committed batch's receipt where the run that committed it died before: what is lost later is known by it."""
+    if number < 0:
+        return
+    window = batch_at(pipeline.spec.id, number)
+    if pipeline.ledger.written(window) is None:
+        committed = pipeline.sink.look(window)
+        if committed is not None:
+            pipeline.ledger.record(committed.receipt, pipeline.sink.receipt_text(committed.receipt))
+
+
+def _next(pipeline: Pipeline) -> int | None:
+    """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
+    spec, ledger = pipeline.spec, pipeline.ledger
+    refuse_restored(pipeline)
+    lower = frontier(ledger, spec.id)
+    if lower is None:
+        first = first_boundary(pipeline.broker, spec.source.origin(spec.window.grid), 0)
+        (lower,) = ledger.freeze(spec.id, [first])
+    number = number_of(lower.label)
+    if _is_uncommitted(pipeline, number - 1):
+        return number - 1
+    _record(pipeline, number - 1)
+    cut = _waiting(pipeline, lower, number + 1)
+    if cut is None:
+        return None
+    crash_point("boundary.before")
+    ledger.freeze(spec.id, [cut])
+    crash_point("boundary.after")
+    return number
+
+
+def _stable_now(pipeline: Pipeline, lower: Boundary) -> dict[TopicPartition, int]:
+    source = pipeline.spec.source
+    discovered = discover(pipeline.broker, source.selection(), lower, source.on_removed)
+    return {tp: end.offset for tp, end in pipeline.broker.stable_ends(discovered.tps).items()}

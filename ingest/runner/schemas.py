@@ -1,0 +1,102 @@
+"""Writers' schemas in a run: what an id meant to the pipeline once, it means in every try, every window, and to every task.
+
+    before a job      the ledger's schemas, and what the registry has under the subjects of its topics, which the ledger keeps from then on
+    in a task         an id that is none of these is asked for, once in a split, and brought back
+    before a commit   the ledger keeps what was brought back, if it is no other schema than the one it has under that id
+
+So a retry decodes by the schemas of the first try: those were kept before anything of it was committed, and of a try that committed nothing
+nothing depends on what it saw. A registry that gives another schema under an id than before is refused, by whichever look finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from windrow.ingest.errors import BindingError
+from windrow.ingest.model.receipt import SplitCounts
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
+from windrow.ingest.ports.decoder import Decoder
+from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.runner.attempts import Attempt
+from windrow.ingest.runner.context import Pipeline
+
+
+def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
+    """The pipeline with a decoder that knows the schemas of some attempts' messages, where it goes by any.
+
+    Raises:
+        RefusedError: the registry has another schema under an id than the pipeline met there before.
+        UnreachableError: it doesn't answer.
+        SpecError: nothing says of which record the messages are.
+    """
+    topics = sorted({split.topic for attempt in attempts for split in attempt.readable})
+    decoder = pipeline.decoder() if topics else None
+    if not isinstance(decoder, UsesSchemas):
+        return pipeline
+    kept = pipeline.ledger.schemas(pipeline.spec.id)
+    foreseen = decoder.foreseen(topics)
+    _keep(pipeline, foreseen.schemas)
+    by_id = {schema.id: schema for schema in (*foreseen.schemas, *kept)}
+    for attempt in attempts:
+        if attempt.found is not None:
+            _refuse_others(by_id.values(), attempt.found.receipt.splits)
+    ready = foreseen.decoder.with_schemas(list(fitting(by_id.values())))
+    return replace(pipeline, decoder=lambda: ready)
+
+
+def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
+    """The pipeline's decoder for messages of some topics, outside of a run. A schema that the pipeline has met means what it meant then.
+
+    Raises:
+        UnreachableError: the registry doesn't answer.
+        SpecError: nothing says of which record the messages are.
+    """
+    decoder = pipeline.decoder()
+    if not isinstance(decoder, UsesSchemas) or not topics:
+        return decoder
+    return decoder.foreseen(topics).decoder.with_schemas(list(fitting(pipeline.ledger.schemas(pipeline.spec.id))))
+
+
+def keep_schemas(pipeline: Pipeline, staged: Sequence[Staged]) -> None:
+    """Keep the schemas that tasks had to ask for.
+
+    Raises:
+        RefusedError: one is another than the pipeline met under that id, or than another task was given.
+    """
+    asked = {(schema.id, schema.digest): schema for one in staged for schema in one.schemas}
+    if asked:
+        _keep(pipeline, list(asked.values()))
+
+
+def _keep(pipeline: Pipeline, schemas: Sequence[WriterSchema]) -> None:
+    for schema, kept in zip(schemas, pipeline.ledger.keep_schemas(pipeline.spec.id, schemas), strict=True):
+        if schema.digest != kept.digest:
+            raise _other(schema.id)
+
+
+def _refuse_others(known: Iterable[WriterSchema], splits: Sequence[SplitCounts]) -> None:
+    """What is replaced was decoded by the schemas that are known now."""
+    digests = {schema.id: schema.digest for schema in known}
+    for split in splits:
+        for id_, digest in split.schemas if isinstance(split.schemas, tuple) else ():
+            if digests.get(id_, digest) != digest:
+                raise _other(id_)
+
+
+def fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
+    """As many as travel with each task without weight; tasks ask for the others."""
+    left = MOST_CHARACTERS
+    for schema in schemas:
+        if schema.size <= left:
+            left -= schema.size
+            yield schema
+
+
+def _other(id_: str) -> BindingError:
+    return BindingError(
+        f"The schema registry has another schema under id {id_} than the one that this pipeline's messages named so before", "decode",
+        "An id is for ever: was the registry begun anew, or is it another one? Name the right one in source.registry, or begin a pipeline "
+        "with another id. Nothing was committed.",
+    )  # fmt: skip

@@ -1,0 +1,246 @@
+"""What an executor does with one split: read -> decode -> transform -> stage. Beside `pipeline.py`, the only place that knows an order."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import cast
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.crashpoints import crash_point
+from windrow.ingest.errors import UnfitRowsError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import Checksums, SplitCounts
+from windrow.ingest.model.refusals import Refusals
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.dead_letters import REASONS
+from windrow.ingest.ports.decoder import SCHEMA, Decoded, Decoder, Refusal
+from windrow.ingest.ports.reader import Reader, ReadSummary
+from windrow.ingest.ports.schemas import UsesSchemas
+from windrow.ingest.ports.sink import Stager, StagerFactory
+from windrow.ingest.ports.transform import Transform
+from windrow.ingest.runner.accounting import SHOWN, refuse_misread, refuse_unplaced
+from windrow.ingest.schema.changes import changes, only_rows
+from windrow.ingest.schema.messages import for_rows, in_calendar
+
+
+@dataclass(frozen=True)
+class LateBins:
+    """The hours of a window and of those before it.
+
+    `edges` (epoch milliseconds, ascending) are their starts, the last two the window's own start and end; `keys` name the windows that
+    start at all edges but the last.
+    """
+
+    edges: tuple[int, ...]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SplitTask:
+    """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names.
+
+    `late_bins`: what the messages' timestamps are held against; None for a micro-batch, which has none. `keyed`: whether the table has a
+    primary key; then changes are staged, rows and deletes, instead of rows (`ingest.schema.changes`).
+    """
+
+    reader: Reader
+    decoder: Decoder
+    transform: Transform
+    rows: StagerFactory
+    dead: StagerFactory
+    late_bins: LateBins | None = None
+    keyed: bool = False
+
+    def __call__(self, split: Split) -> Staged:
+        """Take one split through all steps in batches, so that memory doesn't grow with the window."""
+        began = time.time()
+        schemas = _Schemas()
+        decode = self.decoder.open_telling(schemas.tell) if isinstance(self.decoder, UsesSchemas) else self.decoder.open()
+        transform = self.transform.open()
+        rows, dead = self.rows(split), self.dead(split)
+        tally = _Tally(split, self.late_bins, self.keyed)
+
+        def take(messages: pa.RecordBatch) -> None:
+            decoded = transform(decode(messages))
+            tally.judge(messages, decoded)
+            decoded = stage_rows(rows, messages, decoded, keyed=self.keyed)
+            tally.add(messages, decoded)
+            if len(decoded.dead_index):
+                self._stage_dead(dead, messages.take(decoded.dead_index), decoded)
+            crash_point("write.middle")
+
+        try:
+            summary = self.reader.read(split, take)
+            staged_dead, staged_rows = dead.finish(), rows.finish()
+            crash_point("write.after")
+        except BaseException:
+            rows.discard()
+            dead.discard()
+            raise
+        counts = tally.counts(summary, staged_rows, staged_dead)
+        if schemas.used:
+            counts = msgspec.structs.replace(counts, schemas=tuple(sorted(schemas.used)))
+        return Staged(
+            split,
+            counts,
+            staged_rows.committables,
+            staged_dead.committables,
+            tally.refusals.by_stage(),
+            tuple(schemas.asked),
+            (began, time.time()),
+        )
+
+    def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
+        """Refused messages, with why, and the schemas that they named."""
+        stages, decoder = decoded.dead_stage, self.decoder
+        ids = decoder.schema_ids(refused, stages) if isinstance(decoder, UsesSchemas) else pa.nulls(refused.num_rows, pa.string())
+        dead.add(pa.RecordBatch.from_arrays([stages, decoded.dead_reason, decoded.dead_detail, ids], schema=REASONS), refused)
+
+
+def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> Decoded:
+    """Stage what a batch of messages became, each row beside its message; `keyed` as in `SplitTask`.
+
+    Returns:
+        What became of them: messages with a row that the table has no place for are dead letters.
+    """
+    while True:
+        staged, beside, index = _staged(messages, decoded, keyed=keyed)
+        try:
+            if staged.num_rows:
+                rows.add(staged, beside)
+        except UnfitRowsError as unfit:  # each time fewer rows are left
+            why = Refusal(np.asarray(unfit.rows, np.intp), "unfit_for_table", unfit.what)
+            decoded = decoded.refused(SCHEMA, [why], index)
+        else:
+            return decoded
+
+
+def rows_beside(messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """What a batch of messages became, rows or (`keyed`, as in `SplitTask`) changes, and for each of them its message."""
+    staged, beside, _ = _staged(messages, decoded, keyed=keyed)
+    return staged, beside
+
+
+def _staged(
+    messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
+) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Int64Array]:  # fmt: skip
+    """As `rows_beside`, with the number of each row's message."""
+    if not keyed:
+        one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
+        return decoded.rows, messages if one_each else for_rows(messages, decoded.row_index), decoded.row_index
+    deletes = decoded.deletes
+    if deletes is None or not len(deletes.index):
+        changed, index = only_rows(decoded.rows, decoded.unavailable), decoded.row_index
+    else:
+        changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index, decoded.unavailable)
+    return changed, for_rows(messages, index), index
+
+
+@dataclass
+class _Schemas:
+    """The writers' schemas of a split's messages: id and digest of each, and those that had to be asked for."""
+
+    used: set[tuple[str, str]] = field(default_factory=set)
+    asked: list[WriterSchema] = field(default_factory=list)
+
+    def tell(self, schema: WriterSchema, asked: bool) -> None:
+        self.used.add((schema.id, schema.digest))
+        if asked:
+            self.asked.append(schema)
+
+
+@dataclass
+class _Tally:
+    """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after.
+
+    `position`: behind the last message that was given.
+    """
+
+    split: Split
+    late_bins: LateBins | None
+    keyed: bool
+    stamped: npt.NDArray[np.int64] = field(init=False)
+    position: int = field(init=False)
+    rows: int = 0
+    deletes: int = 0
+    valid: int = 0
+    dead: int = 0
+    dropped: int = 0
+    filtered: int = 0
+    truncated: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    refusals: Refusals = field(default_factory=Refusals)
+    first_dead: list[tuple[int, str]] = field(default_factory=list)
+    earliest: datetime | None = None
+    latest: datetime | None = None
+
+    def __post_init__(self) -> None:
+        edges = () if self.late_bins is None else self.late_bins.edges
+        self.position = self.split.start
+        self.stamped = np.zeros(len(edges) + 1, np.int64)
+
+    def judge(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+        self.position = refuse_misread(self.split, messages, self.position)
+        refuse_unplaced(self.split, messages, decoded, keyed=self.keyed)
+
+    def add(self, messages: pa.RecordBatch, decoded: Decoded) -> None:
+        self.rows += decoded.rows.num_rows
+        self.deletes += 0 if decoded.deletes is None else decoded.deletes.keys.num_rows
+        self.valid += decoded.valid
+        self.dead += len(decoded.dead_index)
+        self.dropped += decoded.dropped
+        self.filtered += decoded.filtered
+        self.truncated += decoded.truncated
+        reasons = decoded.dead_reason.to_pylist()
+        if reasons:
+            offsets = messages.column("offset").take(decoded.dead_index).to_pylist()
+            self.reasons.update(reasons)
+            self.refusals.add(decoded.dead_stage.to_pylist(), reasons, decoded.dead_detail.to_pylist(), offsets)
+            room = SHOWN - len(self.first_dead)
+            self.first_dead += zip(offsets[:room], reasons[:room], strict=True)
+        self._stamps(messages.column("timestamp"))
+
+    def _stamps(self, stamps: pa.Array) -> None:
+        least, most = (cast("datetime | None", v.as_py()) for v in pc.min_max(stamps.filter(in_calendar(stamps))).values())
+        if least is not None and (self.earliest is None or least < self.earliest):
+            self.earliest = least
+        if most is not None and (self.latest is None or most > self.latest):
+            self.latest = most
+        if self.late_bins is not None:
+            millis = stamps.drop_null().cast(pa.int64()).to_numpy()
+            bins = np.searchsorted(np.asarray(self.late_bins.edges, np.int64), millis, side="right")
+            self.stamped += np.bincount(bins, minlength=len(self.stamped))
+
+    def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        """Late, early, and late by the window whose hours they are stamped in; what is older than all of them counts to the first."""
+        if self.late_bins is None:
+            return 0, 0, ()
+        before = self.stamped[:-2].copy()  # [older than the first edge, in the first window, ..., in the window right before]
+        late = int(before.sum())
+        if len(before) > 1:
+            before[1] += before[0]
+        by = [(key, int(n)) for key, n in zip(self.late_bins.keys[:-1], before[1:], strict=True) if n]
+        return late, int(self.stamped[-1]), tuple(by)
+
+    def counts(self, summary: ReadSummary, rows: Staging, dead: Staging) -> SplitCounts:
+        split = self.split
+        late, early, late_by = self._outside()
+        return SplitCounts(
+            topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
+            next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
+            regrown=summary.regrown,
+            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows.rows, dead_staged=dead.rows,
+            reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
+            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
+            checksums=Checksums(rows.checksum, dead.checksum), rows_=self.rows, filtered_=self.filtered,
+            truncated_=self.truncated or msgspec.UNSET, deletes_=self.deletes if self.keyed else msgspec.UNSET,
+        )  # fmt: skip

@@ -1,0 +1,350 @@
+"""The kinds of values in a spec: how each is written, and what is wrong with one that isn't. Knows no section and no option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Annotated, Any, NoReturn, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from windrow.ingest.errors import GridError
+from windrow.ingest.model.instants import parse_instant, to_utc
+from windrow.ingest.model.label import instant
+from windrow.ingest.settings.document import SENTENCE, Place
+from windrow.ingest.settings.places import home, is_url
+from windrow.ingest.settings.secrets import FORMS, Secret, reference, written
+
+PARTITION_MAX = 2**31 - 1
+COUNT_MAX = 2**63 - 1
+"""Kafka's offsets go no further."""
+
+DURATION_MAX = timedelta(days=3650)
+"""No window waits for longer; more would leave the calendar."""
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d{1,12})(ms|[smhd])")
+_SIZES = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SIZE = re.compile(r"(\d{1,18}) ?(KiB|MiB|GiB)?")
+_SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:,/]+):\d{1,5}")
+_CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A URL with a slash too few: as a path it would be a folder of the machine."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Which values a setting takes, in words; stands among a type's annotations, for `docs/settings.md`."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What holds where a setting is left out whose default is no value of its own, in words for `docs/settings.md`."""
+
+    words: str
+
+
+class Section(BaseModel):
+    """Immutable, strict about its keys, and silent about its values when something is wrong: one of them may be a secret."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """What is wrong between the options of this section as they were written, each mistake with its place in the section."""
+        del written
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _whole(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """The mistakes of the options, and where they conflict, all at once."""
+        conflicts = list(cls.conflicts(data)) if isinstance(data, Mapping) else []
+        try:
+            made = handler(data)
+        except ValidationError as error:
+            places = {place for place, _ in conflicts}
+            found = [e for e in error.errors(include_url=False) if e["type"] != "extra_forbidden" or e["loc"] not in places]
+            raise _error([*map(_again, found), *_details(conflicts)]) from None
+        if conflicts:
+            refuse(conflicts)
+        return made
+
+
+def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
+    """Several mistakes of one value at once, each with its place within it.
+
+    Raises:
+        ValidationError: always; pydantic puts its mistakes among the others.
+    """
+    raise _error(_details(mistakes))
+
+
+def sentence(what: str, value: object = None) -> PydanticCustomError:
+    """One mistake, in a whole sentence of our own. `value`: what was written, which is said behind it where it can't be a secret."""
+    return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
+
+
+def _details(mistakes: Iterable[tuple[Place, str]]) -> list[InitErrorDetails]:
+    return [InitErrorDetails(type=sentence(what), loc=place, input=None) for place, what in mistakes]
+
+
+def _error(details: list[InitErrorDetails]) -> ValidationError:
+    return ValidationError.from_exception_data("spec", details, hide_input=True)
+
+
+def _again(error: ErrorDetails) -> InitErrorDetails:
+    kind = sentence(error["ctx"]["what"], error["ctx"].get("value")) if error["type"] == SENTENCE else error["type"]
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))
+
+
+def _duration(value: object) -> object:
+    """`5m`, `1h30m`, `100ms`, or seconds."""
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if text.isdecimal() and len(text) <= 12:
+        return _bounded(int(text) * 1000)
+    parts = _DURATION.findall(text)
+    if not parts or "".join(n + unit for n, unit in parts) != text:
+        if isinstance(value, timedelta):
+            return value
+        raise ValueError("must be a duration like 30s, 5m, 1h30m, 100ms or a number of seconds")
+    return _bounded(sum(int(n) * _UNITS[unit] for n, unit in parts))
+
+
+def _bounded(milliseconds: int) -> timedelta:
+    if milliseconds > DURATION_MAX // timedelta(milliseconds=1):
+        raise ValueError(f"must not be more than {DURATION_MAX.days}d")
+    return timedelta(milliseconds=milliseconds)
+
+
+def _not_negative(value: timedelta) -> timedelta:
+    if value < timedelta(0):
+        raise ValueError("must not be negative")
+    return value
+
+
+def _as_written(value: timedelta) -> str:
+    return f"{value // timedelta(milliseconds=1)}ms"
+
+
+def _size(value: object) -> object:
+    found = None if isinstance(value, bool) else _SIZE.fullmatch(str(value).strip())
+    if found is None:
+        raise ValueError("must be a number of bytes, or a size like 512KiB, 16MiB or 1GiB")
+    return int(found[1]) * _SIZES[found[2] or ""]
+
+
+def as_instant(value: object) -> datetime:
+    """An ISO instant, turned to UTC.
+
+    Raises:
+        ValueError: it is none, or has no offset.
+    """
+    if isinstance(value, str):
+        return parse_instant(value)
+    if isinstance(value, datetime):
+        return to_utc(value)
+    if isinstance(value, date):
+        return parse_instant(value.isoformat())
+    raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z")  # pydantic collects ValueErrors only
+
+
+def off_grid(written: object, start: datetime, error: GridError) -> str:
+    """Why an instant is refused that lies beside the grid; one that was written with another offset is told on both clocks."""
+    elsewhere = isinstance(written, str) and datetime.fromisoformat(written.strip()).utcoffset() != timedelta(0)
+    seen = f"{str(written).strip()} is {instant(start)}, and grids are in UTC. " if elsewhere else ""
+    return f"{seen}{error.what}. {error.do}"
+
+
+def _whole_number(value: object) -> object:
+    """Pydantic takes true for 1."""
+    if isinstance(value, bool | float):
+        raise ValueError("must be a whole number")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return value
+
+
+def _no_switch(value: object) -> object:
+    """Pydantic takes true for 1.0, which of a share is all of it."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return value
+
+
+def scalar(value: object) -> object:
+    """A value that is one alone.
+
+    Raises:
+        ValueError: it is a list or a mapping, or none.
+    """
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("must be a text, a number, true or false")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return value
+
+
+def _scalar_or_secret(value: object) -> object:
+    """A value, or a reference to a secret."""
+    return _or_reference(value, scalar, "a text, a number, true or false")
+
+
+def _text_or_secret(value: object) -> object:
+    return _or_reference(value, _some_text, "a text")
+
+
+def _or_reference(value: object, plain: Callable[[object], object], kinds: str) -> object:
+    if isinstance(value, Secret):  # of a section that is made of another one's
+        return value
+    if not isinstance(value, Mapping):
+        return plain(value)
+    secret = reference(value)
+    if secret is None:
+        raise sentence(f"must be {kinds}, or a reference: {FORMS}")
+    return secret
+
+
+def _some_text(value: object) -> object:
+    text = _written(value)
+    if not isinstance(text, str):
+        raise ValueError("must be a text")  # noqa: TRY004  # pydantic collects ValueErrors only
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
+def _none(value: object) -> object:
+    return None if value == "none" else value
+
+
+def _written(value: object) -> object:
+    """A whole number stands in YAML as it is written, so it may be a name; others don't: 1.10 would become 1.1."""
+    if isinstance(value, bool | float):
+        raise ValueError("must be a text: put it in quotes")  # noqa: TRY004  # pydantic collects ValueErrors only
+    return str(value) if isinstance(value, int) and value.bit_length() <= 64 else value
+
+
+def _servers(value: str) -> str:
+    if "@" in value:
+        raise sentence("must not hold a user or a password: they belong under client, as sasl.username and sasl.password")
+    if not all(_SERVER.fullmatch(part.strip()) for part in value.split(",")):
+        raise ValueError("must be host:port, several separated by commas")
+    return value
+
+
+def place(value: str) -> str:
+    """A path, or a URL, of a table or a ledger.
+
+    Raises:
+        ValueError: it is neither; names no value, for a URL may hold a secret.
+    """
+    if is_url(value):
+        if not value.partition("://")[2]:
+            raise sentence("names no place behind the ://")
+    elif meant := _ONE_SLASH.match(value):
+        raise sentence(f"has one slash where a URL has two: write {meant[1]}://")
+    else:
+        home(value)
+    return value
+
+
+def cluster_name(value: str) -> str:
+    """A name that a cluster may have in a windrow.yaml.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _CLUSTER.fullmatch(value):
+        raise ValueError("must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -")
+    return value
+
+
+def topic_name(value: str) -> str:
+    """A name that Kafka takes.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _TOPIC.fullmatch(value) or value in {".", ".."}:
+        raise ValueError("must be a topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
+    return value
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    AfterValidator(_not_negative),
+    PlainSerializer(_as_written, when_used="json-unless-none"),
+    Values("a duration"),
+]
+Instant = Annotated[datetime, BeforeValidator(as_instant), Values("an instant with its time zone")]
+Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")]
+CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number), Values("a number")]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values("0 to 1")]
+Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
+Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]}), Values("a text")]
+Text = Annotated[Written, Field(min_length=1)]
+
+CODE_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+"""Python code of the user's: `FILE.py:Name`, or `package.module:Name`."""
+
+
+def _function(value: str) -> str:
+    if not CODE_REFERENCE.fullmatch(value):
+        raise ValueError("must be FILE.py:function or package.module:function")
+    return value
+
+
+FunctionName = Annotated[Written, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")]
+
+_REFERENCES = [
+    {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")
+]
+ScalarOrSecret = Annotated[
+    bool | int | float | str | Secret,
+    PlainValidator(_scalar_or_secret),
+    PlainSerializer(written, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": ["boolean", "number", "string"]}, *_REFERENCES]}),
+]
+Password = Annotated[
+    str | Secret,
+    PlainValidator(_text_or_secret),
+    PlainSerializer(written, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": ["string", "integer"]}, *_REFERENCES]}),
+    Values("a text, `{env: NAME}` or `{file: PATH}`"),
+]
+ClientProperties = Annotated[Mapping[str, ScalarOrSecret], Values("`{property: value}`; of a secret also `{env: NAME}` or `{file: PATH}`")]
+Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")]
+ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
+TopicName = Annotated[Written, AfterValidator(topic_name)]
+OrNone = BeforeValidator(_none)
+"""`none` is written for None."""
+
+CountOrNone = Annotated[Count | None, OrNone, Values("a number from 1 on, `none`")]
+
+
+def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A section as it was written; an empty one where it is missing or is none."""
+    section = attributes.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def names_in(written: object) -> list[str]:
+    """The names in a list as it was written; what else is wrong with it, its own type says."""
+    return [name for name in written if isinstance(name, str)] if isinstance(written, list | tuple) else []

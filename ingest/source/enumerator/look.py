@@ -1,0 +1,149 @@
+"""Looking at a partition's timestamps no further than needed: the only reads that planning does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.ports.broker import Logs, OffsetAndEpoch, Stamps
+from windrow.ingest.source.enumerator.settle import AHEAD, settle
+
+FAR = 2_000
+"""A look that passed so many messages without an answer goes far: the partition is sick there."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ScanBudgetError(Exception):
+    """The look for one label would go far."""
+
+
+@dataclass(frozen=True)
+class ScanRange:
+    """Where to look: from `begin`, for cuts below `limit` in a log that ends at `end`; messages beyond the limit help to decide."""
+
+    tp: TopicPartition
+    begin: int
+    end: int
+    limit: int
+
+
+@dataclass
+class Look:
+    """Reads timestamps through `broker` and tells `progress` how many messages it has looked at so far."""
+
+    broker: Logs
+    progress: Callable[[int], None]
+    looked: int = field(default=0, init=False)
+
+    def near(self, piece: ScanRange, label: int) -> list[OffsetAndEpoch]:
+        """The cut of one label (epoch milliseconds), if it lies below the limit; one beyond the limit says nothing.
+
+        Raises:
+            ScanBudgetError: FAR messages have passed without it.
+        """
+        if piece.begin >= piece.limit:
+            return []
+        with closing(self._stamps(piece)) as chunks:
+            return list(settle(_patient(chunks), [label]))
+
+    def through(self, piece: ScanRange, labels: Sequence[int]) -> list[OffsetAndEpoch]:
+        """The cuts of ascending labels, as far as they lie below the limit, in one pass.
+
+        It leaps over what Kafka knows to lie before the next label, and asks for that once per label that is still open after FAR messages:
+        of a healthy partition it reads short pieces, a sick one from end to end, once.
+        """
+        cuts: list[OffsetAndEpoch] = []
+        while len(cuts) < len(labels) and piece.begin < piece.limit:
+            try:
+                self._add_cuts(piece, labels, cuts)
+            except _LeapError as leap:
+                piece = replace(piece, begin=leap.target)
+            else:
+                break
+        return cuts
+
+    def first_stamps(self, tp: TopicPartition, begin: int, end: int, count: int) -> npt.NDArray[np.int64]:
+        """The timestamps of the first `count` visible messages of [begin, end)."""
+        stamps = np.zeros(0, np.int64)
+        if begin >= end:
+            return stamps
+        with closing(self._stamps(ScanRange(tp, begin, end, end))) as chunks:
+            for chunk in chunks:
+                stamps = np.concatenate([stamps, chunk.timestamps])[:count]
+                if len(stamps) == count:
+                    break
+        return stamps
+
+    def _add_cuts(self, piece: ScanRange, labels: Sequence[int], cuts: list[OffsetAndEpoch]) -> None:
+        """Append each cut as soon as it is known: whether to leap depends on which label is the next."""
+        with closing(self._stamps(piece)) as chunks:
+            for cut in settle(self._until_leap(piece, chunks, labels, cuts), labels[len(cuts) :]):
+                cuts.append(cut)  # noqa: PERF402 - `extend` would show `_until_leap` nothing before the end
+
+    def _until_leap(
+        self, piece: ScanRange, chunks: Iterable[Stamps], labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]
+    ) -> Iterator[Stamps]:
+        """The chunks, until Kafka knows of nothing for the next label for another FAR offsets.
+
+        Between two chunks `cuts` has all that the earlier one decides. What that leaves undecided lies before a leap's target, so below the
+        label.
+
+        Raises:
+            _LeapError: go on at its target.
+        """
+        passed, known, asked = 0, len(cuts), False
+        for chunk in chunks:
+            if len(cuts) > known:
+                passed, known, asked = 0, len(cuts), False
+            yield chunk
+            passed += len(chunk.offsets)
+            if passed >= FAR and len(cuts) == known and not asked:
+                asked = True
+                target = self._first_at_or_after(piece, labels[known])
+                if target > int(chunk.offsets[-1]) + FAR:
+                    raise _LeapError(target)
+
+    def _first_at_or_after(self, piece: ScanRange, label: int) -> int:
+        hit = self.broker.first_at_or_after([piece.tp], _EPOCH + timedelta(milliseconds=label))[piece.tp]
+        return piece.end if hit is None else hit.offset
+
+    def _stamps(self, piece: ScanRange) -> Generator[Stamps, None, None]:
+        """Counted chunks, until all candidates below the limit can be decided: that needs the next messages beyond it."""
+        beyond = 0
+        chunks = self.broker.stamps(piece.tp, piece.begin, piece.end)
+        try:
+            for chunk in chunks:
+                self.looked += len(chunk.offsets)
+                self.progress(self.looked)
+                yield chunk
+                beyond += int(np.count_nonzero(chunk.offsets >= piece.limit))
+                if beyond >= AHEAD:
+                    return
+        finally:
+            close = getattr(chunks, "close", None)  # a generator has it; any other iterator holds nothing open
+            if close is not None:
+                close()
+
+
+def _patient(chunks: Iterable[Stamps]) -> Iterator[Stamps]:
+    """The chunks, as long as patience lasts."""
+    passed = 0
+    for chunk in chunks:
+        yield chunk
+        passed += len(chunk.offsets)
+        if passed >= FAR:
+            raise ScanBudgetError
+
+
+class _LeapError(Exception):
+    """Go on at `target`."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target

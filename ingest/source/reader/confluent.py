@@ -1,0 +1,81 @@
+"""Messages by confluent-kafka's own consumer, one Python object each: runs wherever confluent-kafka does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.source.reader.arrow import to_batch
+from windrow.ingest.source.reader.fetching import WAIT_SECONDS, Fetched, Hear, Last, Start, goes_on
+
+_AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
+
+
+class ConfluentFetcher:
+    """A `fetching.Fetcher`."""
+
+    def __init__(self, properties: Mapping[str, Any], start: Start, hear: Hear) -> None:
+        self._hear = hear
+        self._consumer = Consumer({**properties, "error_cb": self._error, "logger": LOG})
+        self._assign(start)
+
+    def begin(self, start: Start, hear: Hear) -> bool:
+        self._hear = hear
+        if self._tp == TopicPartition(start.topic, start.partition) and goes_on(self._last, start):
+            return True
+        if not start.doubtful:
+            self._assign(start)
+        return not start.doubtful
+
+    def _assign(self, start: Start) -> None:
+        self._tp, self._begun = TopicPartition(start.topic, start.partition), False
+        self._last: Last | None = None
+        epoch: dict[str, Any] = {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
+        self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
+
+    def poll(self, wanted: int, stop: int) -> Fetched:
+        """See `fetching.Fetcher.poll`.
+
+        `consume(n, timeout)` with a timeout would wait for all n messages: with large ones that gathers more than the queue's bound, too.
+        """
+        messages = self._consumer.consume(min(wanted, _AT_ONCE), 0) or self._consumer.consume(1, WAIT_SECONDS)
+        events = []
+        if any(map(Message.error, messages)):
+            events = [(error, _offset(m)) for m in messages if (error := m.error()) is not None]
+            messages = [m for m in messages if m.error() is None]
+        self._last = None if events else _last(messages) or self._last
+        here = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[0].offset
+        self._begun = self._begun or bool(messages or events) or here < 0  # else it may be that of the read before
+        position = max(here, _offset(messages[-1]) + 1) if messages else here if self._begun else -1
+        if messages and _offset(messages[-1]) >= stop:
+            messages = [m for m in messages if _offset(m) < stop]
+        return Fetched(len(messages), position, events, self._batch(messages))
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _error(self, error: KafkaError) -> None:
+        self._hear(error)
+
+    def _batch(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
+        if messages:
+            yield to_batch(self._tp, messages)
+
+
+def _last(messages: list[Message]) -> Last | None:
+    """The last of the messages."""
+    if not messages:
+        return None
+    epoch = messages[-1].leader_epoch()
+    return Last(_offset(messages[-1]), -1 if epoch is None else epoch)
+
+
+def _offset(message: Message) -> int:
+    """The offset; 0 for an event that has none."""
+    return message.offset() or 0

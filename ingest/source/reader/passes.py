@@ -1,0 +1,194 @@
+"""The passes over the messages that librdkafka hands over: what each is, then its bytes to where Arrow wants them.
+
+Compiled, because they look at every message: no Python object is made for one. Addresses and sizes are int64 throughout. Functions of
+librdkafka are called by the addresses in `calls`, in the order of `CALLS`: they differ between processes, so none is compiled in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from windrow.ingest.native.making import compiled, part
+from windrow.ingest.native.pointers import byte_at, call32_at, call_at, int32_at, int64_at
+from windrow.ingest.source.reader.fields import (
+    BYTES,
+    DUE,
+    ERR,
+    EVENTS,
+    HEADER_COUNT,
+    HEADER_NAMES_SIZE,
+    HEADER_VALUES_SIZE,
+    HEADERS,
+    KEY,
+    KEY_SIZE,
+    LARGEST,
+    LEADER_EPOCH,
+    NUMBER,
+    OFFSET,
+    PARTITION,
+    STOP,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    TOPIC,
+    TOPIC_SEEN,
+    VALUE,
+    VALUE_SIZE,
+    WRONG,
+    Ints,
+)  # fmt: skip
+
+_utils: Any = cgutils  # has no types
+_ROWS = types.int64[:, ::1]
+_INTS = types.int64[::1]
+_INT32S = types.int32[::1]
+_BYTES = types.uint8[::1]
+_INT = types.int64
+
+
+def _copying(_typing: Any, target: Any, source: Any, size: Any) -> Any:
+    def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        to, of = (builder.inttoptr(address, _utils.voidptr_t) for address in given[:2])
+        _utils.raw_memcpy(builder, to, of, given[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(target, source, size), build
+
+
+_copy: Any = intrinsic(_copying)
+
+
+@part
+def _text_size(address: int) -> int:
+    """Of a text that ends with a zero."""
+    size = 0
+    while byte_at(address + size) != 0:
+        size += 1
+    return size
+
+
+@part
+def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int) -> None:
+    """Headers that librdkafka can't read are none, as in confluent-kafka."""
+    count = names = values = 0
+    if call32_at(calls[2], (message, scratch)) == 0:
+        rows[HEADERS, n] = headers = int64_at(scratch)
+        count = call_at(calls[3], (headers,))
+        for at in range(count):
+            call32_at(calls[4], (headers, at, scratch, scratch + 8, scratch + 16))
+            names += _text_size(int64_at(scratch))
+            values += int64_at(scratch + 16)
+    rows[HEADER_COUNT, n], rows[HEADER_NAMES_SIZE, n], rows[HEADER_VALUES_SIZE, n] = count, names, values
+
+
+@compiled(_INT(_INTS, _INTS, _INT, _ROWS, _INTS, _INTS))
+def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scratch: Ints) -> int:
+    """Look at `count` messages of one topic-partition, in order, and take down those to give away; how many.
+
+    rd_kafka_message_t is part of librdkafka's interface: err 0, rkt 8, partition 16, payload 24, len 32, key 40, key_len 48, offset 56. Of
+    each message it is held against what is known whether it can be one at all.
+
+    Args:
+        calls: see `CALLS`.
+        messages: their addresses.
+        count: of `messages`.
+        rows: `FIELDS` arrays, each as long as `messages`; filled.
+        state: `STATE` words. Told: `ERR`, that of a message to give away (0 but in a test); `TOPIC`, an address, 0 where it is not known;
+            `PARTITION`; `DUE`, the least offset that the first message may have; `STOP`, from which on messages are left out. Tells:
+            `DUE` again, behind the last message; how many `EVENTS` there were instead of messages; `WRONG`, 1 if a message can't be one,
+            then nothing else is true; `TOPIC_SEEN`, that of the first message, 0 if there is none; `BYTES` of keys, values and headers
+            of those to give away.
+        scratch: `SCRATCH` words.
+    """
+    taken, answer = 0, scratch.ctypes.data
+    state[EVENTS:] = 0
+    for n in range(count):
+        message = messages[n]
+        if int32_at(message) != state[ERR]:
+            state[EVENTS] += 1
+            continue
+        topic, offset = int64_at(message + 8), int64_at(message + 56)
+        value, value_size, key, key_size = (
+            int64_at(message + 24), int64_at(message + 32), int64_at(message + 40), int64_at(message + 48)
+        )  # fmt: skip
+        if state[TOPIC_SEEN] == 0:
+            state[TOPIC_SEEN] = topic
+        fits = 0 <= value_size <= LARGEST and 0 <= key_size <= LARGEST
+        fits = fits and (value != 0 or value_size == 0) and (key != 0 or key_size == 0)
+        if not fits or topic != (state[TOPIC] or state[TOPIC_SEEN]) or int32_at(message + 16) != state[PARTITION] or offset < state[DUE]:
+            state[WRONG] = 1
+            return 0
+        state[DUE] = offset + 1
+        if offset < state[STOP]:
+            rows[NUMBER, taken], rows[OFFSET, taken] = n, offset
+            rows[VALUE, taken], rows[VALUE_SIZE, taken], rows[KEY, taken], rows[KEY_SIZE, taken] = value, value_size, key, key_size
+            rows[TIMESTAMP, taken] = call_at(calls[0], (message, answer))
+            rows[TIMESTAMP_TYPE, taken] = int32_at(answer)
+            rows[LEADER_EPOCH, taken] = call32_at(calls[1], (message,))
+            _look_at_headers(calls, message, rows, taken, answer)
+            state[BYTES] += value_size + key_size + rows[HEADER_NAMES_SIZE, taken] + rows[HEADER_VALUES_SIZE, taken]
+            taken += 1
+    return taken
+
+
+@compiled(types.void(_INTS, _INTS, _ROWS, _INT, _INT, _INT, _INT))
+def move(calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys: int, values: int) -> None:
+    """Copy keys and values of the rows from `first` on, each kind one after the other, to two addresses; destroy the messages.
+
+    The address of a message that is destroyed becomes 0.
+    """
+    for n in range(first, behind):
+        if rows[KEY_SIZE, n]:
+            _copy(keys, rows[KEY, n], rows[KEY_SIZE, n])
+            keys += rows[KEY_SIZE, n]
+        if rows[VALUE_SIZE, n]:
+            _copy(values, rows[VALUE, n], rows[VALUE_SIZE, n])
+            values += rows[VALUE_SIZE, n]
+        if calls[5]:
+            call_at(calls[5], (messages[rows[NUMBER, n]],))
+            messages[rows[NUMBER, n]] = 0
+
+
+@compiled(types.void(_INTS, _ROWS, _INT, _INT, _INT32S, _INT, _INT32S, _INT, _BYTES, _INTS))
+def copy_headers(
+    calls: Ints, rows: Ints, first: int, behind: int, name_ends: Any, names: int, value_ends: Any, values: int, present: Any, scratch: Ints
+) -> None:  # fmt: skip
+    """Copy the headers of the rows from `first` on, before the messages are destroyed.
+
+    Args:
+        calls: see `CALLS`.
+        rows: whose headers.
+        first: the first of them.
+        behind: the one behind the last.
+        name_ends: as many as headers, and one before: filled with where each name ends.
+        names: the address of the names.
+        value_ends: the same for values.
+        values: the address of the values.
+        present: filled: 0 where a value is null, else 1.
+        scratch: `SCRATCH` words.
+    """
+    answer, name_end, value_end, at = scratch.ctypes.data, 0, 0, 0
+    for n in range(first, behind):
+        for header in range(rows[HEADER_COUNT, n]):
+            call32_at(calls[4], (rows[HEADERS, n], header, answer, answer + 8, answer + 16))
+            name, value, size = int64_at(answer), int64_at(answer + 8), int64_at(answer + 16)
+            length = _text_size(name)
+            _copy(names + name_end, name, length)
+            if size:
+                _copy(values + value_end, value, size)
+            name_end, value_end = name_end + length, value_end + size
+            present[at] = value != 0
+            at += 1
+            name_ends[at], value_ends[at] = name_end, value_end
+
+
+@compiled(types.void(_INTS, _INTS, _INT))
+def release(calls: Ints, messages: Ints, count: int) -> None:
+    """Destroy what is left of the first `count` messages."""
+    for n in range(count):
+        if messages[n] != 0:
+            call_at(calls[5], (messages[n],))
+            messages[n] = 0

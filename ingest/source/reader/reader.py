@@ -1,0 +1,125 @@
+"""One split of real Kafka into Arrow batches: `ports.reader.Reader`. What fetches the messages is chosen where the task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+from windrow.ingest.errors import DataLossError
+from windrow.ingest.kafka.client import revealed
+from windrow.ingest.kafka.identity import IdentityCheck
+from windrow.ingest.kafka.properties import Value
+from windrow.ingest.keeping import keep, taken
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
+from windrow.ingest.settings.secrets import Secret
+from windrow.ingest.source.reader.arrow import byte_ends, first_later, header_ends
+from windrow.ingest.source.reader.batching import Gatherer
+from windrow.ingest.source.reader.choice import fastest
+from windrow.ingest.source.reader.cursor import Cursor
+from windrow.ingest.source.reader.fetching import Fetching
+from windrow.ingest.source.reader.gaps import Gaps
+
+ROWS_MAX = 32_768
+BYTES_MAX = 16 * 1024 * 1024
+STALL_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0  # for who the cluster is, however long a read may stall: the client takes no hours here
+
+_FORCED = {
+    "enable.partition.eof": True,  # else the end behind a compacted batch is never noticed
+    "auto.offset.reset": "error",  # else a start that is gone is skipped in silence
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "check.crcs": True,
+}
+"""What this reader's promises stand on, whatever the properties say."""
+
+_COMMITTED, _UNCOMMITTED = "read_committed", "read_uncommitted"
+_LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
+
+
+@dataclass(frozen=True)
+class KafkaReader:
+    """Reads splits with clients that belong to no group's life: assigned, never subscribed, nothing committed.
+
+    For as long as a worker takes splits of one job (`ingest.keeping`), it reads them with the same clients, and asks once who the cluster
+    is: the driver asks before the job and before each commit. Without a job each read has clients of its own.
+
+    `properties` are librdkafka's for a consumer, with the isolation level; what a reference stands for is read where, and when, a split is.
+    `stall_seconds` is how long nothing may come. Memory is bounded
+    by `rows_max` and `bytes_max` (keys, values and headers of one batch, held twice for a moment) and by librdkafka's queue. `fetching`
+    makes the clients.
+    """
+
+    properties: Mapping[str, Value | Secret] = field(repr=False)
+    plan: ReadPlan
+    stall_seconds: float = STALL_SECONDS
+    rows_max: int = ROWS_MAX
+    bytes_max: int = BYTES_MAX
+    fetching: Fetching = fastest
+
+    def __post_init__(self) -> None:
+        """An isolation level that nobody chose would be librdkafka's own."""
+        if self.properties.get("isolation.level") not in {_COMMITTED, _UNCOMMITTED}:
+            msg = f"isolation.level must be {_COMMITTED} or {_UNCOMMITTED}"
+            raise ValueError(msg)
+
+    def read(self, split: Split, take: Take) -> ReadSummary:
+        """See `ports.reader.Reader.read`.
+
+        Raises:
+            SpecError: the cluster refuses this client, or a secret isn't where its reference says.
+            RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
+        """
+        properties = revealed(self.properties)
+        client = IdentityCheck, frozenset(properties.items())
+        identity = cast("IdentityCheck | None", taken(client)) or IdentityCheck(properties)
+        planned = split, self.plan.cluster_id, self.plan.topics[split.topic], min(self.stall_seconds, _ANSWER_SECONDS)
+        identity.once(*planned)
+        summary = self._read(properties, split, take, partial(identity.again, *planned))
+        keep(client, identity)
+        return summary
+
+    def _read(self, properties: Mapping[str, Value], split: Split, take: Take, check: partial[None]) -> ReadSummary:
+        gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
+        read = size = 0
+        skip = gaps.add_skipped if self.plan.on_loss == "skip" else None
+        with closing(Cursor(self.fetching, {**properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
+            for batch in (batch for fetched in cursor.messages() for batch in fetched.batches):
+                later = first_later(batch, split.stop_epoch)
+                planned = batch if later is None else batch.slice(0, later)
+                if planned.num_rows:
+                    ends = byte_ends(planned)
+                    gaps.add_visible(planned.column("offset").to_numpy())
+                    read += planned.num_rows
+                    size += int(ends[-1])
+                    for whole in gatherer.add(planned, ends + header_ends(planned)):
+                        take(whole)
+                if later is not None:
+                    cursor.lose_from(batch.column("offset")[later].as_py())
+                    break
+        for whole in gatherer.rest():
+            take(whole)
+        gaps.add_end(split.stop)
+        aborted = self._aborted(properties, split, gaps, check) if properties["isolation.level"] == _COMMITTED else 0
+        return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
+
+    def _aborted(self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]) -> int:
+        """How many messages lie in the gaps for one who looks at undecided and aborted ones too.
+
+        Everything below the split's stop is decided, so what is seen there, and was not seen before, was aborted. What retention has
+        removed since the read is not counted, the read itself was whole: from the last gap to the first, as retention goes the other way.
+        """
+        looking = {**properties, **_FORCED, **_LOOK}
+        count = 0
+        for start, stop in reversed(gaps.ranges):
+            gap = Split(split.topic, split.partition, start, stop)
+            with closing(Cursor(self.fetching, looking, gap, self.stall_seconds, check)) as cursor:
+                try:
+                    count += sum(fetched.count for fetched in cursor.messages())
+                except DataLossError:
+                    return count
+        return count

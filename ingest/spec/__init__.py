@@ -1,1 +1,0 @@
-"""What a user writes: one model for YAML, Python and the command."""

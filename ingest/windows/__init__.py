@@ -1,1 +1,0 @@
-"""Pure arithmetic of windows: which there are, how boundaries fit together, where they may differ, when a window is complete."""

@@ -1,0 +1,576 @@
+"""Mending: a message is in the table or among the open dead letters, never in both or in neither, whatever dies, whoever is at work."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.admin.ward import START, Kind, Ward, hour, repaired
+from windrow.ingest.admin.edit import RefusedMessage, load_edit
+from windrow.ingest.admin.mend import TRIES
+from windrow.ingest.admin.rebuild import rebuild
+from windrow.ingest.admin.restore import restore
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.receipt import Mending, Receipt
+from windrow.ingest.ports.sink import Outcome, Promises
+from windrow.ingest.runner.context import Request
+from windrow.ingest.runner.pipeline import run
+from windrow.ingest.sinks.decision import settled
+
+BEFORE = [(p, o, reason) for p in (0, 1) for o, reason in ((1, "not_json"), (3, "wrong_type"), (4, "check:id:greater_than_or_equal_to"))]
+
+
+@pytest.fixture(params=["memory", "delta", pytest.param("sqlite", marks=pytest.mark.long)])
+def ward(request: pytest.FixtureRequest, tmp_path: Path) -> Ward:
+    """Two committed hours."""
+    made = Ward(tmp_path, request.param)
+    made.fill(0, 1)
+    made.run(0, 1)
+    return made
+
+
+@pytest.fixture
+def light(tmp_path: Path) -> Ward:
+    """The same, in memory."""
+    made = Ward(tmp_path, "memory")
+    made.fill(0, 1)
+    made.run(0, 1)
+    return made
+
+
+def where_broken(message: RefusedMessage) -> RefusedMessage:
+    """Repairs what is no JSON, and leaves the rest as it is."""
+    return repaired(message) if message.stage == "value" else message
+
+
+def reasons(ward: Ward, n: int = 0) -> list[tuple[int, int, str]]:
+    """Open ones, with offsets as in the first hour."""
+    return [(p, o - 6 * n, reason) for p, o, reason in ward.open(n)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------- what it does
+
+
+def test_todays_schema_mends(ward: Ward) -> None:
+    """What it takes is a row of the message's own window, with its own place; the rest stays as it was; the receipt says both."""
+    assert reasons(ward) == BEFORE
+    letters = ward.open(1)
+    mended = ward.mend(0, ward.pipeline(lenient=True))
+    assert (mended.open, mended.tried, mended.messages, mended.rows, mended.edited) == (6, 6, 2, 2, 0)
+    assert {(one.stage, one.count) for one in mended.refused} == {("value", 2), ("rules", 2)}
+    assert reasons(ward) == [letter for letter in BEFORE if letter[2] != "wrong_type"]
+    assert [ward.ids()[hour(0).key, p, 3] for p in (0, 1)] == [[7], [7]]
+    receipt = ward.receipt(0)
+    assert mended.committed.receipt == receipt
+    assert (receipt.generation, receipt.counts.valid, receipt.counts.rows, receipt.counts.dead, receipt.counts.read) == (1, 8, 8, 4, 12)
+    assert receipt.splits[0].reasons == (("check:id:greater_than_or_equal_to", 1), ("not_json", 1))
+    assert receipt.splits[0].first_dead == ((1, "not_json"), (4, "check:id:greater_than_or_equal_to"))
+    assert receipt.mending is not None
+    assert (receipt.mending.messages, receipt.mending.edited) == (2, 0)
+    assert ward.open(1) == letters
+    ward.sound()
+
+
+def test_again_what_is_left(ward: Ward) -> None:
+    """One mending stands on the one before: what it counts goes on from there, and it knows which attempt read the log."""
+    first = ward.receipt(0).attempt
+    ward.mend(0, ward.pipeline(lenient=True))
+    second = ward.receipt(0).attempt
+    ward.mend(0, ward.pipeline(lenient=True, model="Looser"))
+    receipt = ward.receipt(0)
+    assert receipt.mending == Mending(of=second, read_by=first, messages=4)
+    assert (receipt.generation, [o for _, o, _ in ward.open(0)]) == (2, [1, 1])
+    assert [ward.ids()[hour(0).key, p, 4] for p in (0, 1)] == [[-5], [-5]]
+    ward.sound()
+
+
+def test_nothing_to_mend_is_no_commit(ward: Ward) -> None:
+    """Where today's schema takes none, or none was chosen, or none is open, nothing is written, and the result says how many there are."""
+    before = ward.sink.look(hour(0))
+    mended = ward.mend(0)
+    assert (mended.open, mended.tried, mended.messages, mended.committed) == (6, 6, 0, before)
+    assert sum(one.count for one in mended.refused) == 6
+    for chosen in ({"reason": "no such reason"}, {"stage": "key"}):
+        assert ward.mend(0, ward.pipeline(lenient=True), **chosen).tried == 0
+    assert ward.sink.look(hour(0)) == before
+    ward.mend(0, ward.pipeline(lenient=True, model="Looser"), repaired)
+    after = ward.sink.look(hour(0))
+    assert (ward.open(0), ward.mend(0, ward.pipeline(model="Looser")).open) == ([], 0)
+    assert ward.sink.look(hour(0)) == after
+
+
+@pytest.mark.parametrize(("chosen", "offsets"), [({"reason": "wrong_type"}, [1, 4]), ({"stage": "rules"}, [1, 3]),
+                                                 ({"stage": "rules", "reason": "wrong_type"}, [1, 3, 4])])  # fmt: skip
+def test_only_the_chosen_are_tried(light: Ward, chosen: dict[str, str], offsets: list[int]) -> None:
+    """By stage, by reason, or by both; the others stay as they were, also where they could be mended."""
+    light.mend(0, light.pipeline(lenient=True, model="Looser"), **chosen)
+    assert [o for p, o, _ in light.open(0) if p == 0] == offsets
+    assert light.verdict().ok
+
+
+def test_what_stays_is_the_whole_message(light: Ward) -> None:
+    """A letter that stays, tried or not, has the bytes, headers and reason that it had; its attempt is the mending's."""
+    before = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
+    light.mend(0, light.pipeline(lenient=True), lambda message: replace(message, key=b"edited", headers=()), reason="wrong_type")
+    after = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
+    own = {"attempt", "generation"}
+    wanted = [{k: v for k, v in letter.items() if k not in own} for letter in before if letter["reason"] != "wrong_type"]
+    assert [{k: v for k, v in letter.items() if k not in own} for letter in after] == wanted
+    assert {letter["generation"] for letter in after} == {1}
+
+
+def test_a_dry_run_writes_nothing(ward: Ward) -> None:
+    """It says what would be mended, and neither table nor dead letters nor a staged file is touched."""
+    state = sorted((p, p.stat().st_mtime_ns) for p in ward.folder.rglob("*") if p.is_file() and "table" in str(p))
+    committed = ward.sink.look(hour(0))
+    mended = ward.mend(0, ward.pipeline(lenient=True), repaired, dry_run=True)
+    assert (mended.messages, mended.rows, mended.edited, mended.committed) == (6, 6, 6, committed)
+    assert sorted((p, p.stat().st_mtime_ns) for p in ward.folder.rglob("*") if p.is_file() and "table" in str(p)) == state
+
+
+def test_messages_that_need_no_row(tmp_path: Path) -> None:
+    """A tombstone that today's spec drops is no dead letter any more and no row: it is counted as dropped."""
+    ward = Ward(tmp_path, "memory")
+    ward.produce(0, b'{"id": 1}', None, b'{"id": 2}')
+    ward.run(0)
+    mended = ward.mend(0, ward.pipeline(on_null="drop"))
+    counts = ward.receipt(0).counts
+    assert (mended.messages, mended.rows, counts.dead, counts.dropped, counts.valid) == (2, 0, 0, 2, 4)
+    for offsets in ward.known.values():
+        del offsets[1]
+    ward.sound()
+
+
+def test_several_rows_of_a_message(light: Ward) -> None:
+    """A message that becomes two rows is one mended message."""
+
+    class Twice:
+        def columns(self, before: Any) -> Any:
+            return before
+
+        def open(self) -> Any:
+            import numpy as np
+            import pyarrow as pa
+
+            def twice(decoded: Any) -> Any:
+                index = np.repeat(np.arange(decoded.rows.num_rows), 2)
+                return decoded.with_rows(decoded.rows.take(pa.array(index)), index)
+
+            return twice
+
+    pipeline = light.pipeline(lenient=True, transform=Twice)
+    mended = light.mend(0, pipeline, stage="schema")
+    receipt = light.receipt(0)
+    assert (mended.messages, mended.rows) == (2, 4)
+    assert (receipt.counts.valid, receipt.counts.rows, receipt.counts.dead) == (8, 10, 4)
+    assert [f for f in light.verified().findings if f.level == "wrong"] == []
+
+
+# ----------------------------------------------------------------------------------------------------------------------------- edits
+
+
+def test_an_edit_repairs(ward: Ward) -> None:
+    """What the function makes of a message is judged in its place; its place and window are its own; edited ones are counted."""
+    ward.expect()
+    mended = ward.mend(0, ward.pipeline(), repaired, reason="not_json")
+    assert (mended.messages, mended.edited) == (2, 2)
+    assert [ward.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
+    mending = ward.receipt(0).mending
+    assert mending is not None
+    assert (mending.messages, mending.edited) == (2, 2)
+    ward.sound()
+
+
+def test_an_edit_that_changes_nothing_edits_nothing(light: Ward) -> None:
+    """A message that it gives back as it was is tried as it lies in the log."""
+    assert light.mend(0, light.pipeline(lenient=True), lambda message: replace(message, headers=tuple(message.headers))).edited == 0
+    assert light.receipt(0).mending == Mending(light.receipt(0).mending.of, light.receipt(0).mending.of, 2)  # type: ignore[union-attr]
+
+
+def test_none_leaves_a_message_alone(light: Ward) -> None:
+    """It isn't even tried."""
+    mended = light.mend(0, light.pipeline(lenient=True), lambda message: None if message.partition else message)
+    assert (mended.tried, mended.messages) == (3, 1)
+    assert light.verdict().ok
+
+
+def test_an_edit_sees_the_whole_message(light: Ward) -> None:
+    """Place, bytes, headers in order, and why it was refused."""
+    seen: list[RefusedMessage] = []
+
+    def look(message: RefusedMessage) -> None:
+        seen.append(message)
+
+    light.mend(0, light.pipeline(), look)
+    first = next(m for m in seen if (m.partition, m.offset) == (1, 1))
+    assert (first.topic, first.key, first.value, first.headers) == ("shop.things", b"k", b"poison", (("h", b"1"), ("h", None)))
+    assert (first.stage, first.reason, first.timestamp) == ("value", "not_json", START.replace(second=1))
+    assert first.detail is not None
+
+
+def fails(message: RefusedMessage) -> RefusedMessage:
+    raise ValueError(f"secret {message.value!r}")
+
+
+SCRIPT = """\
+from dataclasses import replace
+
+
+def edit(message):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise ValueError(message.value)", "edit failed: ValueError at {script}:5 (decode, shop.things[0]@1)"),
+        ("return message.value", "gave back bytes, neither a message nor None (decode, shop.things[0]@1)"),
+        ("return replace(message, offset=7)", "changed the offset: a message stays where it is in the log"),
+        ("return replace(message, topic='x')", "changed the topic"),
+        ("return replace(message, partition=7)", "changed the partition"),
+        ("return replace(message, timestamp=None)", "changed the timestamp"),
+        ("return replace(message, value='text')", "gave a value that is str, neither bytes nor None"),
+        ("return replace(message, key=7)", "gave a key that is int, neither bytes nor None"),
+        ("return replace(message, headers={'a': b'b'})", "gave headers that are no pairs of a text and bytes or None"),
+        ("return replace(message, headers=[('a', 'b')])", "gave headers that are no pairs"),
+        ("return replace(message, headers=[('a', b'b', b'c')])", "gave headers that are no pairs"),
+    ],
+)
+def test_an_edit_that_is_wrong_ends_the_mending(light: Ward, body: str, says: str) -> None:
+    """It is told by its line and by the message's place, without a payload; nothing is committed."""
+    script = light.folder / "mend.py"
+    script.write_text(SCRIPT.format(body))
+    before = light.sink.look(hour(0))
+    with pytest.raises(SpecError) as refused:
+        light.mend(0, light.pipeline(), load_edit(script))
+    assert says.format(script=script) in str(refused.value)
+    assert "poison" not in str(refused.value)
+    assert light.sink.look(hour(0)) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "There is no script"),
+        ("def edit(message)\n", "is not Python: line 1"),
+        ("raise RuntimeError('secret')\n", "can't be run: RuntimeError at {script}:1"),
+        ("edit = 7\n", "has no function edit"),
+        ("", "has no function edit"),
+    ],
+)
+def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> None:
+    """A file that isn't there, isn't Python, or has no such function is told before anything is read."""
+    script = tmp_path / "mend.py"
+    if text is not None:
+        script.write_text(text)
+    with pytest.raises(SpecError) as refused:
+        load_edit(script)
+    assert says.format(script=script) in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_a_window_that_is_not_committed_is_run(light: Ward) -> None:
+    """Its messages are in the topic, and all of them are read again by a run."""
+    with pytest.raises(RefusedError, match="isn't committed, so nothing of it is to be mended"):
+        light.mend(2)
+
+
+def test_a_sink_that_cannot_mend_is_not_asked_to(light: Ward) -> None:
+    """A table that takes no further generation: refused before anything is read."""
+    light.sink.store.capabilities = Promises(replaces=False)
+    with pytest.raises(SpecError, match="can't be mended"):
+        light.mend(0, light.pipeline(lenient=True))
+
+
+@pytest.mark.parametrize("how", ["lost", "twice", "changed", "elsewhere"])
+def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) -> None:
+    """A dead letter that is gone, there twice, or another one than was refused: nothing is mended, and it is said of which split."""
+    kept = light.store.store.content
+    pieces = kept.rows[hour(0).key]
+    first = pieces[0]
+    value, offset = first.schema.get_field_index("value"), first.schema.get_field_index("_offset")
+    changed = {
+        "lost": first.slice(1),
+        "twice": __import__("pyarrow").concat_tables([first, first.slice(0, 1)]),
+        "changed": first.set_column(value, first.schema.field(value), [[b"other"] * first.num_rows]),
+        "elsewhere": first.set_column(offset, first.schema.field(offset), [[77] * first.num_rows]),
+    }[how]
+    light.store.store.content = msgspec.structs.replace(kept, rows={hour(0).key: (changed, *pieces[1:])})
+    before = light.sink.look(hour(0))
+    with pytest.raises(RefusedError, match=r"are not those of its receipt: shop.things\[0\] offsets 0 to 6"):
+        light.mend(0, light.pipeline(lenient=True))
+    assert light.sink.look(hour(0)) == before
+
+
+def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
+    """Its letters are counted only, and what is mended gets no checksums: nobody knows those of the rows beside it."""
+    kept = light.sink.store.content
+    version, old = kept.receipts[hour(0).key]
+    splits = tuple(msgspec.structs.replace(s, checksums=msgspec.UNSET, rows_=msgspec.UNSET, filtered_=msgspec.UNSET) for s in old.splits)
+    counts = msgspec.structs.replace(old.counts, rows_=msgspec.UNSET, filtered_=msgspec.UNSET)
+    made = msgspec.structs.replace(old, splits=splits, counts=counts, version=msgspec.UNSET)
+    light.sink.store.content = msgspec.structs.replace(kept, receipts=kept.receipts | {hour(0).key: (version, made)})
+    light.mend(0, light.pipeline(lenient=True))
+    receipt = light.receipt(0)
+    assert {type(s.checksums) for s in receipt.splits} == {msgspec.UnsetType}
+    assert (receipt.counts.rows, receipt.counts.filtered, receipt.version) == (8, 0, 3)
+    assert light.verdict().ok
+
+
+# ------------------------------------------------------------------------------------------------------- whatever dies, and whoever else
+
+POINTS = ("write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before")
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead at any point, each message is on exactly one side; the next mending mends what is left, once."""
+    ward.expect()
+    monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
+    with pytest.raises(CrashError):
+        ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+    monkeypatch.delenv("WINDROW_CRASH")
+    assert ward.verdict().ok, str(ward.verdict())
+    there = point in ("commit.after", "report.before")
+    assert len(ward.open(0)) == (0 if there else 6)
+    mended = ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+    assert mended.messages == (0 if there else 6)
+    assert (ward.open(0), ward.receipt(0).generation) == ([], 1)
+    ward.sound()
+    assert ward.verified().findings == ()  # nor does the ledger lack anything
+
+
+def test_an_unknown_outcome_is_looked_at(light: Ward) -> None:
+    """A commit that wasn't answered may have arrived: the next mending finds out, and mends what is left."""
+    light.sink.store.fault = "lost"
+    with pytest.raises(OutcomeUnknownError):
+        light.mend(0, light.pipeline(lenient=True))
+    assert light.verdict().ok
+    assert light.mend(0, light.pipeline(lenient=True)).messages == 2
+    light.sound()
+
+
+class Interrupted:
+    """A sink; right before its first commit of a mending somebody else gets a turn."""
+
+    def __init__(self, sink: Any, meanwhile: Callable[[], object]) -> None:
+        self._sink, self._meanwhile = sink, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    def commit(self, receipt: Receipt, staged: Any) -> Outcome:
+        turn, self._meanwhile = self._meanwhile, lambda: None
+        turn()
+        return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
+
+
+def test_two_mendings_at_once(ward: Ward) -> None:
+    """The one that comes second looks again, and mends what the first has left: nothing twice, nothing lost."""
+    ward.expect()
+    lenient = ward.pipeline(lenient=True)
+    slow = replace(lenient, sink=Interrupted(ward.sink, lambda: ward.mend(0, lenient, stage="schema")))
+    mended = ward.mend(0, slow, where_broken)
+    assert (mended.open, mended.messages, ward.receipt(0).generation) == (4, 2, 2)
+    assert {o for _, o, _ in ward.open(0)} == {4}
+    ward.sound()
+
+
+def test_a_replay_comes_first(ward: Ward) -> None:
+    """A mending that slept through a replay stands on a generation that is gone: it begins anew on the new one."""
+    slow = replace(ward.pipeline(lenient=True), sink=Interrupted(ward.sink, lambda: replay(ward, lenient=False)))
+    mended = ward.mend(0, slow)
+    receipt = ward.receipt(0)
+    assert (mended.messages, receipt.generation) == (2, 2)
+    assert receipt.mending is not None
+    assert receipt.mending.read_by == receipt.mending.of
+    ward.sound()
+
+
+def test_a_replay_that_mends_all_comes_first(ward: Ward) -> None:
+    """Then there is nothing left to mend."""
+    slow = replace(ward.pipeline(lenient=True), sink=Interrupted(ward.sink, lambda: replay(ward, lenient=True, model="Looser")))
+    mended = ward.mend(0, slow, stage="schema")
+    assert (mended.messages, ward.receipt(0).generation, len(ward.open(0))) == (0, 1, 2)
+    ward.sound()
+
+
+def test_a_mending_comes_first(ward: Ward) -> None:
+    """A replay that slept through a mending writes nothing, for the generation that it aimed at is there: mended messages stay."""
+    ward.expect()
+    pipeline = ward.pipeline(lenient=True)
+    slow = replace(pipeline, sink=Interrupted(ward.sink, lambda: ward.mend(0, pipeline, repaired, stage="value")))
+    result = run(slow, hour(0), Request("replay", replace=True))
+    assert (result.recovered, ward.receipt(0).generation) == (True, 1)
+    ward.sound()
+    run(pipeline, hour(1), Request("replay", replace=True))
+    ward.sound()
+
+
+def test_others_who_never_stop(light: Ward) -> None:
+    """A mending that others always come before gives up after some tries, with nothing committed by itself."""
+    pipeline = light.pipeline(lenient=True)
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        run(light.pipeline(), hour(0), Request(f"replay {turns}", replace=True))
+
+    class Always(Interrupted):
+        def commit(self, receipt: Receipt, staged: Any) -> Outcome:
+            self._meanwhile = turn
+            return super().commit(receipt, staged)
+
+    with pytest.raises(UnreachableError, match=f"committed anew by others each of {TRIES} times"):
+        light.mend(0, replace(pipeline, sink=Always(light.sink, turn)))
+    assert turns == TRIES
+    assert light.receipt(0).mending is None
+    light.sound()
+
+
+@pytest.mark.some(1)
+@pytest.mark.sampled(2, of=20)
+def test_random_histories(part: int, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mendings and replays by one schema or another, killed or not, in any order: after each step all is on one side, once."""
+    ward = Ward(tmp_path, dice.choice(["memory", "sqlite"]))
+    ward.fill(0)
+    ward.run(0)
+    ward.expect()
+    for step in range(12):
+        schema = {"lenient": dice.random() < 0.5, "model": dice.choice(["Thing", "Looser"])}
+        chosen = dice.choice([{}, {"stage": "value"}, {"reason": "wrong_type"}, {"stage": "rules"}])
+        point = dice.choice([None, *POINTS])
+        if point is not None:
+            monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
+        with suppress(CrashError, RefusedError):
+            if dice.random() < 0.3:
+                again = Request(f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5)
+                run(ward.pipeline(**schema), hour(0), again)
+            else:
+                ward.mend(0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen)
+        monkeypatch.delenv("WINDROW_CRASH", raising=False)
+        assert ward.verdict().ok, f"part {part}, step {step}: {schema} {chosen} {point}: {ward.verdict()}"
+    ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+    assert ward.open(0) == []
+    ward.sound()
+
+
+# -------------------------------------------------------------------------------------------------------------------------- replays
+
+
+def replay(ward: Ward, *, accept_fewer: bool = False, **over: Any) -> Any:
+    """Replace the first hour."""
+    return run(ward.pipeline(**over), hour(0), Request(f"replay {over}", replace=True, accept_fewer=accept_fewer))
+
+
+def test_a_replay_of_what_todays_schema_mended(ward: Ward) -> None:
+    """Reads the log: with today's schema the same messages are rows, with the schema of before they are dead letters, each once."""
+    ward.mend(0, ward.pipeline(lenient=True))
+    rows = ward.ids()
+    replay(ward, lenient=True)
+    assert ward.ids() == rows
+    assert ward.receipt(0).mending is None
+    ward.sound()
+    ward.mend(0, ward.pipeline(lenient=True, model="Looser"), stage="rules")
+    replay(ward)
+    assert (reasons(ward), ward.receipt(0).generation) == (BEFORE, 4)
+    ward.sound()
+
+
+def test_a_replay_does_not_undo_edits_unasked(ward: Ward) -> None:
+    """What was edited isn't so in the log: a replay is refused before it reads; told to go on, they are open dead letters again."""
+    ward.expect()
+    ward.mend(0, ward.pipeline(), repaired, stage="value")
+    ward.mend(0, ward.pipeline(lenient=True))
+    before = ward.sink.look(hour(0))
+    with pytest.raises(RefusedError, match="holds 2 messages that were edited to mend them"):
+        replay(ward)
+    assert ward.sink.look(hour(0)) == before
+    replay(ward, accept_fewer=True)
+    assert reasons(ward) == BEFORE
+    ward.sound()
+    ward.mend(0, ward.pipeline(), repaired, stage="value")
+    assert [ward.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
+    ward.sound()
+
+
+# --------------------------------------------------------------------------------------------------------- what stands on receipts
+
+
+def test_a_receipt_without_a_mending_says_nothing_of_one(light: Ward) -> None:
+    """Receipts are kept for ever in the form in which they were written; with one it comes back whole."""
+    plain = light.receipt(0)
+    assert "mending" not in json.loads(to_json(plain))
+    light.mend(0, light.pipeline(lenient=True))
+    assert from_json(to_json(light.receipt(0)), Receipt) == light.receipt(0)
+    assert json.loads(to_json(light.receipt(0)))["mending"] == {
+        "of": plain.attempt, "read_by": plain.attempt, "messages": 2, "edited": 0,
+    }  # fmt: skip
+
+
+def test_a_mending_of_another_attempt_is_refused(light: Ward) -> None:
+    """The generation alone doesn't tell that a table is the one that was looked at: its attempt does."""
+    held = light.sink.look(hour(0))
+    made = msgspec.structs.replace(held.receipt, generation=1, attempt="m", mending_=Mending("another", "another", 1))
+    with pytest.raises(RefusedError, match="what was to be mended is attempt another, and the table holds"):
+        settled(made, held)
+    right = msgspec.structs.replace(made, mending_=Mending(held.receipt.attempt, held.receipt.attempt, 1))
+    assert settled(right, held) is None
+
+
+def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
+    """A ledger rebuilt from a mended window's receipt, and that receipt put back from the ledger, are what they were."""
+    ward = Ward(tmp_path, "delta")
+    ward.fill(0, 1)
+    ward.run(0, 1)
+    ward.expect()
+    ward.mend(0, ward.pipeline(lenient=True), repaired, stage="value")
+    (tmp_path / "state.db").unlink()
+    pipeline = ward.pipeline()
+    assert rebuild("things", pipeline.sink, pipeline.ledger).windows == 2
+    ward.sound()
+    newest = max((tmp_path / "table" / "_windrow" / "receipts").glob("2026-01-05T00_00_00Z.1.*"))
+    newest.unlink()
+    ward.sink = type(ward.sink)(str(tmp_path / "table"), ward.sink.schema)
+    assert restore("things", ward.sink, ward.pipeline().ledger, dry_run=False).windows == (hour(0).key,)
+    ward.sound()
+    assert ward.mend(0, ward.pipeline(lenient=True)).messages == 2
+    ward.sound()
+
+
+def test_a_mending_after_compaction(tmp_path: Path) -> None:
+    """Delta's own maintenance of both tables, before and after a mending, changes nothing of it."""
+    from deltalake import DeltaTable
+
+    ward = Ward(tmp_path, "delta")
+    ward.fill(0, 1)
+    ward.run(0, 1)
+    for place in ("table", "table_dead"):
+        DeltaTable(str(tmp_path / place)).optimize.compact()
+    ward.mend(0, ward.pipeline(lenient=True))
+    for place in ("table", "table_dead"):
+        DeltaTable(str(tmp_path / place)).optimize.compact()
+    assert [f for f in ward.verified().findings if f.level == "wrong"] == []
+    assert ward.mend(0, ward.pipeline(lenient=True, model="Looser")).messages == 2
+    assert [f for f in ward.verified().findings if f.level == "wrong"] == []
+
+
+def test_kinds_of_wards() -> None:
+    """Every kind of table that the tests have is mended."""
+    assert set(Kind.__args__) == {"memory", "delta", "sqlite"}  # type: ignore[attr-defined]

@@ -1,0 +1,124 @@
+"""The checker catches each broken way to mend, in the same kills and races that the real one passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tests.admin.test_mend import Interrupted
+from tests.admin.ward import Ward, hour
+from windrow.ingest.crashpoints import CrashError
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Done, Outcome
+from windrow.ingest.sinks.dead_letters import window_of
+from windrow.ingest.sinks.inline import tables
+from windrow.ingest.testing.checker import Report
+from windrow.ingest.testing.sink import MemoryDeadLetters
+
+
+def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:
+    """Those that left dead letters of a window, in their order."""
+    content = letters.store.content
+    named = [window_of(name, "dead") for name in ({} if content is None else content.notes)]
+    return [said[1] for said in named if said is not None and said[0] == window.key]
+
+
+class ResolvedFirst(MemoryDeadLetters):
+    """Dead letters are resolved in their own store, before the data: what the newest attempt left is what is open, whoever committed."""
+
+    def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
+        newest = attempts(self, window)
+        return super().read(window, newest[-1] if newest else attempt, limit)
+
+
+class ResolvedAfter(MemoryDeadLetters):
+    """Dead letters are resolved in their own store, after the data: what the first attempt left is open until somebody takes it away."""
+
+    def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
+        return super().read(window, attempts(self, window)[0], limit)
+
+
+class Unfenced:
+    """Adds a mending's rows and puts its receipt there, whatever came since it looked."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
+        if receipt.mending is None:
+            return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
+        kept, key = self._sink.store.content, receipt.window.key
+        version = kept.version + 1
+        rows = (*kept.rows[key], *(t for s in staged for t in tables(s.rows)))
+        self._sink.store.content = msgspec.structs.replace(
+            kept, version=version, rows=kept.rows | {key: rows}, receipts=kept.receipts | {key: (version, receipt)}
+        )
+        return Done(Committed(receipt, version))
+
+
+def ward_of(folder: Path, store: MemoryDeadLetters | None = None, sink: Callable[[Any], Any] = lambda sink: sink) -> Ward:
+    """A committed hour, on a store and a sink; None: the right ones."""
+    ward = Ward(folder, "memory")
+    ward.store = ward.store if store is None else store
+    ward.sink = sink(ward.sink)
+    ward.fill(0)
+    ward.run(0)
+    return ward
+
+
+def killed(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """A mending dies there."""
+    assert ward.verdict().ok
+    monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
+    with pytest.raises(CrashError):
+        ward.mend(0, ward.pipeline(lenient=True))
+    monkeypatch.delenv("WINDROW_CRASH")
+    return ward.verdict()
+
+
+@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+def test_the_real_one_dies_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """Before its commit and after it each message is on one side."""
+    assert killed(ward_of(tmp_path), point, monkeypatch).ok
+
+
+def test_resolving_first_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the two, what was to be mended is neither a row nor a dead letter."""
+    report = killed(ward_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
+    assert {(tp.partition, offset) for tp, offset in report.lost} == {(0, 3), (1, 3)}
+
+
+def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed between the two, what was mended is a row and a dead letter."""
+    report = killed(ward_of(tmp_path, ResolvedAfter()), "commit.after", monkeypatch)
+    assert {(tp.partition, offset) for tp, offset in report.duplicated} == {(0, 3), (1, 3)}
+
+
+def race(ward: Ward) -> Report:
+    """A mending sleeps through another one of the same letters."""
+    lenient = ward.pipeline(lenient=True)
+    ward.mend(0, replace(lenient, sink=Interrupted(ward.sink, lambda: ward.mend(0, lenient))))
+    return ward.verdict()
+
+
+def test_the_real_one_is_fenced(tmp_path: Path) -> None:
+    """The second writes nothing."""
+    ward = ward_of(tmp_path)
+    assert race(ward).ok
+    assert ward.ids()[hour(0).key, 0, 3] == [7]
+
+
+def test_without_a_fence_it_doubles(tmp_path: Path) -> None:
+    """Both write."""
+    assert {(tp.partition, offset) for tp, offset in race(ward_of(tmp_path, sink=Unfenced)).duplicated} == {(0, 3), (1, 3)}

@@ -1,0 +1,141 @@
+"""How long what is unread is still there: the arithmetic."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.ingest.admin.lag import PartitionLag
+from windrow.ingest.admin.retention_margin import of_unread, of_window, oldest_open, retention_margin
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.source import Earliest, Source, Topics
+from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.source.enumerator.grid import labels_between, window_at
+from windrow.ingest.testing.broker import MemoryBroker
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+FIRST = window_at("p", "hourly", START)
+ODD = "0 0,1,9 * * *"
+"""A grid whose windows are one, eight and fifteen hours long."""
+
+
+def topic(kept: int | None, name: str = "t") -> TopicInfo:
+    """One that keeps messages for so many hours."""
+    return TopicInfo(name, "id", 1, compacted=False, retention_ms=None if kept is None else kept * 3_600_000)
+
+
+def unread(records: int, age: int, lost: int = 0, name: str = "t") -> PartitionLag:
+    """A topic-partition whose first unread message is so many hours old."""
+    return PartitionLag(name, 0, 0, records, records, age * 3600.0, lost)
+
+
+def test_oldest_open() -> None:
+    """The first window that is not committed, from the pipeline's start on; what was committed before the start doesn't matter."""
+    assert oldest_open(START, "hourly", set()).start == START
+    assert oldest_open(START, "hourly", {START, START + 2 * HOUR}).start == START + HOUR
+    assert oldest_open(START, "hourly", {START - HOUR, *(START + i * HOUR for i in range(3))}).start == START + 3 * HOUR
+    assert oldest_open(START, ODD, {START}) == window_at("", ODD, START + HOUR)
+
+
+@given(st.sets(st.integers(0, 20)), st.sampled_from(["hourly", "daily", ODD]))
+def test_oldest_open_is_the_lowest_gap(committed: set[int], grid: str) -> None:
+    """Whatever was committed, in whatever order, it is the lowest label that isn't among them."""
+    labels = [START, *labels_between(grid, START, START + timedelta(days=30))][:22]
+    lowest = next(i for i in range(22) if i not in committed)
+    assert oldest_open(START, grid, {labels[i] for i in committed}).start == labels[lowest]
+
+
+@pytest.mark.parametrize(
+    ("kept", "age", "level"),
+    [(None, 1000, "ok"), (48, 10, "ok"), (12, 10, "warn"), (48, 36, "ok"), (48, 37, "warn"), (48, 40, "warn"), (9, 10, "warn")],
+)
+def test_windows(kept: int | None, age: int, level: str) -> None:
+    """It warns before the oldest open window begins to expire, when a quarter of the retention or two windows are left, and after."""
+    assert of_window(FIRST, [topic(kept)], [], START + age * HOUR).level == level
+
+
+def test_the_topic_that_forgets_first_counts() -> None:
+    """Of several topics it is the one with the shortest retention that is named."""
+    found = of_window(FIRST, [topic(500, "a"), topic(12, "b"), topic(None, "c")], [], START + 10 * HOUR)
+    assert (found.level, found.left) == ("warn", 2 * HOUR)
+    assert "in b in 2.0 h" in found.what
+
+
+def test_windows_that_lost_their_beginning() -> None:
+    """Where a frozen start is gone, it fails and names the topic-partition, however long the retention is."""
+    found = of_window(FIRST, [topic(None)], [TopicPartition("t", 0)], START)
+    assert found.level == "fail"
+    assert "t[0]" in found.what
+
+
+@pytest.mark.parametrize(
+    ("part", "kept", "level"),
+    [
+        (unread(0, 0), 1, "ok"),
+        (unread(5, 1000), None, "ok"),
+        (unread(5, 10), 48, "ok"),
+        (unread(5, 40), 48, "warn"),
+        (unread(5, 50), 48, "warn"),
+        (unread(5, 1, lost=2), None, "fail"),
+    ],
+)
+def test_batches(part: PartitionLag, kept: int | None, level: str) -> None:
+    """It is the age of the first unread message that is held against the retention; what is gone already fails."""
+    assert of_unread([unread(0, 0), part], {"t": topic(kept)}).level == level
+
+
+def test_the_message_that_expires_first_counts() -> None:
+    """Of several topic-partitions it is not the oldest message that is named, but the one that goes first."""
+    found = of_unread([unread(1, 90, name="a"), unread(1, 2, name="b")], {"a": topic(500, "a"), "b": topic(4, "b")})
+    assert found.left == 2 * HOUR
+    assert "b[0]@0" in found.what
+
+
+# ------------------------------------------------------------------------------------------------------------- what a pipeline is held to
+
+
+def batches(frozen: list[int], committed: set[int], log_start: int) -> Any:
+    """A pipeline of micro-batches of ten offsets each, whose log has 100 messages of 10 hours ago and keeps them for 48 hours."""
+    broker = MemoryBroker(clock=lambda: 0)
+    broker.create_topic("t", retention_ms=48 * 3_600_000)
+    for _ in range(100):
+        broker.produce(TopicPartition("t", 0), b"", timestamp=START - 10 * HOUR)
+    broker.delete_records(TopicPartition("t", 0), log_start)
+    seen = [TopicSeen("t", broker.topic("t").topic_id, 1)]
+    cuts = {n: Boundary.of(n, "memory", seen, [Mark("t", 0, 10 * n, "batch")]) for n in frozen}
+    return SimpleNamespace(
+        spec=SimpleNamespace(
+            id="p",
+            window=SimpleNamespace(is_batch=True, grid="batch"),
+            source=SimpleNamespace(origin=lambda _: Source(Topics(("t",)), Earliest())),
+        ),
+        broker=broker,
+        ledger=SimpleNamespace(newest=lambda _: [cuts[n] for n in frozen], start=lambda _, label: cuts.get(label)),
+        sink=SimpleNamespace(look=lambda window: True if window.start in committed else None),
+        now=lambda: START,
+    )
+
+
+def test_a_batch_that_is_not_committed_is_unread() -> None:
+    """Its boundary is frozen, and what it holds can still get lost: it counts from its beginning, the first one too."""
+    uncommitted, committed = batches([1, 2], {0}, 15), batches([1, 2], {0, 1}, 15)
+    assert "t[0]@20, is there for 38.0 h more" in retention_margin(committed).what
+    assert retention_margin(uncommitted).level == "fail"
+    assert "t[0]" in retention_margin(uncommitted).what
+
+
+def test_the_boundary_0_has_no_batch_before_it() -> None:
+    """Where the pipeline begins nothing is to be committed: unread is what comes after it."""
+    assert "t[0]@0" in retention_margin(batches([0], set(), 0)).what
+
+
+def test_before_anything_was_cut_nothing_is_lost() -> None:
+    """A pipeline that hasn't begun misses nothing that went before it; one that has, does."""
+    assert retention_margin(batches([], set(), 15)).level == "ok"
+    assert retention_margin(batches([0], set(), 15)).level == "fail"

@@ -1,0 +1,113 @@
+"""A committed table with its ledger and topic, for verification and rebuilding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from tests.sinks.beside import DeltaBoth
+from tests.sinks.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, receipt, stage, window
+from windrow.ingest.admin.verify import Verified, verify
+from windrow.ingest.errors import IdentityError, UnreachableError
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
+from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.boundary import Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.source.enumerator.grid import BATCH
+
+ANEW = TopicSeen(TOPIC.topic, "topic-id-2", 2)
+AGAIN = TopicSeen(TOPIC.topic, "topic-id-4", 2)
+"""The topic, made anew once, and once more."""
+
+OTHER = TopicSeen("shop.returns", "topic-id-3", 1)
+
+
+@dataclass
+class FakeTopic:
+    """Answers what verification asks a cluster."""
+
+    cluster: str = "cluster"
+    topic_id: str = TOPIC.topic_id
+    start: int = 0
+    down: bool = False
+    gone: bool = False
+    end_of: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def cluster_id(self) -> str:
+        return self.cluster
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        if self.down:
+            raise UnreachableError("the cluster does not answer", "plan", "Start it.")
+        there = [] if self.gone else [n for n in names if n == TOPIC.topic]
+        return {n: TopicInfo(n, self.topic_id, PARTITIONS, compacted=False, retention_ms=None) for n in there}
+
+    def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self.start)
+
+    def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.end_of.get(tp, 10**6) for tp in tps}
+
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        del marks
+        return []
+
+
+@dataclass
+class Scene:
+    """A pipeline whose windows were committed."""
+
+    folder: Path
+    sink: DeltaBoth
+    ledger: SqlLedger
+    broker: FakeTopic = field(default_factory=FakeTopic)
+    grid: str = "hourly"
+    metadata: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
+
+    @classmethod
+    def of(cls, folder: Path, windows: Sequence[int], grid: str = "hourly", metadata: Mapping[str, str] = DEFAULT) -> Scene:
+        """With these hours, or micro-batches, committed as a run would."""
+        sink, ledger = DeltaBoth(str(folder / "orders"), ROWS, metadata), open_ledger(str(folder / "state.db"))
+        scene = cls(folder, sink, ledger, grid=grid, metadata=metadata)
+        sink.prepare(Binding("orders", ledger.identity(), grid))
+        ledger.bind_grid("orders", grid)
+        for number in windows:
+            scene.commit(number)
+        return scene
+
+    def commit(self, number: int, generation: int = 0) -> Receipt:
+        """One window of the n-th ten offsets."""
+        asked = Window("orders", number, number + 1) if self.grid == BATCH else window(number)
+        return self.commit_plan(plan_of(self.sink, asked, (number * PER_WINDOW, (number + 1) * PER_WINDOW)), generation)
+
+    def commit_plan(self, planned: Plan, generation: int = 0) -> Receipt:
+        """One window, all steps; where its start is frozen already in another way, after a rebase."""
+        try:
+            self.ledger.freeze("orders", [planned.start, planned.stop])
+        except IdentityError:
+            self.ledger.rebase("orders", planned.start)
+            self.ledger.freeze("orders", [planned.stop])
+        planned = self.ledger.freeze_plan(planned)
+        staged = stage(self.sink, planned, generation, f"a{generation}")
+        made = receipt(planned, staged, generation, f"a{generation}", ledger=self.ledger.identity(), grid=self.grid)
+        made = msgspec.structs.replace(made, request=f"request of {planned.window.key}")
+        self.sink.commit_dead(planned, made.attempt, staged)
+        self.sink.commit(made, staged)
+        self.ledger.record(made)
+        return made
+
+    def verify(self, *, deep: bool = False) -> Verified:
+        """What verification finds now; with `deep` by what is read back too."""
+        return verify("orders", self.sink, self.sink.dead_letters, self.ledger, self.broker, deep=deep)  # type: ignore[arg-type]
+
+    def lose_ledger(self) -> None:
+        """The state file is gone; an empty one is in its place."""
+        (self.folder / "state.db").unlink()
+        self.ledger = open_ledger(str(self.folder / "state.db"))

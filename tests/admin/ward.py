@@ -1,0 +1,183 @@
+"""A pipeline whose windows have dead letters that can be mended: Kafka in memory, a real ledger, and the table of any kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from tests.sinks.beside import DeltaBoth, MemoryBoth
+from tests.sinks.delta.pieces import delta_pieces
+from tests.sinks.sqlite.world import SqliteBoth
+from tests.sinks.sqlite.world import pieces as sqlite_pieces
+from windrow.ingest.admin.dead_letters import Chosen, read_dead
+from windrow.ingest.admin.edit import Edit, RefusedMessage
+from windrow.ingest.admin.mend import Mended, MendRequest, mend
+from windrow.ingest.admin.verify import Verified, verify
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.formats.formats import make_decoder
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.pipeline import run
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.checker import Report, check
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+from windrow.ingest.transform.validate import Validate
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+SCHEMA = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Thing(pa.DataFrameModel):
+    id: pl.Int64 = pa.Field(ge=0)
+
+
+class Looser(pa.DataFrameModel):
+    id: pl.Int64
+"""
+
+Kind = Literal["delta", "memory", "sqlite"]
+
+
+def hour(n: int) -> Window:
+    """The n-th."""
+    return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + 1))
+
+
+def repaired(message: RefusedMessage) -> RefusedMessage:
+    """What is no JSON, or has no whole number: an id that says where it was."""
+    return replace(message, value=b'{"id": %d}' % (1000 + message.offset))
+
+
+@dataclass
+class Ward:
+    """Two topic-partitions; in each, an hour that is filled has rows, and messages that are no JSON, have text for an id, break a rule."""
+
+    folder: Path
+    kind: Kind
+    broker: MemoryBroker = field(default_factory=MemoryBroker)
+    known: dict[TopicPartition, dict[int, object]] = field(default_factory=dict)
+    sink: Any = None
+    store: Any = None
+
+    def __post_init__(self) -> None:
+        (self.folder / "schema.py").write_text(SCHEMA)
+        self.broker.create_topic("shop.things", partitions=2, retention_ms=None)
+        rows = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+        if self.kind == "delta":
+            self.sink = DeltaBoth(str(self.folder / "table"), rows)
+            self.store = self.sink.dead_letters
+        elif self.kind == "memory":
+            self.sink = MemoryBoth("things", rows)
+            self.store = self.sink.dead_letters
+        else:
+            self.sink = SqliteBoth(str(self.folder / "table.db"), rows)
+            self.store = self.sink.dead_letters
+
+    def produce(self, n: int, *values: bytes | None) -> None:
+        """Messages of the n-th hour, the same in both topic-partitions."""
+        for p in range(2):
+            tp = TopicPartition("shop.things", p)
+            for i, value in enumerate(values):
+                offset = self.broker.produce(
+                    tp, value, key=b"k", timestamp=START + timedelta(hours=n, seconds=i), headers=[("h", b"1"), ("h", None)]
+                )
+                self.known.setdefault(tp, {})[offset] = self._wanted(value)
+
+    @staticmethod
+    def _wanted(value: bytes | None) -> object:
+        """The id that a message says, however it is written; what an edit says of the rest, a test says."""
+        digits = (value or b"").removeprefix(b'{"id": ').removesuffix(b"}").strip(b'"')
+        return int(digits) if digits.lstrip(b"-").isdigit() else None
+
+    def fill(self, *hours: int) -> None:
+        """Three rows and three dead letters an hour and topic-partition."""
+        for n in hours:
+            self.produce(n, b'{"id": 1}', b"poison", b'{"id": 2}', b'{"id": "7"}', b'{"id": -5}', b'{"id": 3}')
+
+    def pipeline(self, *, lenient: bool = False, model: str = "Thing", on_null: str = "dead", **over: Any) -> Pipeline:
+        """The pipeline; `lenient` and `model` are how its owner mends the schema."""
+        decode = {"schema": f"schema.py:{model}", "on_null": on_null, **({"coerce": "lenient"} if lenient else {})}
+        spec = parse_spec(
+            {
+                "id": "things", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things"},
+                "window": {"grid": "hourly", "start": START}, "decode": decode, "limits": {"max_dead_ratio": None},
+                "sink": {"path": str(self.folder / "table")}, "state": str(self.folder / "state.db"),
+            },
+            self.folder,
+        )  # fmt: skip
+
+        columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
+        made = Pipeline(
+            spec=spec, columns=lambda: columns, decoder=lambda: make_decoder(spec.decode, spec.folder),
+            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=self.broker,
+            reader=lambda plan: MemoryReader(self.broker, plan), ledger=open_ledger(spec.state_url()), sink=self.sink,
+            dead_letters=self.store, engine=LocalEngine(), now=lambda: START + timedelta(days=30), sleep=lambda _: None,
+        )  # fmt: skip
+        return replace(made, **over)
+
+    def run(self, *hours: int, **over: Any) -> None:
+        """Commit hours."""
+        pipeline = self.pipeline(**over)
+        for n in hours:
+            run(pipeline, hour(n), Request(f"r{n}"))
+
+    def mend(
+        self, n: int, pipeline: Pipeline | None = None, edit: Edit | None = None, *, dry_run: bool = False, **chosen: str
+    ) -> Mended:  # fmt: skip
+        """Mend an hour."""
+        return mend(pipeline or self.pipeline(), hour(n), MendRequest("mending", Chosen(**chosen), edit, dry_run))
+
+    def receipt(self, n: int) -> Receipt:
+        """The newest of an hour."""
+        return self.sink.look(hour(n)).receipt
+
+    def open(self, n: int) -> list[tuple[int, int, str]]:
+        """Partition, offset and reason of the open dead letters of an hour."""
+        found = read_dead(self.sink, self.store, hour(n))
+        return sorted(zip(*(found[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True))
+
+    def ids(self) -> dict[tuple[str, int, int], list[int]]:
+        """The table's rows by window, partition and offset."""
+        found: dict[tuple[str, int, int], list[int]] = {}
+        for piece in self.pieces():
+            for row in piece.to_pylist():
+                found.setdefault((row["_window"], row["_partition"], row["_offset"]), []).append(row["id"])
+        return found
+
+    def pieces(self) -> list[pa.Table]:
+        """The table's rows as the checker wants them."""
+        if self.kind == "delta":
+            return delta_pieces(self.sink.uri)
+        return sqlite_pieces(self.sink) if self.kind == "sqlite" else list(self.sink.pieces())
+
+    def expect(self, edit: bool = True) -> None:
+        """From now on what is no JSON is to be the row that `repaired` makes of it."""
+        for offsets in self.known.values():
+            offsets.update({o: 1000 + o for o, wanted in offsets.items() if wanted is None and edit})
+
+    def verdict(self) -> Report:
+        """The checker's, over everything that was produced: each message a row or an open dead letter, once."""
+        receipts = [c.receipt for c in self.sink.receipts()]
+        return check(self.known, self.pieces(), [read_dead(self.sink, self.store, r.window) for r in receipts], receipts, content="id")
+
+    def verified(self) -> Verified:
+        """What `windrow verify --deep` says."""
+        pipeline = self.pipeline()
+        return verify("things", self.sink, self.store, pipeline.ledger, pipeline.broker, deep=True)
+
+    def sound(self) -> None:
+        """Nothing is wrong, to the checker and to verification."""
+        assert self.verdict().ok, str(self.verdict())
+        assert [f for f in self.verified().findings if f.level == "wrong"] == []

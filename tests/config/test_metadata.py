@@ -1,0 +1,56 @@
+"""The metadata columns are the user's to name; those that receipts stand on are always there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.config.test_window import attributes
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.metadata import DEFAULT
+
+
+def spec(folder: Path, metadata: Any) -> PipelineSpec:
+    """The spec with these metadata columns."""
+    return parse_spec({**attributes({"grid": "batch"}), "metadata": metadata}, folder)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """Five columns where nothing is said."""
+    assert dict(parse_spec(attributes({"grid": "batch"}), tmp_path).metadata) == dict(DEFAULT)
+
+
+def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
+    """What isn't named keeps its default; the order is fixed, whatever the order of writing; only the timestamp may go."""
+    found = spec(tmp_path, {"key": "message_key", "offset": "kafka_offset", "timestamp": "none", "headers": "none"}).metadata
+    assert list(found.items()) == [
+        ("topic", "_topic"), ("partition", "_partition"), ("offset", "kafka_offset"), ("key", "message_key"), ("window", "_window"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"topic": "none"}, "metadata.topic: can't be left out: receipts are verified against it"),
+        ({"partition": "none"}, "metadata.partition: can't be left out: receipts are verified against it"),
+        ({"offset": None}, "metadata.offset: can't be left out: receipts are verified against it"),
+        ({"window": "none"}, "metadata.window: can't be left out: windows are verified and replaced by it"),
+        ({"keys": "x"}, "metadata.keys: unknown key; did you mean key?"),
+        ({"key": "a b"}, "metadata.key: must be a column name"),
+        ({"key": ""}, "metadata.key: must be a column name"),
+        ({"key": 3}, "metadata.key: must be a column name"),
+        ({"key": "_WINDOW"}, "metadata.key: key and window would both be column _window"),
+        ({"topic": "_offset"}, "metadata.topic: topic and offset would both be column _offset"),
+        (["key"], "metadata: must be a mapping"),
+    ],
+)
+def test_wrong_metadata(tmp_path: Path, metadata: Any, said: str) -> None:
+    """What no table can hold, and what verification stands on, is refused at its place with the reason."""
+    with pytest.raises(SpecError) as caught:
+        spec(tmp_path, metadata)
+    (found,) = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
+    assert found.startswith(said)

@@ -1,0 +1,133 @@
+"""`docs/settings.md` is the spec: generated from its models, every setting with its values, its true default and its purpose."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from tests.docs import settings as generator
+from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.shared import named_cluster
+from windrow.ingest.kafka.properties import DEFAULTS, TUNED
+from windrow.ingest.model.metadata import DEFAULT, METADATA
+from windrow.ingest.settings.values import LeftOut, Section, Text
+from windrow.ingest.source.reader.reader import BYTES_MAX, ROWS_MAX, STALL_SECONDS
+
+FIELDS = generator.settings()
+PAGE = generator.PAGE.read_text(encoding="utf-8")
+ROWS = {name: cells.split(" | ") for name, cells in reversed(re.findall(r"^\| `([a-zA-Z_.]+)` \| (.+) \|$", PAGE, re.MULTILINE))}
+"""Of a setting that several kinds of a section have, each in its own words, the first kind's."""
+
+
+def test_the_page_is_up_to_date() -> None:
+    """What stands in the page is what the models say: who changes one runs `make docs`."""
+    assert generator.page() == PAGE
+
+
+def test_every_setting_is_in_the_table() -> None:
+    """What can be written is described, and what is described can be written: in a spec, and for a cluster in a windrow.yaml."""
+    shared = {name for table in generator.tables(ClusterSpec, "clusters.NAME") for name, _ in table.settings()}
+    assert sorted(name for name in ROWS if name not in METADATA) == sorted({*FIELDS, *shared})
+
+
+def test_the_pages_windrow_yaml_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who copies the page's clusters has one that a spec can name."""
+    (tmp_path / "windrow.yaml").write_text(re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[-1])
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    cluster = named_cluster("prod", tmp_path)
+    assert isinstance(cluster, ClusterSpec)
+    assert cluster.client["sasl.password"] == "hunter2"
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_says_what_it_is_for(name: str) -> None:
+    """Each says which values it takes, what holds without it, and its purpose, in a sentence."""
+    values, default, meaning = ROWS[name]
+    assert values
+    assert default
+    assert meaning[0].isupper()
+    assert meaning.endswith(".")
+
+
+EMPTY = {"source.client", "sink.client", "sink.headers", "dead_letters.client", "decode.headers", "decode.envelope", "decode.written_with"}
+"""Settings that are empty where nothing is said."""
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_the_table_has_the_defaults(name: str) -> None:
+    """A default stands in the table as it would be written."""
+    field, (_, default, _) = FIELDS[name], ROWS[name]
+    if field.is_required():
+        assert default == "required"
+    elif name == "metadata":
+        assert default == ", ".join(f"`{column}`" for column in DEFAULT.values())
+    elif isinstance(field.default, timedelta):
+        seconds = int(field.default.total_seconds())
+        assert default == (f"`{seconds // 60}m`" if seconds >= 60 else f"`{seconds}s`")
+    elif field.default is not None and name not in EMPTY:
+        assert default.strip("`") == str(field.default)
+
+
+def _told(made: TuningSpec) -> dict[str, object]:
+    client = made.client()
+    return {TUNED[name]: getattr(client, name) for name in TUNED} | dict(made.reader())
+
+
+@pytest.mark.parametrize("name", sorted(TuningSpec.model_fields.keys() - {"rack"}))
+def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
+    """Where the client, or the reader, has the default, the table tells that one."""
+    theirs = {**DEFAULTS, "rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "stall_seconds": STALL_SECONDS}
+    made = TuningSpec.model_validate({name: ROWS[f"source.tuning.{name}"][1].strip("`")})
+    ((key, value),) = ((key, value) for key, value in _told(made).items() if value is not None)
+    assert value == theirs[key] * (1024 if key.endswith(".kbytes") else 1)  # type: ignore[operator]
+
+
+def test_the_names_of_metadata_are_listed() -> None:
+    """Each name that a column can be asked for by, in the order of the columns, with what it holds."""
+    section = PAGE.partition("## Metadata columns")[2]
+    assert tuple(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == tuple(METADATA)
+
+
+class _Table(Section):
+    kind: Literal["table"] = Field(default="table", description="A table.")
+    path: Text = Field(description="Where it is.")
+
+
+class _Topic(Section):
+    kind: Literal["topic"] = Field(description="A topic.")
+    name: Annotated[Text | None, LeftOut("the pipeline's id")] = Field(default=None, description="What it is called.")
+
+
+class _Either(Section):
+    sink: Annotated[_Table | _Topic, Field(discriminator="kind")] = Field(description="Where rows go.")
+
+
+def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
+    """A new format or sink is in the page as soon as the spec's union has it."""
+    whole, table, topic = generator.tables(_Either)
+    assert list(whole.settings()) == []
+    assert (table.heading, topic.heading) == ("`sink`, `kind: table`", "`sink`, `kind: topic`")
+    assert [name for name, _ in topic.settings()] == ["sink.kind", "sink.name"]
+    assert list(generator.settings(_Either)) == ["sink.kind", "sink.path", "sink.name"]
+
+
+def test_editors_get_the_settings() -> None:
+    """The JSON schema, which Dagster's component shows, has every setting of source and window, the forms they take, and their purpose."""
+    schema = PipelineSpec.model_json_schema()
+    for section, *models in (
+        ("source", "SourceSpec"),
+        ("window", "TimeWindows", "MicroBatches"),
+        ("source.tuning", "TuningSpec"),
+        ("source.start", "StartSpec"),
+    ):
+        known = {name.removeprefix(f"{section}.") for name in FIELDS if re.fullmatch(rf"{section}\.[a-z_]+", name)}
+        properties = {name: node for model in models for name, node in schema["$defs"][model]["properties"].items()}
+        assert known <= set(properties)
+        assert all(properties[name]["description"] for name in known)
+    assert set(schema["properties"]["metadata"]["properties"]) == set(METADATA)

@@ -1,0 +1,114 @@
+"""Windows in time and micro-batches have options of their own; an option of the other kind is a mistake, never ignored."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.config.window import MicroBatches, TimeWindows, in_time
+from windrow.ingest.errors import GridError, SpecError
+
+START = "2026-01-01T00:00:00Z"
+TIMED = {"start": START, "delay": "5m", "max_wait": "5m", "idle": "wait"}
+BATCHED = {"every": "* * * * *", "max_records": 5, "min_records": 1}
+
+
+def spec(folder: Path, **window: Any) -> PipelineSpec:
+    """The spec with this window."""
+    return parse_spec(attributes(window), folder)
+
+
+def attributes(window: dict[str, Any], **source: Any) -> dict[str, Any]:
+    """A spec around a window and a source."""
+    source = {"bootstrap_servers": "localhost:9092", "topic": "a", **source}
+    return {"id": "orders", "source": source, "window": window, "decode": {"schema": "a.b:C"}, "sink": {"path": "lake"}}
+
+
+def mistakes(folder: Path, window: dict[str, Any], **source: Any) -> list[str]:
+    """What is said of it: `place: what`."""
+    with pytest.raises(SpecError) as caught:
+        parse_spec(attributes(window, **source), folder)
+    return [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]
+
+
+@pytest.mark.parametrize("grid", ["hourly", "daily", "*/15 * * * *", "0 6 * * 1-5"])
+def test_windows_in_time(tmp_path: Path, grid: str) -> None:
+    """A named grid or a cron expression; the first label is the start."""
+    start = {"0 6 * * 1-5": "2026-01-01T06:00:00Z"}.get(grid, START)
+    window = spec(tmp_path, grid=grid, start=start).window
+    assert isinstance(window, TimeWindows)
+    assert (window.is_batch, window.start) == (False, datetime.fromisoformat(start))
+    assert (window.delay, window.max_wait, window.idle) == (timedelta(minutes=5), timedelta(minutes=5), "wait")
+
+
+def test_micro_batches(tmp_path: Path) -> None:
+    """They begin with number 0, have no start in time, and take what there is, each minute, unless told otherwise."""
+    window = spec(tmp_path, grid="batch").window
+    assert isinstance(window, MicroBatches)
+    assert window.is_batch
+    assert (window.every, window.max_records, window.min_records) == ("* * * * *", None, 1)
+    bounded = spec(tmp_path, grid="batch", max_records="none", min_records=7).window
+    assert isinstance(bounded, MicroBatches)
+    assert bounded.min_records == 7
+
+
+def test_no_kind_has_what_only_the_other_has(tmp_path: Path) -> None:
+    """What one kind of windows is asked for can't be asked of the other, also not by its default."""
+    assert not any(hasattr(spec(tmp_path, grid="batch").window, name) for name in TIMED)
+    assert not any(hasattr(spec(tmp_path, grid="daily", start=START).window, name) for name in BATCHED)
+    with pytest.raises(GridError, match="These are micro-batches"):
+        in_time(spec(tmp_path, grid="batch").window)
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_options_of_windows_in_time(tmp_path: Path, name: str) -> None:
+    """They are refused beside micro-batches, also when they say what holds by default."""
+    assert mistakes(tmp_path, {"grid": "batch", name: TIMED[name]}) == [
+        f"window.{name}: is for windows in time; micro-batches don't have it"
+    ]
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
+    """They are refused beside windows in time, also when they say what holds by default."""
+    window = {"grid": "daily", "start": START, name: BATCHED[name]}
+    assert mistakes(tmp_path, window) == [f"window.{name}: is for micro-batches (grid: batch) only"]
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ({"start": START}, "window.grid: is missing"),
+        ({"grid": "hourly"}, "window.start: is missing"),
+        ({"grid": "hourly", "start": None}, "window.start: is missing"),
+        (
+            {"grid": "batch", "foo": 1},
+            "window.foo: unknown key; known are grid, start, delay, max_wait, idle, every, max_records, min_records",
+        ),
+        ({"grid": "hourly", "start": START, "max_recrods": 5}, "window.max_recrods: unknown key; did you mean max_records?"),
+        ({"grid": "5/15 * * * *", "start": START}, "window.grid: must be hourly, daily, batch or a cron expression of five fields"),
+        ({"grid": "*/15 * * * *", "start": "2026-01-01T00:01:00Z"}, "window.start: 2026-01-01T00:01:00Z is not on the */15 * * * * grid"),
+        ({"grid": "batch", "every": "hourly"}, "window.every: must be a cron expression of five fields"),
+        ({"grid": "batch", "max_records": 0}, "window.max_records: must be greater than or equal to 1, not 0"),
+        ({"grid": "batch", "min_records": 0}, "window.min_records: must be greater than or equal to 1, not 0"),
+        ({"grid": "batch", "max_records": 5, "min_records": 6}, "window.min_records: must not be more than max_records, 5"),
+        ({"grid": "hourly", "start": START, "idle": "skip"}, "window.idle: must be 'wait' or 'exempt', not 'skip'"),
+    ],
+)
+def test_wrong_windows(tmp_path: Path, window: dict[str, Any], said: str) -> None:
+    """Each has its own reason, at its own place."""
+    (found,) = mistakes(tmp_path, window)
+    assert found.startswith(said)
+
+
+def test_who_reads_uncommitted_waits_for_no_transaction(tmp_path: Path) -> None:
+    """`max_wait` would be ignored under read_uncommitted, so it is refused; its default isn't."""
+    window = {"grid": "hourly", "start": START}
+    assert parse_spec(attributes(window, isolation="read_uncommitted"), tmp_path).source.isolation == "read_uncommitted"
+    (found,) = mistakes(tmp_path, {**window, "max_wait": "1m"}, isolation="read_uncommitted")
+    assert found.startswith("window.max_wait: is for open transactions, which read_uncommitted doesn't wait for")

@@ -1,0 +1,42 @@
+"""DataFrames on a cluster's master, which the environment names: run by `tests/runner/spark/test_cluster.py` in a process of its own.
+
+(A process has one Spark session, and the tests' own is a local one.) The cases are those of a session on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.dataframes.test_sink import Ground, each_once, ground
+from tests.dataframes.test_source import reading, test_a_windows_rows, test_messages_of_exact_ranges, things
+from tests.runner.spark.on_cluster import MASTER
+from windrow.ingest.runner.spark.cluster import spark_session
+
+BOOTSTRAP = "WINDROW_TEST_BOOTSTRAP"
+
+__all__ = ["ground", "reading", "test_a_windows_rows", "test_messages_of_exact_ranges", "things"]
+
+
+@pytest.fixture(scope="session")
+def kafka() -> str:
+    """The broker of who runs this."""
+    return os.environ[BOOTSTRAP]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """On the cluster."""
+    made = spark_session(os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"})
+    yield made
+    made.stop()
+
+
+def test_each_batch_is_there_once(spark: SparkSession, ground: Ground) -> None:
+    """A batch that is written again, with other rows and cut another way, writes nothing."""
+    ground.write(spark.range(500).repartition(3), 7)
+    ground.write(spark.range(900, 950), 7)
+    assert ground.ids() == each_once(range(500))

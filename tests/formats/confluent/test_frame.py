@@ -1,0 +1,67 @@
+"""Which schema a message names: as confluent-kafka reads it, for whatever bytes come."""
+
+from __future__ import annotations
+
+import io
+import struct
+import uuid
+
+import pytest
+from confluent_kafka.schema_registry.serde import SchemaId
+from confluent_kafka.serialization import SerializationError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.contracts.values import valued
+from windrow.ingest.formats.confluent.frame import MOST_STEPS, NAMELESS, NULL, Frame, frames_of
+
+GUID = uuid.UUID(int=7)
+IDS = st.sampled_from([0, 1, 2, 256, (1 << 32) - 1])
+FRAMED = st.builds(lambda id_, rest: struct.pack(">bI", 0, id_) + rest, IDS, st.binary(max_size=8))
+BY_GUID = st.builds(lambda low, rest: b"\x01" + uuid.UUID(int=low).bytes + rest, st.integers(0, 2), st.binary(max_size=8))
+VALUES = st.none() | st.binary(max_size=20) | FRAMED | BY_GUID
+HEADERS = st.lists(st.tuples(st.sampled_from(["__value_schema_id", "__key_schema_id"]), VALUES), max_size=2)
+
+
+def reference(octets: bytes, *, paths: bool) -> Frame | None:
+    """The frame as confluent-kafka's own code reads it; None where that fails, or reads what nobody writes."""
+    found = SchemaId("PROTOBUF" if paths else "AVRO")
+    try:
+        behind = found.from_bytes(io.BytesIO(octets))
+    except (struct.error, SerializationError, EOFError, ValueError):
+        return None
+    path = tuple(found.message_indexes or ())
+    if len(path) > MOST_STEPS or any(not 0 <= step < 1 << 31 for step in path):
+        return None
+    return Frame(str(found.id if found.guid is None else found.guid), behind.tell(), path)
+
+
+@given(st.lists(st.tuples(VALUES, HEADERS), max_size=12), st.booleans())
+def test_frames_are_what_the_client_reads(messages: list[tuple[bytes | None, list[tuple[str, bytes | None]]]], paths: bool) -> None:
+    """The header counts where there is one, the last of several; each message is told alone."""
+    values, headers = [value for value, _ in messages], [headers for _, headers in messages]
+    found = frames_of(valued(values, None, headers), "__value_schema_id", paths=paths)
+    assert len(set(found.frames)) == len(found.frames)
+    for (value, beside), number in zip(messages, found.numbers.tolist(), strict=True):
+        header = dict(beside).get("__value_schema_id")
+        if value is None:
+            assert number == NULL
+            continue
+        wanted = reference(value if header is None else header, paths=paths)
+        if wanted is not None and header is not None:
+            wanted = wanted._replace(skip=0)
+        assert (None if number == NAMELESS else found.frames[number]) == wanted
+
+
+@pytest.mark.parametrize("octets", [b"\x00\x00\x00\x00\x01", b"\x00\x00\x00\x00\x01\x80\x80\x80\x80\x80\x80", b"\x00\x00\x00\x00\x01\x01"])
+def test_paths_that_are_none(octets: bytes) -> None:
+    """A path that ends too soon, is too long a number, or has steps below none names nothing."""
+    assert frames_of(valued([octets]), "h", paths=True).numbers.tolist() == [NAMELESS]
+
+
+def test_a_part_of_a_batch() -> None:
+    """Messages in the middle of another batch are told as alone."""
+    values = [b"x", None, b"\x00\x00\x00\x00\x07a", b"\x01" + GUID.bytes + b"b", b""]
+    found = frames_of(valued(values).slice(1, 3), "h", paths=False)
+    assert found.numbers.tolist() == [NULL, 0, 1]
+    assert found.frames == [Frame("7", 5), Frame(str(GUID), 17)]

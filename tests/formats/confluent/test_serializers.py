@@ -1,0 +1,100 @@
+"""What confluent-kafka's own serializers write, into a registry of ours, is what windrow reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    header_schema_id_serializer,
+)
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests.contracts.values import valued
+from tests.formats.avro.models import FLAT
+from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
+from windrow.ingest.formats.confluent.payloads import AvroPayloads, JsonPayloads
+from windrow.ingest.registry.client import Registry
+from windrow.ingest.registry.embedded import RegistryServer
+from windrow.ingest.registry.subjects import Subjects
+from windrow.ingest.schema.load import ModelReference
+
+AVRO = Path(__file__).parents[1] / "avro"
+ROWS = [{"id": n, "name": f"größer {n}"} for n in range(5)]
+JSON_SCHEMA = json.dumps({"title": "Flat", "type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}})
+
+
+@pytest.fixture
+def client(schema_registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
+    """confluent-kafka's, by itself."""
+    with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as made:
+        yield made
+
+
+def read(schema_registry: RegistryServer, payloads: Any, messages: list[bytes], headers: Any = ()) -> list[Any]:
+    """The rows that windrow makes."""
+    decoder = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), payloads, Subjects(), registry=Registry(schema_registry.url))
+    found = decoder.open()(valued(messages, None, headers))
+    assert found.dead_detail.to_pylist() == []
+    rows: list[Any] = found.rows.to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_avro(schema_registry: RegistryServer, client: SchemaRegistryClient, in_header: bool) -> None:
+    """By its id before the value, or by its GUID in a header."""
+    conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
+    serialize = AvroSerializer(client, FLAT, conf=conf)
+    context = [SerializationContext("t", MessageField.VALUE, headers=[]) for _ in ROWS]
+    messages = [serialize(row, of) for row, of in zip(ROWS, context, strict=True)]
+    assert read(schema_registry, AvroPayloads(), messages, [of.headers for of in context]) == ROWS
+    assert in_header == bool(context[0].headers)
+    assert AvroDeserializer(client)(messages[0], context[0]) == ROWS[0]
+
+
+def test_json(schema_registry: RegistryServer, client: SchemaRegistryClient) -> None:
+    """Behind the id, which isn't asked for."""
+    serialize = JSONSerializer(JSON_SCHEMA, client)
+    messages = [serialize(row, SerializationContext("t", MessageField.VALUE)) for row in ROWS]
+    asked = len(schema_registry.asked)
+    assert read(schema_registry, JsonPayloads(), messages) == ROWS
+    assert len(schema_registry.asked) == asked
+
+
+def test_what_the_client_expects_of_a_registry(client: SchemaRegistryClient) -> None:
+    """Subjects, versions, references, GUIDs and deletion; and each refusal by its code."""
+    inner = Schema('{"type": "record", "name": "In", "fields": []}')
+    outer = Schema('{"type": "record", "name": "Out", "fields": [{"name": "in", "type": "In"}]}', "AVRO", [SchemaReference("In", "in", 1)])
+    assert (client.register_schema("in", inner), client.register_schema("out", outer), client.register_schema("too", inner)) == (1, 2, 1)
+    assert client.register_schema("out", inner) == 1
+    assert sorted(client.get_subjects()) == ["in", "out", "too"]
+    assert client.get_versions("out") == [1, 2]
+    assert client.get_latest_version("out").schema_id == 1
+    assert client.get_version("out", 1).schema == outer
+    assert client.get_version("out", 1).schema.references == outer.references
+    assert client.lookup_schema("out", inner).version == 2
+    client.clear_caches()
+    guid = client.get_version("in", 1).guid
+    assert guid is not None
+    assert client.get_schema_by_guid(guid).schema_str == inner.schema_str
+    assert client.get_schema(2).references == outer.references
+    assert client.delete_subject("out") == [1, 2]
+    client.clear_caches()
+    assert client.get_subjects() == ["in", "too"]
+    assert client.get_version("out", 1, deleted=True).schema_id == 2
+    for ask, code in [
+        (lambda: client.get_schema(99), 40403), (lambda: client.get_versions("out"), 40401), (lambda: client.get_version("in", 9), 40402),
+        (lambda: client.lookup_schema("in", outer), 40403), (lambda: client.lookup_schema("none", outer), 40401),
+    ]:  # fmt: skip
+        with pytest.raises(SchemaRegistryError) as refused:
+            ask()
+        assert (refused.value.http_status_code, refused.value.error_code) == (404, code)

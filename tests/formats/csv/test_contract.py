@@ -1,0 +1,46 @@
+"""CSV keeps the contract of every format, on both of its ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.contracts.decoder_contract import DecoderContract
+from tests.formats.csv.corpus import BAD, GOOD
+from windrow.ingest.formats.csv.decoder import CsvDecoder
+from windrow.ingest.formats.csv.lines import Dialect
+from windrow.ingest.schema.load import ModelReference
+
+HERE = Path(__file__).parent
+
+
+class TestOrders(DecoderContract):
+    """Every line of the corpus."""
+
+    GOOD: ClassVar = list(GOOD)
+    BAD: ClassVar = [line for line in BAD if b"hunter2" in line]
+
+    @pytest.fixture
+    def decoder(self) -> CsvDecoder:
+        return CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-"))
+
+
+class TestOneColumn(DecoderContract):
+    """A line of one field, in another dialect; an empty one is a field too."""
+
+    GOOD: ClassVar = [b"a", b"", b"'a;b'", b"'it''s'", b"a\\;b", b"a\n", b"b"]
+    BAD: ClassVar = [b"\xef\xbb\xbfhunter2", b"hunter2;b", b"'hunter2", b"hunter2\\", b"hunter2\na", b"\xffhunter2", b"''hunter2"]
+
+    @pytest.fixture
+    def decoder(self) -> CsvDecoder:
+        return CsvDecoder(ModelReference("models.py:One", HERE), on_null="drop", dialect=Dialect(";", "'", "\\"))
+
+    def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
+        """Megabytes of one byte are one field here, those of quotes and escapes as well."""
+        monsters = [b"\x00" * (4 << 20), b"''" * (2 << 20), b"\\\\" * (2 << 20), b"'" + b"'" * (4 << 20), b";" * (4 << 20)]
+        found = self.decoded(decoder, [b"a", *monsters, b"b"])
+        assert found.row_index.to_pylist()[0] == 0
+        assert found.rows["text"].to_pylist()[-1] == "b"
+        assert set(found.dead_reason.to_pylist()) <= {"not_csv", "field_count"}

@@ -1,0 +1,44 @@
+"""The corpus of lines: each becomes what stands beside it, alone and among all others."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.values import valued, verdicts
+from tests.formats.csv.corpus import BAD, GOOD
+from windrow.ingest.formats.csv.decoder import CsvDecoder
+from windrow.ingest.formats.csv.lines import Dialect
+from windrow.ingest.schema.load import ModelReference
+
+HERE = Path(__file__).parent
+ORDERS = CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-"))
+
+
+def became(lines: list[bytes]) -> list[object]:
+    """A row's values, or a reason, for each line."""
+    found = verdicts(ORDERS.open()(valued(lines)))
+    return [tuple(one.values()) if isinstance(one := found[i][0], dict) else one[1] for i in range(len(lines))]
+
+
+@pytest.mark.parametrize("line", [*GOOD, *BAD], ids=repr)
+def test_a_line_becomes_what_stands_beside_it(line: bytes) -> None:
+    """Its values to the last digit, or the short reason."""
+    assert became([line]) == [GOOD.get(line, BAD.get(line))]
+
+
+def test_lines_do_not_move_each_other() -> None:
+    """All lines in one batch, good and hostile strewn among each other in any order, become what they are alone."""
+    r = random.Random(7)
+    lines = [*GOOD, *BAD]
+    for _ in range(20):
+        strewn = r.choices(lines, k=200)
+        assert became(strewn) == [GOOD.get(line, BAD.get(line)) for line in strewn]
+
+
+def test_the_corpus_is_large_enough() -> None:
+    """More than forty lines, good and hostile; no hostile one is among the good."""
+    assert min(len(GOOD), len(BAD)) >= 30
+    assert not GOOD.keys() & BAD.keys()

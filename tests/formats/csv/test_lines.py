@@ -1,0 +1,92 @@
+"""The grammar of a line: it is the standard library's, but for what its module says."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.profiles import examples
+from windrow.ingest.formats.csv.lines import Dialect, Lines
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+
+DIALECTS = [
+    Dialect(), Dialect(escape="\\"), Dialect(";", "'", "\\"), Dialect("\t", None), Dialect("|", None, "\\"), Dialect("^", "]", "-"),
+    Dialect(".", "*", "$"),
+]  # fmt: skip
+
+
+def ours(text: str, dialect: Dialect) -> list[str] | None:
+    """The fields; None for a line that is refused."""
+    try:
+        return [piece.text for piece in Lines(dialect).pieces(text, 1000)]
+    except RefusedValueError:
+        return None
+
+
+def theirs(text: str, dialect: Dialect) -> list[str] | None:
+    """As the standard library reads a file of this one line."""
+    quoting = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+    reader = csv.reader(
+        [text], delimiter=dialect.delimiter, quotechar=dialect.quote, escapechar=dialect.escape, quoting=quoting, strict=True
+    )
+    try:
+        rows = list(reader)
+    except csv.Error:
+        return None
+    return rows[0] or [""]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=repr)
+@settings(max_examples=examples(2000))
+@given(data=st.data())
+def test_a_line_is_what_the_standard_library_makes_of_it(dialect: Dialect, data: st.DataObject) -> None:
+    """The same fields; and what only the library takes has a line break in a place of its own, or ends with an escape."""
+    special = [c for c in (dialect.delimiter, dialect.quote, dialect.escape) if c]
+    text = data.draw(st.text(st.sampled_from([*special, "a", "\n", "\r", '"']) | st.characters(codec="utf-8"), max_size=12))
+    mine, library = ours(text, dialect), theirs(text, dialect)
+    if mine is not None:
+        assert mine == library
+    elif library is not None:
+        assert {"\r", "\n"} & {*text} or text.endswith(str(dialect.escape))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=repr)
+@settings(max_examples=examples(300))
+@given(data=st.data())
+def test_what_is_written_is_read(dialect: Dialect, data: st.DataObject) -> None:
+    """Fields of any text come back from a line that is written by the grammar: each in quotes, or with its escapes."""
+    fields = data.draw(st.lists(st.text(max_size=6), min_size=1, max_size=5))
+    if dialect.quote is None:
+        fields = [field.replace("\r", "").replace("\n", "") for field in fields]
+    if dialect.quote is None and dialect.escape is None:
+        fields = [field.replace(dialect.delimiter, "") for field in fields]
+    assert ours(written(fields, dialect), dialect) == fields
+
+
+def written(fields: list[str], dialect: Dialect) -> str:
+    """A line with these fields."""
+    escaped = [field.replace(dialect.escape, dialect.escape * 2) if dialect.escape else field for field in fields]
+    if dialect.quote is not None:
+        return dialect.delimiter.join(f"{dialect.quote}{f.replace(dialect.quote, dialect.quote * 2)}{dialect.quote}" for f in escaped)
+    return dialect.delimiter.join(f.replace(dialect.delimiter, f"{dialect.escape or ''}{dialect.delimiter}") for f in escaped)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ('a,"b', "a quote that nothing closes in the field that begins there (character 2)"),
+    ('a,"b"c', "something else than a delimiter behind a closing quote in the field that begins there (character 2)"),
+    ("a\nb", "a line break, or an escape with nothing behind it in the field that begins there (character 0)"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_line(text: str, said: str) -> None:
+    """It is told with where the field begins, and never with what stands there."""
+    with pytest.raises(RefusedValueError) as refused:
+        Lines(Dialect()).pieces(text, 5)
+    assert (refused.value.reason, refused.value.detail) == ("not_csv", f"CSV is malformed: {said}")
+
+
+def test_fields_beyond_the_columns_are_not_looked_at() -> None:
+    """A line with too many is refused as soon as that is known."""
+    with pytest.raises(RefusedValueError, match="Expected 2 fields, got more"):
+        Lines(Dialect()).pieces('a,b,"', 2)

@@ -1,0 +1,134 @@
+"""Messages that are made to cost much: each family grows with the number of bytes it is asked for.
+
+python -m tests.formats.json.hostile BYTES                each family by the strict way, in a fifth of the size by both; a JSON document
+python -m tests.formats.json.hostile BYTES COUNT FAMILY   so many messages of a family in one batch: rows, and the peak of the memory in MB
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.formats.json.models import Nested, Scalars
+from windrow.ingest.formats.json.machine import json_machine
+from windrow.ingest.formats.json.strict import Strict
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+from windrow.ingest.schema.columns import Columns
+
+
+def _id(field: str, head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
+    """A document whose one field is `head`, then `again` as often as it takes, then `tail`."""
+    return lambda n: b'{"id":1,"' + field.encode() + b'":' + head + again * (n // len(again)) + tail + b"}"
+
+
+def _raw(head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
+    return lambda n: head + again * (n // len(again)) + tail
+
+
+OPEN = b"[" * 60 + b'"' + b"[" * 60
+"""More brackets than may lie in one another, if those in strings counted, and a string that begins."""
+
+FAMILIES: dict[str, Callable[[int], bytes]] = {
+    "unterminated string with escaped quotes": _raw(OPEN, rb"\""),
+    "unterminated string, the last quote escaped": _raw(OPEN, rb"\"", b"\\"),
+    "unterminated string of backslashes": _raw(OPEN, b"\\", b"x"),
+    "strings that open and close": _raw(b"[" * 101, b'"'),
+    "string with escaped quotes": _id("more", b"[" * 50 + b'"', rb"\"", b'"' + b"]" * 50),
+    "string of brackets": _id("name", b'"', b"[{", b'"'),
+    "deep arrays": _raw(b"", b"["),
+    "deep objects": _raw(b"", b'{"a":'),
+    "brackets that only close": _raw(b"{" * 101, b"]"),
+    "long integer": _id("id2", b"", b"9"),
+    "long integer in a column": _id("quantity", b"", b"9"),
+    "long integer for a float": _id("amount", b"", b"9"),
+    "long integer for a decimal": _id("price", b"", b"9"),
+    "long fraction": _id("amount", b"0.", b"1"),
+    "long decimal": _id("price", b"0.", b"1"),
+    "decimal of zeros": _id("price", b"1.", b"0"),
+    "decimal as text": _id("price", b'"', b"9", b'"'),
+    "giant exponent": _id("amount", b"1e", b"9"),
+    "giant exponent of a decimal": _id("price", b"1e", b"9"),
+    "giant negative exponent": _id("units", b"1e-", b"9"),
+    "zeros with a giant exponent": _id("price", b"0e", b"9"),
+    "epoch of digits": _id("ms", b"", b"1"),
+    "timestamp with digits": _id("at", b'"2024-01-01T00:00:00.', b"1", b'Z"'),
+    "timestamp with zeros": _id("at", b'"2024-01-01T00:00:00.', b"0", b'Z"'),
+    "date of digits": _id("day", b'"', b"2024-01-01", b'"'),
+    "one key again and again": _id("id", b'1,"id":1', b',"id":1'),
+    "an unknown key again and again": _id("more", b'{"a":1', b',"a":1', b"}"),
+    "objects with a key twice": _id("more", b"[1", b',{"a":1,"a":1}', b"]"),
+    "objects in objects with a key twice": _id("more", b"[1", b',{"a":{"b":1,"b":1}}', b"]"),
+    "many keys": lambda n: b'{"id":1,"more":{' + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b"}}",
+    "many keys, some twice": lambda n: b'{"id":1,"more":{' + b",".join(b'"%07d":1' % (i % (n // 13)) for i in range(n // 12)) + b"}}",
+    "many columns' keys": lambda n: b"{" + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b',"id":1}',
+    "small integers": _id("more", b"[1", b",1", b"]"),
+    "small fractions": _id("more", b"[1", b",0.5", b"]"),
+    "small floats": _id("more", b"[1", b",1e1", b"]"),
+    "empty objects": _id("more", b"[1", b",{}", b"]"),
+    "empty arrays": _id("more", b"[1", b",[]", b"]"),
+    "small objects": _id("more", b"[1", b',{"a":1}', b"]"),
+    "objects of the schema": _id("place", b'{"geo":{}', b',"geo":{"lat":1}', b"}"),
+    "escapes": _id("name", b'"', rb"\u00e9", b'"'),
+    "escapes in a key": lambda n: b'{"id":1,"' + rb"\u0061" * (n // 6) + b'":1}',
+    "surrogate pairs": _id("name", b'"', rb"\ud83d\ude00", b'"'),
+    "half a surrogate pair behind escapes": _id("name", b'"', rb"\n", rb'\ud800"'),
+    "backslashes before half a pair": _id("name", b'"', rb"\\", rb'\ud800"'),
+    "high halves": _id("name", b'"', rb"\ud800", b'"'),
+    "whitespace": _raw(b"{", b" ", b'"id":1}'),
+    "lines, then no JSON": _raw(b"{", b"\n", b"x"),
+    "whitespace after": _raw(b'{"id":1}', b"\n"),
+    "commas and spaces": _id("more", b"[1,", b" ", b"]"),
+    "commas": _raw(b"{", b","),
+    "colons": _raw(b'{"id"', b":"),
+    "colons in a string": _id("name", b'"', b": :", b'"'),
+    "not finite": _id("more", b"[1", b",NaN", b"]"),
+    "not UTF-8 at the end": _raw(b'{"id":1,"name":"', b"x", b'\xff"}'),
+    "wide at the end": _id("name", b'"', b"x", '😀"'.encode()),
+    "tags": _id("tags", b'["a"', b',"a"', b"]"),
+    "tags of a wrong type": _id("tags", b'["a"', b',"a"', b",1]"),
+    "lines": _id("lines", b"[{}", b",{}", b"]"),
+    "lines with unknown fields": _id("lines", b"[{}", b',{"price":1,"more":{}}', b"]"),
+    "prices": _id("lines", b"[{}", b',{"price":1.5}', b"]"),
+    "stock": lambda n: b'{"id":1,"stock":{' + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b"}}",
+}
+
+LISTS = ("tags", "lines", "prices", "stock")
+"""Families whose rows are large, too: a column of theirs is a list or a map."""
+
+
+def _refusal(strict: Strict, message: bytes) -> str | None:
+    try:
+        strict.decode(message)
+    except RefusedValueError as refused:
+        return refused.reason
+    return None
+
+
+def main(size: int) -> None:
+    """The reason of each family, or null for a row: the strict way's for a message of `size`, the decoder's for one that both ways see."""
+    found = {}
+    for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
+        strict, machine = Strict(Columns.of(model), unknown), json_machine(Columns.of(model), unknown)
+        for name, family in FAMILIES.items():
+            decoded = machine.decode(pa.array([family(size // 5)], pa.binary()), "dead")
+            found[f"{name}: {model.__name__}"] = [_refusal(strict, family(size)), next(iter(decoded.dead_reason.to_pylist()), None)]
+    print(json.dumps(found))
+
+
+def peak(size: int, count: int, family: str) -> None:
+    """Rows and peak in MB, as the kernel saw it. Not `ru_maxrss`, which a process takes over from the one that started it."""
+    model = Nested if family in LISTS else Scalars
+    decoded = json_machine(Columns.of(model), "ignore").decode(pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead")
+    (seen,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    print(json.dumps([decoded.rows.num_rows, int(seen.split()[1]) / 1024]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        main(int(sys.argv[1]))
+    else:
+        peak(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

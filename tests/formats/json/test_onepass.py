@@ -1,0 +1,434 @@
+"""The compiled pass takes only what the strict way takes, with the same values, and of whole documents nearly all."""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.formats.json import schemas
+from tests.formats.json.documents import FITTING, KEYS, LITERALS, documents
+from tests.formats.json.models import Nested, Scalars
+from tests.profiles import examples
+from windrow.ingest.formats.json.layout import PASS
+from windrow.ingest.formats.json.onepass import OnePass
+from windrow.ingest.formats.json.scan import _HASH_STEP
+from windrow.ingest.formats.json.state import ENTRIES, room_for_keys
+from windrow.ingest.formats.json.strict import MAX_DEPTH, Strict, Unknown
+from windrow.ingest.formats.json.values import EXACT, Reading
+from windrow.ingest.formats.shared.refusal import RefusedValueError
+from windrow.ingest.formats.shared.seen import MOST_PROBES
+from windrow.ingest.formats.timestamps import TimestampForm
+from windrow.ingest.schema.columns import Column, Columns
+from windrow.ingest.schema.dtypes import TIMESTAMP
+
+ROOT = Path(__file__).parents[3]
+COLUMNS = Columns.of(Scalars)
+DOCUMENTS = 2_000
+"""Of a part of the long test: a schema for every hundred."""
+
+
+class Both:
+    """The pass and the truth, for some columns."""
+
+    def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
+        self.columns = columns
+        self.fast = OnePass(columns, unknown, reading)
+        self.strict = Strict(columns, unknown, reading)
+
+    def compare(self, messages: list[bytes]) -> tuple[int, int]:
+        """Prove the promise for each message; how many the pass took, and how many are rows."""
+        taken = self.fast.decode(pa.array(messages, pa.binary()))
+        truth, cut = [], []
+        for message in messages:
+            self.strict.truncation.done = False
+            truth.append(strictly(self.strict, message))
+            cut.append(self.strict.truncation.done)
+        mask = taken.mask.tolist()
+        assert len(taken.truncated) == sum(done for done, t in zip(cut, mask, strict=True) if t)
+        assert [m for m, t, row in zip(messages, mask, truth, strict=True) if t and row is None] == []
+        expected = schemas.rows(self.columns, [row for t, row in zip(mask, truth, strict=True) if t and row is not None])
+        for column, array, wanted in zip(self.columns.columns, taken.columns, expected, strict=True):
+            array.validate(full=True)
+            assert array.type == column.type
+            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name  # repr: 0.0 is not -0.0
+        return sum(mask), sum(row is not None for row in truth)
+
+
+WAYS: dict[Unknown, Both] = {unknown: Both(COLUMNS, unknown) for unknown in ("ignore", "dead")}
+
+
+def strictly(strict: Strict, message: bytes) -> list[Any] | None:
+    """The truth."""
+    try:
+        return strict.decode(message)
+    except RefusedValueError:
+        return None
+
+
+def one(kind: pa.DataType, epoch: str | None = None) -> Both:
+    """For a single column `a`."""
+    return Both(Columns((Column("a", kind, nullable=True, epoch=epoch),)), "ignore")
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "dead"])
+@pytest.mark.parametrize("seed", range(3))
+def test_generated_and_mutated_documents(seed: int, unknown: Unknown) -> None:
+    """Thousands of documents, half of them broken: never taken where the truth refuses, and nearly all rows are taken."""
+    fast, rows = WAYS[unknown].compare(documents(3_000, seed))
+    assert fast > 0.97 * rows
+
+
+@pytest.mark.sampled(2, of=550)
+def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
+    """Schemas of all kinds, nested, with odd names; documents in any order and style, whole and broken: only what is right is taken."""
+    fast = rows = 0
+    for _ in range(DOCUMENTS // 100):
+        columns = schemas.columns_of(dice, dice.choice((3, 8, 8, 30)))
+        both = Both(columns, dice.choice(("ignore", "dead")))
+        whole = [schemas.document(dice, columns) for _ in range(50)]
+        counts = both.compare(dice.sample([*whole, *(schemas.mutated(dice, document) for document in whole)], 100))
+        fast, rows = fast + counts[0], rows + counts[1]
+    assert fast > 0.6 * rows  # how many numbers there are that only the strict way tells, the dice say
+    assert rows > 0.2 * DOCUMENTS
+
+
+@pytest.mark.slow
+def test_no_byte_outside_its_memory_is_looked_at() -> None:
+    """The same code with checks of all bounds, in a process of its own, on schemas and documents as above: no index is ever wrong."""
+    command = [sys.executable, "-m", "tests.formats.json.test_onepass"]
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
+
+
+SPELT: dict[TimestampForm, str] = {
+    "iso-8601": r'"2026-0[1-9]-[012][1-8][Tt ][01]\d:[0-5]\d(:[0-5]\d(\.\d{1,9})?)?(Z|[+-]0[0-9](:?[0-5]\d)?)"',
+    "sql": r'"2026-0[1-9]-[012][1-8][T ][01]\d:[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]0[0-9]:?[0-5]\d)?"',
+    "epoch_s": r"-?[1-9]\d{0,9}(\.\d{1,8})?", "epoch_ms": r"-?[1-9]\d{0,12}(\.\d{1,4})?", "epoch_us": r"-?[1-9]\d{0,15}(\.\d)?",
+    "epoch_ns": r"-?[1-9]\d{0,17}",
+}  # fmt: skip
+"""What timestamps of each form look like."""
+
+
+@pytest.mark.parametrize("form", SPELT)
+@settings(max_examples=examples(300))
+@given(data=st.data())
+def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> None:
+    """Whole ones are taken, wherever they stand, with the strict way's value; others are not, where it doesn't take them."""
+    kinds = {"a": TIMESTAMP, "b": pa.struct([("x", TIMESTAMP)]), "c": pa.list_(TIMESTAMP)}
+    both = Both(Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())), "ignore", Reading(form))
+    own = st.from_regex(re.compile(SPELT[form], re.ASCII), fullmatch=True)
+    others = [st.from_regex(re.compile(spelt, re.ASCII), fullmatch=True) for spelt in SPELT.values()]
+    broken = [
+        '"2026-01-05\x0009:00:00"',
+        '"2026-01-05"',
+        '"2026-01-05 24:00:00"',
+        '"2026-01-05 09:00:00 Z"',
+        '"2026-01-05 09:00:00',
+        "1.0e0",
+    ]
+    odd = st.one_of(*others, st.sampled_from(broken))
+
+    def written(of: st.SearchStrategy[str]) -> bytes:
+        return f'{{"a":{data.draw(of)},"b":{{"x":{data.draw(of)}}},"c":[{data.draw(of)},null]}}'.encode()
+
+    assert both.compare([written(own) for _ in range(3)]) == (3, 3)
+    fast, rows = both.compare([written(odd | own) for _ in range(3)])
+    assert fast == rows
+
+
+@pytest.mark.parametrize("form", SPELT)
+def test_what_the_model_says_of_a_column_wins(form: TimestampForm) -> None:
+    """A column with a unit of its own has it whatever the spec says of the others."""
+    columns = Columns(tuple(Column(unit, TIMESTAMP, nullable=False, epoch=unit) for unit in ("s", "ms", "us", "ns")))
+    assert Both(columns, "ignore", Reading(form)).compare([b'{"s":7,"ms":7,"us":7,"ns":7}']) == (1, 1)
+
+
+@pytest.mark.parametrize(("zone", "fast"), [("UTC", 1), ("Europe/Berlin", 0)])
+def test_a_zone_of_a_column(zone: str, fast: int) -> None:
+    """In UTC the pass takes what has no offset; what was written in other zones is left to the strict way."""
+    columns = Columns((Column("a", TIMESTAMP, nullable=False, zone=zone), Column("b", TIMESTAMP, nullable=True, epoch="ms")))
+    assert Both(columns, "ignore").compare([b'{"a":"2026-07-01 12:00:00","b":7}']) == (fast, 1)
+
+
+def test_a_message_with_several_that_are_finer_counts_once() -> None:
+    """In lists and structs, too; a message that isn't taken counts for nothing, and where none may be finer, nothing is taken."""
+    kinds = {"a": TIMESTAMP, "b": pa.list_(pa.struct([("x", TIMESTAMP)])), "c": pa.int8()}
+    columns = Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items()))
+    fine = b'"2026-01-05T09:00:00.1234567Z"'
+    messages = [
+        b'{"a":%s,"b":[{"x":%s},{"x":%s}]}' % (fine, fine, fine), b'{"c":1}', b'{"a":%s,"c":1000}' % fine, b'{"b":[{"x":%s}]}' % fine,
+    ]  # fmt: skip
+    assert len(OnePass(columns, "ignore").decode(pa.array(messages, pa.binary())).truncated) == 2
+    assert Both(columns, "ignore").compare(messages) == (3, 3)
+    assert Both(replace(columns, finer="dead"), "ignore").compare(messages) == (1, 1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_lenient_documents(seed: int) -> None:
+    """What is taken strictly is the same row where values of other kinds will do; these are left to the strict way."""
+    both = Both(COLUMNS, "ignore", Reading(lenient=True))
+    fast, rows = both.compare(documents(3_000, seed))
+    assert rows > fast > 0.8 * rows
+
+
+@pytest.mark.parametrize("value", ['{"":1}', '{"":{"":1}}'])
+def test_objects_that_stand_for_lists_have_room(value: str) -> None:
+    """Each key of such an object is an entry with a key and a value: many small ones need more room than their bytes would say."""
+    deep: pa.DataType = pa.int64()
+    for _ in range(value.count("{")):
+        deep = pa.list_(pa.struct([("key", pa.string()), ("value", deep)]))
+    both = Both(Columns((Column("a", pa.list_(deep), nullable=True),)), "ignore")
+    both.fast.decode(pa.array([b'{"a":[%s]}' % b",".join([value.encode()] * 100_000)], pa.binary()))
+    assert 2 * both.fast._state[ENTRIES] <= len(both.fast._tape)
+    assert both.compare([b'{"a":[%s]}' % b",".join([value.encode()] * 1_000)]) == (1, 1)
+
+
+def test_objects_and_lists_as_texts() -> None:
+    """Where other kinds will do, a String takes them as they stand, at any depth, and the pass sees as much as the strict way."""
+    text, texts = pa.string(), pa.list_(pa.string())
+    kinds = {"a": text, "b": texts, "c": pa.map_(text, text), "d": pa.struct([("x", text)]), "e": schemas.ENTRIES}
+    both = Both(Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())), "ignore", Reading(lenient=True))
+    values = ['{"a": 1}', "[ ]", '[{"x":"\\u00e9 é"},\t-0.50,null]', '"y"', "null", "{}"]
+    whole = [f'{{"a":{v},"b":[{v},{v}],"c":{{"k":{v}}},"d":{{"x":{v}}},"e":{{"k":{v}}}}}'.encode() for v in values]
+    assert both.compare(whole) == (6, 6)
+    assert both.strict.decode(b'{"a": {"b" : [1.50, "\\n"]} }')[0] == '{"b" : [1.50, "\\n"]}'
+    broken = ['{"a":1,"a":2}', "[1,]", '{"a": 1٢}'.encode().decode("latin-1"), "[" * 100 + "]" * 100, '["\\ud800"]', "{1:2}", '["\xff"]']
+    assert both.compare([f'{{"a":{value}}}'.encode("latin-1") for value in broken]) == (0, 0)
+    assert both.compare([b'{"d":[1]}', b'{"b":{"x":1}}', b'{"a":1,"b":[[1],2]}']) == (0, 1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_days_and_bytes_of_decimals(seed: int) -> None:
+    """Any bytes, any number of days, of any stated scale, as columns and inside others: what is taken is as the strict way has it."""
+    dice = random.Random(seed)
+    for scale, kind in ((None, pa.decimal128(38, 4)), (None, pa.decimal128(9, 2)), (2, pa.decimal128(20, 4)), (4, pa.decimal128(12, 2))):
+        forms = Reading(decimals="base64", dates="epoch_days", scale=scale)
+        nested = {
+            "a": kind,
+            "b": pa.struct([("x", kind)]),
+            "c": pa.list_(kind),
+            "d": pa.map_(pa.string(), kind),
+            "e": pa.list_(pa.date32()),
+        }
+        both = Both(Columns(tuple(Column(name, each, nullable=True) for name, each in nested.items())), "dead", forms)
+
+        def written(whole: bool, of: pa.DataType = kind, dice: random.Random = dice) -> str:
+            octets = dice.randrange(10 ** dice.randrange(of.precision - 3)).to_bytes(16, "big", signed=True).lstrip(b"\0") or b"\0"
+            octets = octets if octets[0] < 128 else b"\0" + octets
+            text = base64.b64encode(octets if whole else dice.randbytes(dice.randrange(19))).decode()
+            return f'"{text}"' if whole or dice.random() < 0.8 else dice.choice((f'"{text[:-1]}"', f'"{text}="', "2.5", "null", '"MDl="'))
+
+        def document(whole: bool, dice: random.Random = dice, written: Callable[[bool], str] = written) -> bytes:
+            a, b, c, d = (written(whole) for _ in range(4))
+            days = dice.randrange(-719_162, 2_932_897) if whole else dice.choice((-719_163, 2_932_897, '"2017-09-15"', "null", 1))
+            return f'{{"a":{a},"b":{{"x":{b}}},"c":[{c},null],"d":{{"k":{d}}},"e":[{days}]}}'.encode()
+
+        both.compare([document(whole=False) for _ in range(300)])
+        assert both.compare([document(whole=True) for _ in range(50)]) == ((0 if scale == 4 else 50), (0 if scale == 4 else 50))
+
+
+@pytest.mark.parametrize("kind", schemas.SCALARS, ids=str)
+def test_whole_values_of_each_kind_are_taken(kind: pa.DataType, dice: random.Random) -> None:
+    """As a column, in a struct, in a list and in a map: nine of ten at least, where they are none that only the strict way can tell."""
+    columns = Columns(
+        tuple(
+            Column(name, nested, nullable=True)
+            for name, nested in (
+                ("plain", kind), ("inside", pa.struct([("x", kind)])), ("list", pa.list_(kind)), ("map", pa.map_(pa.string(), kind)),
+            )
+        )
+    )  # fmt: skip
+    fast, rows = Both(columns, "dead").compare([schemas.document(dice, columns, odd=0) for _ in range(300)])
+    assert fast > (0.25 if pa.types.is_floating(kind) else 0.9) * rows  # of subnormal and overlong numbers there are many among the floats
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "dead"])
+def test_every_literal_under_every_key(unknown: Unknown) -> None:
+    """Each odd value in each column, under known, unknown, escaped and repeated names."""
+    fast, rows = WAYS[unknown].compare([f'{{"id":1,{key}:{literal}}}'.encode() for key in KEYS for literal in LITERALS])
+    assert fast > 0.85 * rows > 50
+
+
+@pytest.mark.parametrize("unknown", ["ignore", "dead"])
+def test_every_pair_of_keys(unknown: Unknown) -> None:
+    """Duplicates are found whatever the spelling of the key and the space around it."""
+    pairs = [f'{{"id":1,{a}:1,{b}{gap}:1}}'.encode() for a in KEYS for b in KEYS for gap in ("", " ", "\n", "\t\r ")]
+    fast, rows = WAYS[unknown].compare(pairs)
+    assert fast == rows > 50
+
+
+def test_equal_keys_in_different_objects_are_no_duplicates() -> None:
+    """In lists of structs, in maps beside each other, and in objects that no column is for, one in another."""
+    both = Both(Columns.of(Nested), "ignore")
+    good = [b'{"id":1,"lines":[{"sku":"a"},{"sku":"b"}],"stock":{"a":1},"more":[{"a":{"a":1}},{"a":2}],"other":{"a":1}}']
+    bad = [b'{"id":1,"stock":{"a":1,"a":2}}', b'{"id":1,"lines":[{"sku":"a","sku":"b"}]}', b'{"id":1,"more":{"b":{"a":1,"\\u0061":1}}}']
+    assert both.compare(good * 3) == (3, 3)
+    assert both.compare([*good, *bad, *good]) == (2, 2)
+
+
+def test_whole_documents_are_all_taken() -> None:
+    """What producers really send needs no second look, compact or spaced, with or without other fields."""
+    whole = [
+        f'{{"id":{gap}1,{gap}{key}:{gap}{value}}}'.encode()
+        for key, values in FITTING.items()
+        if key != '"id"'
+        for value in values
+        for gap in ("", " ", "\n  ")
+    ]
+    assert WAYS["ignore"].compare(whole) == (len(whole), len(whole))
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(LITERALS)), max_size=6), st.binary(max_size=3), st.integers(0, 200))
+@example([('"id"', "1")], b",", 7)
+def test_any_mix_of_fields_with_any_bytes_in_between(fields: list[tuple[str, str]], noise: bytes, at: int) -> None:
+    """The same for what Hypothesis thinks of."""
+    text = ("{" + ",".join(f"{k}:{v}" for k, v in fields) + "}").encode()
+    WAYS["ignore"].compare([text, text[:at] + noise + text[at:]])
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.binary(max_size=12), max_size=20))
+def test_any_bytes_in_a_string(texts: list[bytes]) -> None:
+    """UTF-8 and escapes are judged as the strict way does."""
+    both = one(pa.string())
+    both.compare([b'{"a":"' + padding + text + b'"}' for text in texts for padding in (b"", b"seven77", b"eight888", b"\\n")])
+
+
+def test_characters_at_the_edges_of_their_lengths() -> None:
+    """First and last of each length, and what is overlong, a surrogate, beyond the last, or cut off; as bytes and escaped."""
+    edges = [0x20, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
+    good = [chr(code).encode() for code in edges]
+    escaped = [chr(code).encode("utf-16-be").hex() for code in edges]
+    pairs = ["".join(f"\\u{text[i : i + 4]}" for i in range(0, len(text), 4)).encode() for text in escaped]
+    bad = [
+        b"\x80",
+        b"\xc0\x80",
+        b"\xc1\xbf",
+        b"\xe0\x9f\xbf",
+        b"\xed\xa0\x80",
+        b"\xf0\x8f\xbf\xbf",
+        b"\xf4\x90\x80\x80",
+        b"\xf5\x80\x80\x80",
+    ]
+    halves = [
+        rb"\ud800",
+        rb"\udbff\u0041",
+        rb"\udc00",
+        rb"\ud800\ud800",
+        rb"\ud83d\ude0",
+        rb"\u00e",
+        rb"\x41",
+        b"\x1f",
+        *(c[:-1] for c in good[2:]),
+    ]
+    messages = [b'{"a":"' + text + tail + b'"}' for text in (*good, *pairs, *bad, *halves) for tail in (b"", b"x", b"long enough")]
+    assert one(pa.string()).compare(messages) == (60, 60)
+
+
+def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
+    """To the last bit: all exponents, up to 19 digits, halves between two doubles, and near the ends. Nearly all are taken."""
+    literals = [f"{dice.randrange(10 ** dice.randint(1, 19))}e{dice.randint(-330, 300)}" for _ in range(6_000)]
+    literals += [repr(struct.unpack("<d", dice.randbytes(8))[0]) for _ in range(6_000)]
+    literals += [
+        f"{(1 << 53) + 2 * dice.randrange(1 << 52) + 1}{tail}" for _ in range(1_000) for tail in (".0", "e0", "00e-2", "e1", "e22")
+    ]
+    literals += [str(dice.randrange(1 << 60) * 2**-40) for _ in range(2_000)]
+    fast, rows = one(pa.float64()).compare([f'{{"a":{literal}}}'.encode() for literal in literals if "n" not in literal])
+    assert fast > 0.95 * rows > 10_000
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
+def test_digits_and_exponents_beyond_those_that_are_told(kind: pa.DataType) -> None:
+    """20 digits and more that are nothing modulo 2**64, wherever the point stands; exponents that as many zeros behind the point undo."""
+    overflowing = [str((1 << 64 - zeros) * odd) + "0" * zeros for zeros in range(1, 25) for odd in (1, 3, 5, 7)]
+    points = [f"{text[:at]}.{text[at:]}" for text in overflowing for at in range(1, len(text))]
+    undone = [f"0.{'0' * zeros}5e{power}" for zeros in (300, 990, 9_999, 20_000) for power in (zeros + 1, 310, 1_000, 10_000, 10**9)]
+    one(kind).compare([f'{{"a":{sign}{literal}}}'.encode() for literal in (*points, *undone) for sign in ("", "-")])
+
+
+def test_a_slice_with_nulls_and_nothing() -> None:
+    """Positions are those of the slice; nulls are not taken; no messages are no messages."""
+    messages = pa.array([b'{"id":0}', b'{"id":1}', None, b"x", b'{"id":2,"id":3}', b'{"id":4}', b'":1}'], pa.binary()).slice(1, 5)
+    fast = WAYS["ignore"].fast
+    taken = fast.decode(messages)
+    assert taken.mask.tolist() == [True, False, False, False, True]
+    assert taken.columns[0].to_pylist() == [1, 4]
+    assert fast.decode(messages.slice(0, 0)).mask.tolist() == []
+    assert fast.decode(pa.array([None], pa.binary())).mask.tolist() == [False]
+    assert fast.decode(pa.array([b""], pa.binary())).mask.tolist() == [False]
+
+
+def test_a_message_that_is_left_leaves_nothing_behind() -> None:
+    """Whatever of it was written down before the doubt came: values, items, and what its neighbours lack."""
+    both = Both(Columns.of(Nested), "ignore")
+    left = b'{"id":9,"tags":["x","y"],"lines":[{"sku":"z","price":9.99},{"price":1}],"stock":{"k":1,"l":2},"more":"\x01"}'
+    assert both.compare([b'{"id":1}', left, b'{"id":2,"tags":[]}', left, left, b'{"id":3,"lines":[{}],"stock":{"m":null}}', left]) == (3, 3)
+
+
+def test_monstrous_messages_cost_only_themselves() -> None:
+    """Deep nesting and ten million digits neither crash nor hang, and their neighbours are rows."""
+    monsters = [b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":1,"price":0.' + b"1" * 1_000_000 + b"}"]
+    mask = WAYS["ignore"].fast.decode(pa.array([b'{"id":1}', *monsters, b'{"id":2}'], pa.binary())).mask.tolist()
+    assert mask == [True, False, False, False, True]
+
+
+def test_depth_is_what_the_strict_way_takes() -> None:
+    """Around the limit: what is one too deep is not taken, what is shallow enough is."""
+    arrays = [b'{"id":1,"more":' + b"[" * n + b"]" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)]
+    objects = [b'{"id":1,"more":' + b'{"a":' * n + b"1" + b"}" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)]
+    assert WAYS["ignore"].compare([*arrays, *objects]) == (10, 10)
+
+
+def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
+    """Who knows the hash can make keys that all begin their search at one place: then the message is left, and is a row all the same."""
+    room, unknown_object = 4_096, 2  # the second object of the first message
+
+    def place(key: bytes) -> int:
+        mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(_HASH_STEP) & (1 << 64) - 1
+        return (mixed ^ mixed >> 32) & room - 1
+
+    meeting = [key for i in range(600_000) if place(key := b"%d" % i) == 7]
+    assert len(meeting) > MOST_PROBES
+
+    def message(keys: list[bytes]) -> bytes:
+        more = b",".join(b'"%s":1' % key for key in keys)
+        return b'{"id":1,"more":{' + more + b"}" + b" " * (2 * room - len(more) - 17) + b"}"
+
+    assert room_for_keys(len(message(meeting))) == room
+    for keys, taken in ((meeting[:MOST_PROBES], 1), (meeting[: MOST_PROBES + 1], 0)):
+        assert Both(COLUMNS, "ignore").compare([message(keys)]) == (taken, 1)
+
+
+def main() -> None:
+    """What is checked with bounds."""
+    dice = random.Random(os.environ.get("SEED", "1"))
+    for unknown in ("ignore", "dead"):
+        WAYS[unknown].compare(documents(1_500, dice.randrange(1 << 30)))
+    for _ in range(60):
+        columns = schemas.columns_of(dice, dice.choice((3, 8, 30)))
+        whole = [schemas.document(dice, columns) for _ in range(20)]
+        Both(columns, "ignore").compare([*whole, *(schemas.mutated(dice, document) for document in whole)])
+    test_a_message_that_is_left_leaves_nothing_behind()
+    test_depth_is_what_the_strict_way_takes()
+    print("checked")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""A format of a few lines, as somebody would add it: a message becomes a row for each of its words, and none where it has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from windrow.ingest.formats.kind import FormatKind, FormatSection
+from windrow.ingest.ports.decoder import Decode, Decoded
+from windrow.ingest.schema.columns import Column, Columns
+
+
+class WordsSection(FormatSection):
+    format: Literal["words"] = "words"
+    most: int = 1000
+
+
+@dataclass(frozen=True)
+class WordsDecoder:
+    most: int
+
+    @property
+    def columns(self) -> Columns:
+        return Columns((Column("word", pa.string(), nullable=False), Column("letters", pa.int32(), nullable=False)))
+
+    def open(self) -> Decode:
+        return self._decoded
+
+    def _decoded(self, messages: pa.RecordBatch) -> Decoded:
+        words, index, dead, why = [], [], [], []
+        for i, value in enumerate(messages["value"].to_pylist()):
+            if value is None or not value.isascii() or len(value.split()) > self.most:
+                dead.append(i)
+                why.append("tombstone" if value is None else "too_many" if value.isascii() else "not_ascii")
+                continue
+            words += (found := value.decode().split())
+            index += [i] * len(found)
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array(words, pa.string()), pa.array(map(len, words), pa.int32())], schema=self.columns.arrow_schema
+        )
+        letters = pa.array(dead, pa.int64()), pa.repeat("value", len(dead)), pa.array(why, pa.string()), pa.nulls(len(dead), pa.string())
+        return Decoded(rows, pa.array(index, pa.int64()), *letters, filtered=messages.num_rows - len(dead) - len(set(index)))
+
+
+class _Words:
+    section = WordsSection
+
+    def decoder(self, section: WordsSection, folder: Path) -> WordsDecoder:
+        return WordsDecoder(section.most)
+
+
+WORDS: FormatKind[WordsSection] = _Words()

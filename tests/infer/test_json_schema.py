@@ -1,0 +1,84 @@
+"""Columns from JSON Schemas, as far as these say what documents hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infer.models import described, left_out
+from windrow.ingest.errors import SpecError
+from windrow.ingest.infer.json_schema import json_offers
+from windrow.ingest.model.writer_schema import WriterSchema
+
+
+def written(schema: Any, **references: Any) -> WriterSchema:
+    """A schema as a registry has it."""
+    return WriterSchema("7", "JSON", json.dumps(schema), tuple((name, json.dumps(text)) for name, text in references.items()))
+
+
+SCHEMA = {
+    "type": "object",
+    "required": ["id", "at", "nothing", "to"],
+    "properties": {
+        "id": {"type": "integer", "description": "The order's id"},
+        "at": {"type": "string", "format": "date-time"},
+        "day": {"type": "string", "format": "date"},
+        "price": {"oneOf": [{"type": "null"}, {"type": "number"}]},
+        "ok": {"type": ["boolean", "null"]},
+        "kind": {"type": "string", "enum": ["a", "b"]},
+        "to": {"$ref": "#/definitions/Place"},
+        "home": {"$ref": "place"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "either": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+        "both": {"type": ["string", "integer"]},
+        "open": {"type": "object"},
+        "untold": {},
+        "node": {"$ref": "#/definitions/Node"},
+        "lost": {"$ref": "#/definitions/Lost"},
+    },
+    "definitions": {
+        "Place": {"type": "object", "properties": {"zip": {"type": "integer"}}},
+        "Node": {"type": "object", "properties": {"next": {"$ref": "#/definitions/Node"}}},
+    },
+}
+
+
+def test_types_are_the_schemas(tmp_path: Path) -> None:
+    """A property is nullable where it isn't required, or may be null; what isn't said is left out with a word."""
+    offers = json_offers(written(SCHEMA, place={"type": "object", "properties": {"city": {"type": "string"}}}))
+    assert described(offers, tmp_path) == {
+        "id": "int64 not null", "at": "timestamp[us, tz=UTC] not null", "day": "date32[day]", "price": "double", "ok": "bool",
+        "kind": "string", "to": "struct<zip: int64> not null", "home": "struct<city: string>", "tags": "list<item: string>",
+        "counts": "map<string, int64>",
+    }  # fmt: skip
+    assert left_out(offers) == {
+        "either": "oneOf of 2 schemas", "both": "it is of several types: string, integer", "open": "it doesn't say which properties it has",
+        "untold": "its type isn't said", "node": "'next': '#/definitions/Node' holds itself", "lost": "its type isn't said",
+    }  # fmt: skip
+    assert "id: pl.Int64  # The order's id" in (tmp_path / "schema.py").read_text()
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "string"}, [], {"type": "object", "properties": {}}, {"$ref": "#"}, True])
+def test_what_says_nothing_is_refused(schema: Any) -> None:
+    """With the way to columns from the messages themselves."""
+    with pytest.raises(SpecError) as refused:
+        json_offers(written(schema))
+    assert "--format json-schema-confluent" in refused.value.do
+
+
+@pytest.mark.parametrize("enum", [7, True, {"a": 1}, [1, None]])
+def test_what_is_no_list_of_words_stops_nothing(enum: object) -> None:
+    """A registry may hold a schema that is none in this place: the field is a text all the same."""
+    (offer,) = json_offers(written({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}}))
+    assert (str(offer.guess.type), offer.guess.note) == ("string", "")
+
+
+def test_a_page_of_fields_of_one_enum() -> None:
+    """Of its words each field has those alone that a comment can hold."""
+    properties = {f"f{n}": {"$ref": "#/enum"} for n in range(4_000)}
+    offers = json_offers(written({"properties": properties, "enum": {"type": "string", "enum": [f"s{n}" for n in range(20_000)]}}))
+    assert sum(len(offer.guess.note) for offer in offers) < 4_000 * 3_000

@@ -1,0 +1,266 @@
+"""What numba compiles is kept on disk and loaded without numba, and nothing that is kept can do harm."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from windrow.ingest.native import making
+from windrow.ingest.native.calling import Compiled
+
+ROOT = Path(__file__).parents[2]
+FACTOR = "from windrow.ingest.native.making import part\n\n@part\ndef factor(x):\n    return x * 3\n"
+TIMES = """
+import math
+from factor import factor
+from windrow.ingest.native.making import compiled
+
+@compiled("int64(int64)")
+def times(x):
+    return factor(x) + 1
+
+@compiled("int64(int64[:, ::1], uint8[::1], boolean)")
+def fill(numbers, octets, upwards):
+    for i in range(len(octets)):
+        octets[i] = i if upwards else len(octets) - i
+    return numbers[1, 2] + octets[len(octets) - 1]
+
+@compiled("int64(int64[::1], int64)")
+def at(numbers, i):
+    return numbers[i]
+"""
+SINE = """
+import math
+from windrow.ingest.native.making import compiled
+
+@compiled("int64(int64)")
+def times(x):
+    return int(math.sin(x) * 1000)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a compiled function that calls a part in another module; the user's cache is beside it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    folder = tmp_path / "package"
+    folder.mkdir()
+    (folder / "factor.py").write_text(FACTOR)
+    (folder / "times.py").write_text(TIMES)
+    monkeypatch.syspath_prepend(folder)
+    return folder
+
+
+@pytest.fixture
+def read_only(package: Path) -> Path:
+    """The package where nothing can be written beside it."""
+    (package / "__pycache__").write_text("no folder")
+    return package
+
+
+class Loaded:
+    """The functions, loaded as in a new process, and whether they had to be made."""
+
+    def __init__(self) -> None:
+        for name in ("times", "factor"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        self.functions = Compiled("times")
+        made = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(making, "image_of", lambda module, make=making.image_of: made.append(module) or make(module))
+            self.times = self.functions.times
+        self.came_from_disk = not made
+
+
+def load(_: Path) -> Loaded:
+    return Loaded()
+
+
+def came_from_disk(module: Loaded) -> bool:
+    return module.came_from_disk
+
+
+def kept(below: Path) -> list[Path]:
+    return sorted(below.rglob("*.code"))
+
+
+def test_the_second_process_loads_what_the_first_compiled(package: Path) -> None:
+    """Beside Python's own compiled modules; the function says the same both times."""
+    first, second = load(package), load(package)
+    assert (came_from_disk(first), came_from_disk(second)) == (False, True)
+    assert (first.times(2), second.times(2)) == (7, 7)
+    assert len(kept(package / "__pycache__")) == 1
+
+
+def test_code_is_compiled_anew_where_a_part_of_it_changed(package: Path) -> None:
+    """Also if only a module beside it was edited: numba itself looks at the function's own file alone."""
+    assert load(package).times(2) == 7
+    (package / "factor.py").write_text(FACTOR.replace("x * 3", "(x * 5)"))
+    changed = load(package)
+    assert (came_from_disk(changed), changed.times(2)) == (False, 11)
+
+
+def test_code_with_bounds_checks_is_kept_apart(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba's settings by the environment make other code."""
+    load(package)
+    monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
+    assert not came_from_disk(load(package))
+
+
+@pytest.mark.parametrize("end", [0, 10, 40, -1])
+def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> None:
+    """A file that a full disk or a power cut left short, in the only place there is: the function is compiled once more, and kept again."""
+    load(read_only)
+    (damaged,) = kept(tmp_path)
+    damaged.write_bytes(damaged.read_bytes()[:end])
+    assert load(read_only).times(2) == 7
+    assert came_from_disk(load(read_only))
+
+
+def test_a_changed_byte_is_found(package: Path) -> None:
+    """Code is run: what is not what was written, to the bit, is made anew."""
+    load(package)
+    (damaged,) = kept(package)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    found = load(package)
+    assert (came_from_disk(found), found.times(2)) == (False, 7)
+
+
+def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function is compiled for this process; what was kept before stays, and nothing half-written does."""
+    load(package)
+    (file,) = kept(package)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        module = load(package)
+    assert (module.times(2), came_from_disk(module), file.read_bytes()) == (7, False, whole[:-1])
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_arrays_are_handed_over_as_they_are(package: Path) -> None:
+    """Two dimensions, numbers of a byte that are written to, a truth: the machine code sees what numba's own function sees."""
+    functions, numbers, octets = load(package).functions, np.arange(6).reshape(2, 3), np.zeros(4, np.uint8)
+    assert (functions.fill(numbers, octets, True), octets.tolist()) == (8, [0, 1, 2, 3])
+    assert (functions.fill(numbers, octets, False), octets.tolist()) == (6, [4, 3, 2, 1])
+
+
+@pytest.mark.parametrize(
+    "numbers", [np.zeros(4, np.int32), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2], [0, 0], np.frombuffer(bytes(32), np.int64)]
+)
+def test_other_arrays_are_refused(package: Path, numbers: Any) -> None:
+    """Another type, shape or stride, or memory that may not be written to, would be read or written as what it isn't."""
+    with pytest.raises(TypeError, match="contiguous array of int64"):
+        load(package).functions.at(numbers, 0)
+
+
+def test_where_bounds_are_checked_code_that_goes_beyond_them_raises(package: Path) -> None:
+    """Made so for tests; the number behind the array is not read."""
+    script = "import numpy as np; from windrow.ingest.native.calling import Compiled; Compiled('times').at(np.zeros(3, np.int64), 3)"
+    env = os.environ | {"PYTHONPATH": f"{package}:{ROOT}", "NUMBA_BOUNDSCHECK": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert "IndexError: compiled code went beyond the bounds" in done.stderr
+
+
+def test_code_calls_functions_of_c(package: Path) -> None:
+    """They are found in the process, also where the code comes from disk."""
+    (package / "times.py").write_text(SINE)
+    first, second = load(package), load(package)
+    assert (first.times(1), second.times(1), came_from_disk(second)) == (841, 841, True)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
+def test_where_the_package_can_not_be_written_the_code_is_the_users(read_only: Path, tmp_path: Path, umask: int) -> None:
+    """In a folder that nobody else may write to, or read, whatever else the user shares."""
+    (tmp_path / "cache").mkdir()
+    before = os.umask(umask)
+    try:
+        assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
+    finally:
+        os.umask(before)
+    assert kept(tmp_path / "cache")
+    for folder in ("windrow", "windrow/compiled"):
+        assert (tmp_path / "cache" / folder).stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("open_to_all", [".", "windrow", "windrow/compiled"])
+def test_what_others_could_have_put_there_is_not_loaded(read_only: Path, tmp_path: Path, open_to_all: str) -> None:
+    """Code in a folder that anybody may write to, or may put another one in the place of, could be anybody's."""
+    folder = tmp_path / "cache" / open_to_all
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("link", ["windrow", "windrow/compiled"])
+def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, link: str) -> None:
+    """Who made it may let it lead elsewhere a moment later. A folder is, also where everybody may write, but not to what is another's."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    place = tmp_path / "cache" / link
+    place.parent.mkdir(parents=True, mode=0o700)
+    (tmp_path / "cache").chmod(0o1777)
+    place.symlink_to(tmp_path / "elsewhere")
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
+    place.unlink()
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, True)
+
+
+def test_a_user_without_a_home_compiles(read_only: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose number nobody knows, in a container that can't be written."""
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
+
+
+SCRIPT = "import sys; from windrow.ingest.native.calling import Compiled; print(Compiled('times').times(2), 'numba' in sys.modules)"
+
+
+def test_two_processes_may_begin_at_once(package: Path) -> None:
+    """Both compile or load, both are right, and what they leave is loaded by the next, which needs no numba."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPATH": f"{package}:{ROOT}"}
+
+    def begun() -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+
+    both = [begun(), begun()]
+    assert [process.communicate(timeout=300)[0].split()[0] for process in both] == ["7", "7"]
+    assert begun().communicate(timeout=300)[0].split() == ["7", "False"]
+
+
+def test_a_worker_loads_no_numba() -> None:
+    """All that a task compiles is loaded without it once it is kept: a hundred megabytes that each worker would hold."""
+    script = """
+import sys
+import pyarrow as pa
+from windrow.ingest.formats.shared.gather import SPREADING
+from windrow.ingest.formats.json.layout import PASS
+from windrow.ingest.source.reader.choice import load_compiled
+from windrow.ingest.schema.checksum import checksum
+load_compiled()
+checksum(pa.record_batch({"a": ["text"]}))
+SPREADING.spread, PASS.scan
+print("numba" in sys.modules)
+"""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    for said in (None, "False"):  # the first time it may be compiled
+        done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
+        assert said in {None, done.stdout.strip()}

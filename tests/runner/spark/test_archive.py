@@ -1,0 +1,117 @@
+"""Java's archive of Spark's classes: made once, used by every session, never half."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.runner.spark import archive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where archives are; nothing is there."""
+    monkeypatch.setattr(archive, "FOLDER", tmp_path / "var")
+    return tmp_path / "var"
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a Java that ends with an error."""
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    (home / "lib").mkdir()
+    (home / "lib" / "modules").write_text("1")
+    (home / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    return home
+
+
+@pytest.mark.spark
+def test_a_session_has_it_mapped(spark: SparkSession) -> None:
+    """What `make setup` made is what the Java of a session has open."""
+    path = archive.archive_path()
+    assert path is not None
+    assert path.is_file()
+    pid = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    assert str(path) in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_none_is_no_option(folder: Path) -> None:
+    """Without an archive Java is told nothing; with one, that, and to keep quiet about it."""
+    assert archive.archive_options() == ""
+    path = archive.archive_path()
+    assert path is not None
+    assert path.parent == folder
+    folder.mkdir()
+    path.touch()
+    assert archive.archive_options().startswith(f"-XX:SharedArchiveFile={path} -Xlog:disable ")
+
+
+@pytest.mark.usefixtures("folder")
+def test_another_java_has_another(java: Path) -> None:
+    """The name changes with the Java that wrote it, also where that was replaced in its place."""
+    first = archive.archive_path()
+    os.utime(java / "lib" / "modules", (1, 1))
+    assert archive.archive_path() != first
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_java_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where Java is missing a session is begun as ever, and who asks for an archive is told why there can be none."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    assert archive.archive_path() is None
+    assert archive.archive_options() == ""
+    with pytest.raises(UnreachableError, match="There is no Java"):
+        archive.make_archive()
+
+
+def test_a_path_with_a_space_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Java's options are split at spaces: such an environment does without."""
+    monkeypatch.setattr(archive, "FOLDER", tmp_path / "my files")
+    assert archive.archive_path() is None
+
+
+@pytest.mark.usefixtures("java")
+def test_a_spark_that_does_not_start(folder: Path) -> None:
+    """The error says what to do, and nothing is left that a later session would take for an archive."""
+    with pytest.raises(UnreachableError, match="Spark did not start"):
+        archive.make_archive()
+    assert list(folder.iterdir()) == []
+
+
+def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While Java writes, the name is free; then the whole file has it, and what another Java wrote before is gone."""
+    folder.mkdir()
+    older = folder / "spark-0123.jsa"
+    older.touch()
+    seen: list[str] = []
+
+    def record(made: Path) -> None:
+        made.write_bytes(b"half")
+        seen.append(archive.archive_options())
+        made.write_bytes(b"whole")
+
+    monkeypatch.setattr(archive, "_record", record)
+    path = archive.make_archive()
+    assert seen == [""]
+    assert path.read_bytes() == b"whole"
+    assert list(folder.iterdir()) == [path]
+
+
+def test_a_folder_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is named, and that it doesn't matter."""
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(archive, "FOLDER", tmp_path / "file" / "var")
+    with pytest.raises(UnreachableError, match=re.escape(f"No archive could be written to {tmp_path}")) as caught:
+        archive.make_archive()
+    assert "Spark only starts slower" in caught.value.do

@@ -1,0 +1,299 @@
+"""A Spark Connect server as the place where tasks run."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.contracts.engine_contract import LIMIT, ONE, SPLITS, EngineContract
+from tests.runner.spark.servers import COMMAND, ROOT, serving
+from tests.runner.spark.tasks import Dies, EndsItself, Name, Raises, Says, WaitsForEver
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.runner.spark import connect
+from windrow.ingest.runner.spark.connect import TOKEN, ConnectedSpark
+from windrow.ingest.runner.spark.server import spark_server as spark_server_of
+from windrow.ingest.runner.spark.spark import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+SECRET = "t0ken-C4nary"  # a test's own
+
+
+class TestConnect(EngineContract):
+    """The contract, on a session of a server."""
+
+    dies = Dies
+
+    @pytest.fixture
+    def engine(self, spark_server: str) -> Iterator[SparkEngine]:
+        with closing(ConnectedSpark(spark_server)) as spark:
+            yield spark.engine()
+
+
+@pytest.fixture
+def closing_all() -> Iterator[list[ConnectedSpark]]:
+    """Clients that the test's end closes."""
+    clients: list[ConnectedSpark] = []
+    yield clients
+    for each in clients:
+        each.close()
+
+
+def wait_for(folder: Path) -> None:
+    """Return once a task has left a file in a folder."""
+    deadline, pause = time.monotonic() + LIMIT, threading.Event()
+    while not list(folder.iterdir()):
+        assert time.monotonic() < deadline, "no task has begun"
+        pause.wait(0.02)
+
+
+def names(spark: ConnectedSpark) -> list[Split]:
+    """All splits, as they come back."""
+    return [result.split for result in spark.engine().run(Name(), SPLITS)]
+
+
+def test_an_empty_plan_never_reaches_the_server() -> None:
+    """No splits: nobody is asked for, not even whether somebody answers."""
+    assert list(ConnectedSpark("sc://localhost:1").engine().run(Name(), [])) == []
+
+
+def test_what_a_worker_says_is_no_part_of_the_error(spark_server: str) -> None:
+    """An end that is no Exception is Spark's to try again; when it gives up, its words, which hold the worker's, are not repeated."""
+    with closing(ConnectedSpark(spark_server)) as spark, pytest.raises(UnreachableError, match="Spark could not finish") as caught:
+        list(spark.engine().run(Raises(EndsItself), ONE))
+    assert "secret-payload" not in str(caught.value)
+
+
+def test_a_server_says_how_many_tasks_it_runs_at_once(spark_server: str) -> None:
+    """Small splits are spread over what the server has, not over what this machine has."""
+    with closing(ConnectedSpark(spark_server)) as spark:
+        assert connect.parallelism(spark.session()) == 2
+
+
+def test_two_clients_run_beside_each_other(spark_server: str, tmp_path: Path) -> None:
+    """1 A client's task doesn't end. 2 Another client's tasks run and end. 3 It cancels one of its own; the first one's goes on."""
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(2) as pool, closing(ConnectedSpark(spark_server)) as first, closing(ConnectedSpark(spark_server)) as second:
+        waiting = pool.submit(lambda: list(first.engine().run(WaitsForEver(folders[0]), ONE)))
+        try:
+            wait_for(folders[0])
+            assert names(second) == SPLITS
+            cancelled = pool.submit(lambda: list(second.engine().run(WaitsForEver(folders[1]), ONE)))
+            wait_for(folders[1])
+            assert second.session().interruptAll()
+            with pytest.raises(UnreachableError, match="Nothing was committed"):
+                cancelled.result(LIMIT)
+            assert names(second) == SPLITS
+            assert not waiting.done()
+        finally:
+            first.session().interruptAll()
+        with pytest.raises(UnreachableError, match="Nothing was committed"):
+            waiting.result(LIMIT)
+
+
+def test_ctrl_c_ends_the_job_at_the_server(spark_server: str, tmp_path: Path) -> None:
+    """A client that is interrupted leaves no task behind that goes on for nobody."""
+
+    def interrupt() -> None:
+        wait_for(tmp_path)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool, closing(ConnectedSpark(spark_server)) as spark:
+        interrupted = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            list(spark.engine().run(WaitsForEver(tmp_path), ONE))
+        interrupted.result(LIMIT)
+        assert spark.session().interruptAll() == []
+
+
+def test_without_a_server_it_is_an_outage() -> None:
+    """Where nobody listens the error is that of something that can't be reached, and names the address and the command."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"sc://localhost:{free.getsockname()[1]}"
+    with closing(ConnectedSpark(address)) as spark, pytest.raises(UnreachableError, match=f"No Spark Connect server answers at {address}"):
+        names(spark)
+
+
+def test_another_environment_is_refused(spark_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server with another Python, Spark or windrow is not given a task, and the error says what either is."""
+    ours = connect.environment()
+    monkeypatch.setattr(connect, "environment", lambda: ours.replace("Python 3.", "Python 4."))
+    with closing(ConnectedSpark(spark_server)) as spark, pytest.raises(UnreachableError, match=re.escape(f"runs {ours}, and this is ")):
+        names(spark)
+
+
+@pytest.mark.long
+def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> None:
+    """1 A client has a session. 2 Its server is killed: an outage. 3 Another one comes up there: the client goes on with it."""
+    with serving() as (address, command):
+        spark = ConnectedSpark(address)
+        closing_all.append(spark)
+        assert names(spark) == SPLITS
+        below = command.children(recursive=True)
+        command.kill()
+        gone, alive = psutil.wait_procs([command, *below], timeout=60)
+        assert gone
+        assert alive == [], "Java or a worker outlives the command that was killed"
+    with pytest.raises(UnreachableError, match="No Spark Connect server answers"):
+        names(spark)
+    with serving(port=int(address.rpartition(":")[2])):
+        assert names(spark) == SPLITS
+
+
+@pytest.mark.long
+def test_java_is_killed_in_the_middle_of_a_job(tmp_path: Path, closing_all: list[ConnectedSpark]) -> None:
+    """What ran there is an outage to its client, and the command ends with exit code 3 instead of waiting for nothing."""
+    with serving() as (address, command), ThreadPoolExecutor(1) as pool:
+        spark = ConnectedSpark(address)
+        closing_all.append(spark)
+        waiting = pool.submit(lambda: list(spark.engine().run(WaitsForEver(tmp_path), ONE)))
+        wait_for(tmp_path)
+        (java,) = [child for child in command.children() if "java" in child.name()]
+        java.kill()
+        with pytest.raises(UnreachableError, match="Nothing was committed"):
+            waiting.result(LIMIT)
+        assert command.wait(60) == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_ends_cleanly(sign: signal.Signals, tmp_path: Path, closing_all: list[ConnectedSpark]) -> None:
+    """Ctrl-C or a supervisor's signal ends it with its Java and its workers, while a task runs; the task's client is told."""
+    with serving() as (address, command), ThreadPoolExecutor(1) as pool:
+        spark = ConnectedSpark(address)
+        closing_all.append(spark)
+        waiting = pool.submit(lambda: list(spark.engine().run(WaitsForEver(tmp_path), ONE)))
+        wait_for(tmp_path)
+        below = command.children(recursive=True)
+        command.send_signal(sign)
+        assert command.wait(60) == 0
+        assert psutil.wait_procs(below, timeout=60)[1] == []
+        with pytest.raises(UnreachableError, match="Nothing was committed"):
+            waiting.result(LIMIT)
+
+
+def test_a_port_that_is_taken(spark_server: str) -> None:
+    """The second server on a port says so, before Java starts."""
+    port = spark_server.rpartition(":")[2]
+    done = subprocess.run([*COMMAND, "--port", port], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 3
+    assert f"No server can listen at 127.0.0.1:{port} (Address already in use)" in done.stderr
+
+
+def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that others could reach isn't started for anybody to use."""
+    monkeypatch.delenv(TOKEN, raising=False)
+    command = [*COMMAND, "--host", "0.0.0.0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "no token is set" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["spark.connect.authenticate.token", "spark.plugins", "spark.connect.grpc.binding.port", "spark.master"])
+def test_properties_that_are_told_otherwise(name: str) -> None:
+    """What the server sets itself, or what everybody would read on the command line, is refused, not passed over."""
+    with pytest.raises(SpecError, match=f"{name} is no property to set") as caught, spark_server_of("127.0.0.1", 0, None, {name: SECRET}):
+        pass
+    assert SECRET not in str(caught.value)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """A file with a token that its owner may read."""
+    file = tmp_path / "token"
+    file.write_text(f"{SECRET}\n")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.mark.long
+def test_a_token(token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client without the server's token, or with another, is refused; one with it is served; nobody else gets to see it."""
+    monkeypatch.delenv(TOKEN, raising=False)
+    other = tmp_path / "other"
+    other.write_text("another")
+    other.chmod(0o600)
+    with serving("--token-file", str(token_file)) as (address, command):
+        for file in (None, other):
+            with closing(ConnectedSpark(address, file)) as spark, pytest.raises(UnreachableError, match="doesn't take the token") as caught:
+                names(spark)
+            assert SECRET not in f"{caught.value} {spark!r} {caught.value.__cause__!r}"
+        for place in (address, address.replace("127.0.0.1", "localhost")):
+            with closing(ConnectedSpark(place, token_file)) as spark:
+                assert names(spark) == SPLITS
+        for process in (command, *command.children(recursive=True)):
+            with suppress(psutil.ZombieProcess):  # a worker that has ended
+                assert SECRET not in " ".join(process.cmdline())
+        monkeypatch.setenv(TOKEN, SECRET)
+        with closing(ConnectedSpark(address)) as spark:
+            assert names(spark) == SPLITS
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [("t", 0o640, "may be read by others"), ("", 0o600, "doesn't hold a token"), ("a b", 0o600, "doesn't"), (None, 0, "No such file")],
+)
+def test_a_token_file_that_is_none(content: str | None, mode: int, why: str, tmp_path: Path) -> None:
+    """What isn't one line that only its owner may read is refused, and not shown."""
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    with pytest.raises(SpecError, match=why):
+        connect.read_token(file)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "localhost:15002",
+        "sc://",
+        "sc://localhost:0",
+        "sc://localhost:99999",
+        f"sc://localhost;token={SECRET}",
+        f"sc://me:{SECRET}@localhost",
+    ],
+)
+def test_what_is_no_address(address: str) -> None:
+    """An address is a place and nothing else: what may be secret in one is not repeated."""
+    with pytest.raises(SpecError, match="and this is none") as caught:
+        ConnectedSpark(address)
+    assert SECRET not in str(caught.value)
+
+
+def test_secrets_do_not_travel_in_the_clear() -> None:
+    """Another machine is reached by TLS, or not at all."""
+    with pytest.raises(SpecError, match="would travel in the clear"):
+        ConnectedSpark("sc://spark.example:15002")
+    assert ConnectedSpark("sc://spark.example:15002/;use_ssl=true").address
+
+
+def test_a_worker_does_not_run_what_was_changed(spark_server: str, tmp_path: Path) -> None:
+    """Workers live on between clients; once a module that they have loaded is another, a task gets the new one."""
+    module = tmp_path / f"word_{os.getpid()}.py"
+    module.write_text("WORD = 'before'\n")
+    task = Says(tmp_path, module.stem)
+
+    def said() -> set[str]:
+        with closing(ConnectedSpark(spark_server)) as spark:
+            return {result.rows[0].partition(" ")[0] for result in spark.engine().run(task, SPLITS)}
+
+    assert said() == {"before"}
+    module.write_text("WORD = 'after, and longer'\n")
+    assert said() == {"after,"}

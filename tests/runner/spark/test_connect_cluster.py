@@ -1,0 +1,317 @@
+"""A Spark Connect server that stands on a cluster: clients' code travels to its workers, and whoever dies, it is exactly once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+from pyspark import cloudpickle
+
+import windrow
+from tests.contracts.engine_contract import ONE, EngineContract
+from tests.dataframes.test_sink import Ground as Batch
+from tests.dataframes.test_sink import each_once
+from tests.integration.harness import Place, judge, visible
+from tests.integration.test_exactly_once import fill
+from tests.integration.test_spark_task import OVER, status_of, until
+from tests.kafka.produce import Put, create_topic, produce
+from tests.runner.spark import tasks
+from tests.runner.spark.drivers import Answer, Driver
+from tests.runner.spark.servers import serving
+from tests.runner.spark.standalone import Cluster, known_cluster
+from tests.runner.spark.tasks import Dies, Name, Where
+from tests.runner.spark.test_cluster_faults import in_table
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.model.plan import Split
+from windrow.ingest.runner.spark import cluster, connect
+from windrow.ingest.runner.spark.arrival import Code
+from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.spark import SparkEngine
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A cluster, a server on it (`address`) that is of another folder and version than this, and a trap for its Python workers."""
+
+    cluster: Cluster
+    address: str
+    code: Path
+    trap: Path
+
+    def words(self) -> list[str]:
+        """The server's: it takes half of the cluster."""
+        return [
+            "--master", self.cluster.master, "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m",
+            "--conf", "spark.cores.max=2", "--conf", f"spark.executorEnv.WINDROW_CRASH=write.middle:stop:{self.trap}",
+        ]  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """The server's: its own code, and a Python to plan DataFrames in."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {"PYTHONPATH": str(self.code), "PATH": path, "XDG_CACHE_HOME": str(self.code.parent / "cache")}
+
+    def executors(self) -> list[psutil.Process]:
+        """Java processes that run tasks, of all servers."""
+        return [child for worker in self.cluster.workers.values() for child in worker.children()]
+
+    def stopped(self) -> psutil.Process:
+        """The Python worker that the trap has caught, once it has."""
+        found: list[psutil.Process] = []
+
+        def caught() -> bool:
+            below = [process for worker in self.cluster.workers.values() for process in worker.children(recursive=True)]
+            found[:] = [process for process in below if status_of(process) == psutil.STATUS_STOPPED]
+            return bool(found)
+
+        until(caught, "no worker reached its crash point")
+        [worker] = found
+        return worker
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """Two workers with room for two servers, and one of these."""
+    folder = tmp_path_factory.mktemp("ground")
+    code = folder / "server"
+    shutil.copytree(Path(windrow.__file__).parent, code / "windrow", ignore=shutil.ignore_patterns("__pycache__", "assets", "resources"))
+    (code / "windrow" / "ingest" / "added.py").write_text('"""What the clients have not."""\n')
+    with known_cluster(folder / "cluster", cores=2) as made:
+        begun = Ground(made, "", code, folder / "trap")
+        begun.trap.touch()
+        with serving(*begun.words(), folder=code, environment=begun.environment()) as (address, _):
+            yield Ground(made, address, code, begun.trap)
+
+
+@pytest.fixture(autouse=True)
+def no_trap(ground: Ground) -> None:
+    """A test that wants the trap sets it."""
+    ground.trap.touch()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def travelling_tasks() -> Iterator[None]:
+    """The workers have no tests."""
+    cloudpickle.register_pickle_by_value(tasks)
+    yield
+    cloudpickle.unregister_pickle_by_value(tasks)
+
+
+@pytest.fixture
+def client(ground: Ground) -> Iterator[ConnectedSpark]:
+    """A client on the server."""
+    with closing(ConnectedSpark(ground.address)) as spark:
+        yield spark
+
+
+class TestConnectOnCluster(EngineContract):
+    """The contract, where neither the server nor the workers have the client's code."""
+
+    dies = Dies
+
+    @pytest.fixture
+    def engine(self, client: ConnectedSpark) -> SparkEngine:
+        return client.engine()
+
+
+def places(spark: ConnectedSpark) -> set[str]:
+    """Where the workers have their windrow."""
+    return {result.rows[0] for result in spark.engine().run(Where(), ONE)}
+
+
+def test_the_clients_code_runs_there(client: ConnectedSpark) -> None:
+    """Workers import windrow from where they keep what the client sent, by its digest."""
+    assert all(f"/home/.cache/windrow/code/{cluster.own_code().digest}/" in place for place in places(client))
+
+
+@pytest.fixture
+def sending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """`sending(digest, package=version)`: from now on this process sends its code under that name, and wants those versions."""
+    ours = cluster.own_code()
+
+    def send(digest: str, **versions: str) -> str:
+        for module in (cluster, connect):
+            monkeypatch.setattr(module, "own_code", lambda: Code(ours.files, digest, {**ours.versions, **versions}))
+        return digest
+
+    return send
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_clients_of_two_versions_share_a_server(
+    ground: Ground, sending: Callable[..., str], monkeypatch: pytest.MonkeyPatch, *, apart: bool
+) -> None:
+    """Each has its tasks done by its own code, in turn; and also where Spark can't tell their workers apart."""
+    if not apart:
+        monkeypatch.setattr(connect, "_buffer_bytes", lambda _: 65_536)
+    with closing(ConnectedSpark(ground.address)) as first, closing(ConnectedSpark(ground.address)) as second:
+        for spark, name in ((first, "a"), (second, "b"), (first, "a")):
+            digest = sending(name * 32)
+            assert all(f"/{digest}/" in place for place in places(spark))
+
+
+def test_workers_that_differ_are_told_before_a_split(client: ConnectedSpark, sending: Callable[..., str]) -> None:
+    """A package of another version ends the run with one sentence, which names machine, interpreter, package and versions."""
+    sending("d" * 32, msgspec="0.0.1")
+    with pytest.raises(UnreachableError, match=r"which runs \S+, is not as the driver is: msgspec is \d\S*, the driver's is 0\.0\.1"):
+        list(client.engine().run(Name(), ONE))
+
+
+def test_another_spark_is_refused(client: ConnectedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of another version of Spark is given no task, and the error names both."""
+    ours = connect.version("pyspark")
+    monkeypatch.setattr(connect, "version", lambda name: "3.0.0" if name == "pyspark" else os.fspath(name))
+    with pytest.raises(UnreachableError, match=f"runs Spark {ours}, and this client has 3.0.0"):
+        list(client.engine().run(Name(), ONE))
+
+
+def test_dataframes_of_a_client(ground: Ground, client: ConnectedSpark, kafka: str, tmp_path: Path) -> None:
+    """Exact ranges are read, and a batch is written once, by the client's code: its formats are planned beside the server."""
+    session = client.session()
+    session.dataSource.register(windrow.WindrowSource)
+    topic = create_topic(kafka, partitions=2)
+    produce(kafka, topic, [Put(b"%d" % n, None, n % 2) for n in range(40)])
+    splits = [Split(topic, 0, 3, 12), Split(topic, 1, 0, 5)]
+    reader = session.read.format("windrow").option("bootstrap_servers", kafka)
+    rows = reader.option("splits", msgspec.json.encode(splits).decode()).load().collect()
+    assert sorted((row.partition, row.offset) for row in rows) == [(s.partition, n) for s in splits for n in range(s.start, s.stop)]
+    batch = Batch(kafka, tmp_path)
+    batch.write(session.range(50).repartition(2), 1)
+    batch.write(session.range(70), 1)
+    assert batch.ids() == each_once(range(50))
+    assert {path.name for path in (ground.code.parent / "cache" / "windrow" / "code").iterdir()} == {cluster.own_code().digest}
+
+
+@pytest.fixture(scope="module")
+def one_hour(kafka: str) -> str:
+    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks; never written to again."""
+    topic = create_topic(kafka, partitions=2)
+    fill(kafka, topic, 1)
+    return topic
+
+
+@pytest.fixture
+def place(kafka: str, one_hour: str, tmp_path: Path) -> Place:
+    """A fresh table and ledger over that topic."""
+    return Place(kafka, one_hour, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def drivers(ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Driver]]:
+    """Two clients in processes of their own."""
+    made = [Driver(ground.address, {}, tmp_path_factory.mktemp("client")) for _ in range(2)]
+    yield made
+    for each in made:
+        each.close()
+
+
+def assert_exactly_once(place: Place) -> None:
+    """The checker finds nothing wrong."""
+    report = judge(place, visible(place.bootstrap, place.topic))
+    assert report.ok, report
+
+
+def test_two_clients_run_windows_beside_each_other(kafka: str, one_hour: str, drivers: list[Driver], tmp_path: Path) -> None:
+    """Windows of two tables, by two clients on one server at the same time: each is whole."""
+    both = [Place(kafka, one_hour, tmp_path / name) for name in ("one", "other")]
+    for place, driver in zip(both, drivers, strict=True):
+        place.folder.mkdir()
+        driver.begin(place)
+    assert [driver.answer() for driver in drivers] == [Answer(recovered=False)] * 2
+    for place in both:
+        assert_exactly_once(place)
+
+
+@pytest.mark.parametrize("over", [{}, {"transform": {"spark": "reshaped.py:same"}}], ids=["plain", "function"])
+def test_a_killed_executor_is_run_again(
+    ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path, over: dict[str, Any]
+) -> None:  # fmt: skip
+    """1 A worker has read a batch and halts. 2 Its executor is killed, and the worker ends with it. 3 Spark runs its task again.
+
+    So it is where rows go through a function of DataFrames, by the client's code.
+    """
+    ground.trap.unlink()
+    drivers[0].begin(Place(place.bootstrap, place.topic, tmp_path, over))
+    worker = ground.stopped()
+    [executor] = [parent for parent in worker.parents() if parent in ground.executors()]
+    executor.kill()
+    until(lambda: status_of(worker) in OVER, "the worker outlived its executor")
+    assert drivers[0].answer() == Answer(recovered=False)
+    assert_exactly_once(place)
+
+
+def test_what_was_read_goes_with_its_executors(ground: Ground, place: Place, tmp_path: Path) -> None:
+    """1 A function of DataFrames is given what was read, and halts. 2 The executors are killed: the run says to try again.
+
+    3 Nothing is committed. 4 The next run is right.
+    """
+    driver = Driver(ground.address, {}, tmp_path)
+    halting = Place(place.bootstrap, place.topic, tmp_path, {"transform": {"spark": "reshaped.py:halts"}})
+    try:
+        driver.begin(halting)
+        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the function was not called")
+        killed = ground.executors()
+        for executor in killed:
+            executor.kill()
+        until(lambda: all(status_of(executor) in OVER for executor in killed), "a killed executor is still there")
+        driver.process.resume()
+        failed = driver.answer()
+        assert failed.code == 3
+        assert "Nothing was committed. Run the window again" in failed.text
+        assert in_table(place) == set()
+        driver.begin(halting)
+        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the function was not called again")
+        driver.process.resume()
+        assert driver.answer() == Answer(recovered=False)
+    finally:
+        driver.close()
+    assert_exactly_once(place)
+
+
+@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+def test_a_killed_client_is_followed_at_once(ground: Ground, place: Place, drivers: list[Driver], point: str, tmp_path: Path) -> None:
+    """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and says whether the commit was in already."""
+    first = Driver(ground.address, {}, tmp_path)
+    try:
+        first.begin(place, crash=f"{point}:kill")
+        first.dies()
+    finally:
+        first.close()
+    assert drivers[1].runs(place) == Answer(recovered=point == "commit.after")
+    assert_exactly_once(place)
+
+
+def test_a_killed_server_is_an_outage(ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path) -> None:
+    """1 A worker has staged and halts. 2 The server is killed with SIGKILL: the run says to try again, and its executors end.
+
+    3 Nothing is committed. 4 The same window on another server is right.
+    """
+    before = ground.executors()
+    with serving(*ground.words(), folder=ground.code, environment=ground.environment()) as (address, command):
+        driver = Driver(address, {}, tmp_path)
+        try:
+            ground.trap.unlink()
+            driver.begin(place)
+            ground.stopped()
+            own = [each for each in ground.executors() if each not in before]
+            below = command.children(recursive=True)
+            command.kill()
+            failed = driver.answer()
+        finally:
+            driver.close()
+        assert failed.code == 3
+        assert "Nothing was committed" in failed.text
+        psutil.wait_procs(below, 60)
+        until(lambda: all(status_of(each) in OVER for each in own), "executors outlived their server")
+    assert drivers[0].runs(place) == Answer(recovered=False)
+    assert_exactly_once(place)

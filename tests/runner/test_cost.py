@@ -1,0 +1,121 @@
+"""What a message costs on its way through a task, counted and not timed: calls that Python makes, and bytes that are allocated.
+
+What is counted is the same on every machine and under every load; speed itself is the benchmark's. Two batches of different sizes tell what
+there is per message, and leave out what there is per batch. The limits stand a quarter above what was counted when they were written down:
+who breaks one on purpose writes down the new count.
+"""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import pyarrow as pa
+import pytest
+
+from tests.bench.orders import values
+from tests.bench.orders_schema import Order
+from tests.contracts.values import valued
+from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.plan import Split
+from windrow.ingest.schema.checksum import checksum
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory
+from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.transform.validate import Validate
+
+FEW, MANY = 4_096, 16_384
+SCHEMA, FOLDER = "orders_schema.py:Order", Path(__file__).parent.parent / "bench"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a batch. `calls`: of functions; `arrow`: bytes that Arrow allocates; `peak`: most bytes that Python and numpy hold at once."""
+
+    calls: float
+    arrow: float
+    peak: float
+
+
+LIMITS = {  # per message: bytes of Arrow, peak of Python's and numpy's; per batch: calls
+    "decode": Cost(calls=880, arrow=0, peak=172),
+    "validate": Cost(calls=1190, arrow=0, peak=1.3),
+    "checksum": Cost(calls=530, arrow=1.5, peak=30),
+    "stage": Cost(calls=1670, arrow=400, peak=30),
+}
+
+
+def steps(folder: Path, messages: pa.RecordBatch) -> dict[str, Callable[[], object]]:
+    """What a task does with a batch of messages, each step by itself, on what the one before gives."""
+    decode, validate = JsonDecoder(ModelReference(SCHEMA, FOLDER)).open(), Validate(ModelReference(SCHEMA, FOLDER)).open()
+    decoded = decode(messages)
+    stagers = DeltaStagerFactory(str(folder), RowLayout(Columns.of(Order).arrow_schema, DEFAULT, "attempt"), "20260101T000000Z")
+
+    def stage() -> None:
+        stager = stagers(Split("t", 0, 0, messages.num_rows))
+        stager.add(decoded.rows, messages)
+        stager.finish()
+
+    return {
+        "decode": lambda: decode(messages),
+        "validate": lambda: validate(decoded),
+        "checksum": lambda: checksum(decoded.rows),
+        "stage": stage,
+    }
+
+
+def cost_of(step: Callable[[], object]) -> Cost:
+    """Of a step that has run before: the first time loads and builds what is kept."""
+    step()
+    return Cost(_calls(step), _arrow(step), _peak(step))
+
+
+def _calls(step: Callable[[], object]) -> int:
+    calls = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        step()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def _arrow(step: Callable[[], object]) -> int:
+    pool = pa.default_memory_pool()
+    before = pool.total_bytes_allocated()
+    step()
+    return int(pool.total_bytes_allocated() - before)
+
+
+def _peak(step: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        step()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("step", LIMITS)
+def test_a_message_costs_no_more_than_it_did(step: str, tmp_path: Path) -> None:
+    """Nothing is called per message, and what is called and allocated is bounded: a step that becomes dearer is seen here."""
+    orders = values()
+    few, many = (cost_of(steps(tmp_path, valued(orders[:n]))[step]) for n in (FEW, MANY))
+    limit, more = LIMITS[step], MANY - FEW
+    per_message = Cost((many.calls - few.calls) / more, (many.arrow - few.arrow) / more, (many.peak - few.peak) / more)
+    assert abs(per_message.calls) < 0.001, f"calls per message: {per_message.calls}"
+    assert many.calls <= limit.calls, f"calls per batch: {many.calls}"
+    assert per_message.arrow <= limit.arrow, f"bytes per message: {per_message}"
+    assert per_message.peak <= limit.peak, f"bytes per message: {per_message}"

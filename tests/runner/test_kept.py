@@ -1,0 +1,99 @@
+"""A run keeps what changes leave alone, from the messages to the table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from windrow.ingest.assemble import assemble
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.errors import DeadLetterLimitError, SpecError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.runner.pipeline import Request, run, run_past_refused
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+
+START, HOUR = datetime(2026, 1, 5, tzinfo=UTC), timedelta(hours=1)
+TP = TopicPartition("shop.public.notes", 0)
+MODEL = """
+import pandera.polars as pa, polars as pl
+
+class Note(pa.DataFrameModel):
+    id: pl.Int64
+    title: pl.String
+    body: pl.String = pa.Field(nullable=True)
+"""
+
+
+def spec(folder: Path, sink: dict[str, Any], **decode: Any) -> Any:
+    """Of Debezium's events, in hourly windows."""
+    (folder / "notes.py").write_text(MODEL)
+    return parse_spec(
+        {
+            "id": "notes", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic}, "state": str(folder / "state.db"),
+            "window": {"grid": "hourly", "start": START.isoformat()},
+            "decode": {"format": "debezium-json", "schema": "notes.py:Note", **decode},
+            "sink": sink if "kind" in sink else {"path": str(folder / "table"), **sink},
+        },
+        folder,
+    )  # fmt: skip
+
+
+UPSERT = {"mode": "upsert", "primary_key": ["id"]}
+
+
+def test_a_large_value_stays_where_an_update_leaves_it_alone(tmp_path: Path) -> None:
+    """PostgreSQL doesn't send it: the row has it from its insert on, two windows later too, and nothing has to be said for it."""
+    broker = MemoryBroker()
+    broker.create_topic(TP.topic, partitions=1)
+    mark, source = "__debezium_unavailable_value", {"table": "notes", "schema": "public"}
+    for hour, (op, title, body) in enumerate([("c", "a", "long"), ("u", "b", mark), ("u", "c", mark)]):
+        event = {"op": op, "before": None, "after": {"id": 1, "title": title, "body": body}, "source": source}
+        broker.produce(TP, json.dumps(event).encode(), timestamp=START + hour * HOUR)
+    for hour in range(3):
+        made = assemble(spec(tmp_path, UPSERT), LocalEngine())
+        made = replace(made, broker=broker, reader=partial(MemoryReader, broker, rows_max=3))
+        run(made, Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR), Request(f"r{hour}"))
+    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().select(["id", "title", "body"]).to_pylist()
+    assert rows == [{"id": 1, "title": "c", "body": "long"}]
+
+
+def test_a_refused_window_holds_back_what_it_could_not_come_behind(tmp_path: Path) -> None:
+    """1 W0 writes a value and is refused.  2 W1 leaves it alone: were it committed, W0 could never be. So W1 isn't tried, and is named."""
+    broker = MemoryBroker()
+    broker.create_topic(TP.topic, partitions=1)
+    for hour, values in enumerate([[b"poison"] * 5, [b"{}"]]):
+        for value in values:
+            broker.produce(TP, value, timestamp=START + hour * HOUR)
+    made = replace(assemble(spec(tmp_path, UPSERT), LocalEngine()), broker=broker, reader=partial(MemoryReader, broker, rows_max=3))
+    windows = [Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR) for hour in range(2)]
+    with pytest.raises(DeadLetterLimitError, match=f"Not tried: {windows[1].key}"):
+        list(run_past_refused(made, windows, Request("r")))
+
+
+@pytest.mark.parametrize(
+    ("sink", "decode", "in_order"),
+    [
+        (UPSERT, {}, True), (UPSERT, {"unavailable": "dead"}, False), ({}, {}, False), (UPSERT, {"format": "json"}, False),
+        ({"kind": "kafka", "topic": "t", "staging": "s", "atomic_window": True, **UPSERT}, {"format": "json"}, True),
+    ],
+)  # fmt: skip
+def test_which_windows_wait_for_those_before_them(tmp_path: Path, sink: dict[str, Any], decode: dict[str, Any], in_order: bool) -> None:
+    """Those of tables whose rows keep what a change leaves alone, and of topics in which messages replace each other."""
+    assert spec(tmp_path, sink, **decode).in_order == in_order
+
+
+@pytest.mark.parametrize("sink", [{}, {**UPSERT, "version": "id2"}], ids=["append", "version"])
+def test_a_table_that_cannot_keep_says_so(tmp_path: Path, sink: dict[str, Any]) -> None:
+    """`keep` is refused before anything is read; left out, such changes are dead letters."""
+    with pytest.raises(SpecError, match="keep needs a table whose rows can keep"):
+        _ = assemble(spec(tmp_path, sink, unavailable="keep"), LocalEngine()).decoder().columns

@@ -1,0 +1,110 @@
+"""A window of nothing but dead letters takes no more memory than its batches: staged, shown, exported, published and mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.runner.test_run import START, Desk, hour
+from windrow.ingest.admin.dead_letters import letters_of
+from windrow.ingest.admin.edit import RefusedMessage
+from windrow.ingest.admin.mend import MendRequest, mend
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.runner.context import Pipeline, Request
+from windrow.ingest.runner.letters import publish_letters
+from windrow.ingest.runner.pipeline import run
+
+pytestmark = pytest.mark.slow
+
+COUNT, SIZE = 40_000, 8_000
+MOST = 96 << 20
+"""Of 320 MB of letters: what a row group, the batches that become one, and what is read at a time take together."""
+
+
+@dataclass
+class Passing:
+    """A topic and its turn that keep nothing but a count."""
+
+    name: str = "things.dead"
+    count: int = 0
+
+    def refuse_unwritable(self) -> None:
+        """It can be written."""
+
+    def remembers(self) -> timedelta:
+        return timedelta(days=7)
+
+    def turn(self, window: Window, attempt: str) -> AbstractContextManager[Passing]:
+        del window, attempt
+        return nullcontext(self)
+
+    def is_published(self) -> bool:
+        return False
+
+    def write(self, letters: Iterable[pa.RecordBatch]) -> None:
+        self.count += sum(len(batch.to_pylist()) for batch in letters)
+
+    def commit(self, count: int) -> None:
+        assert count == self.count
+
+
+@contextmanager
+def at_most(most: int) -> Iterator[None]:
+    """What Arrow holds at once, beyond what it holds now."""
+    pool = pa.proxy_memory_pool(before := pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() is not None
+    assert pool.max_memory() < most, f"{(pool.max_memory() or 0) >> 20} MiB"
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Pipeline:
+    """The fifth hour holds nothing that is JSON; it is committed, within the bound."""
+    desk, poison = Desk(tmp_path), b"x" * SIZE
+    for i in range(COUNT):
+        desk.broker.produce(TopicPartition("shop.things", 0), poison, timestamp=START + timedelta(hours=5, milliseconds=i))
+    desk.broker.produce(TopicPartition("shop.things", 0), b'{"id": 1, "name": null}', timestamp=START + timedelta(hours=7))
+    pipeline = desk.pipeline(limits={"max_dead_ratio": None})
+    with at_most(MOST):
+        assert run(pipeline, hour(5), Request("plain")).committed.receipt.counts.dead == COUNT
+    return pipeline
+
+
+def _read(pipeline: Pipeline) -> None:
+    (committed,) = pipeline.sink.receipts()
+    assert sum(b.num_rows for b in letters_of(pipeline.dead_letters, hour(5), committed.receipt.attempt)) == COUNT
+
+
+def _publish(pipeline: Pipeline) -> None:
+    (committed,) = pipeline.sink.receipts()
+    topic = Passing()
+    publish_letters(pipeline.dead_letters, topic, committed.receipt, pipeline.now)
+    assert topic.count == COUNT
+
+
+def _keep(pipeline: Pipeline) -> None:
+    mended = mend(pipeline, hour(5), MendRequest("m1", edit=lambda message: mended_one(message) if message.offset % 2 else None))
+    assert (mended.open, mended.messages) == (COUNT, COUNT // 2)
+
+
+def mended_one(message: RefusedMessage) -> RefusedMessage:
+    return replace(message, value=b'{"id": 7, "name": null}')
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize("use", [_read, _publish, _keep], ids=["shown", "published", "mended"])
+def test_memory_does_not_grow_with_them(refused: Pipeline, use: Callable[[Pipeline], None]) -> None:
+    """Whatever is done with all of a window's dead letters, it is done batch by batch."""
+    with at_most(MOST):
+        use(refused)

@@ -1,0 +1,120 @@
+"""What a kind of sink can't hold, a run doesn't ask of it, and verification doesn't hold against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.test_run import PLAIN, Desk, hour
+from windrow.ingest.admin.copies import against_ledger
+from windrow.ingest.admin.verify import verify
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Promises
+from windrow.ingest.runner.pipeline import Request, run
+from windrow.ingest.testing.engine import LocalEngine
+
+
+class Promising:
+    """A sink with other promises."""
+
+    def __init__(self, sink: Any, promises: Promises) -> None:
+        self._sink, self.promises = sink, promises
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+
+def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """A sink that can't take back what it committed is not asked to: the window stays as it is; without replacing it is only reported."""
+    pipeline = Desk(tmp_path).pipeline()
+    pipeline = replace(pipeline, sink=Promising(pipeline.sink, Promises(replaces=False)))
+    done = run(pipeline, hour(0), PLAIN)
+    with pytest.raises(SpecError, match="can't be replaced: delta keeps what was committed once"):
+        run(pipeline, hour(0), Request("again", replace=True))
+    assert run(pipeline, hour(0), PLAIN).committed == done.committed
+
+
+class Forgetful(Promising):
+    """One that knows nothing of any window any more, and can't take anything back."""
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__(sink, Promises(replaces=False))
+
+    def look(self, window: Window) -> None:
+        """See `Sink.look`."""
+
+    def looks(self, windows: Sequence[Window]) -> Iterator[None]:
+        """See `Sink.looks`."""
+        return iter([None] * len(windows))
+
+
+def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -> None:
+    """Its rows may be there, and can't be taken back: the ledger's copy forbids it, with the ways out, unless it is asked for."""
+    pipeline = Desk(tmp_path).pipeline()
+    done = run(pipeline, hour(0), PLAIN)
+    forgetful = replace(pipeline, sink=Forgetful(pipeline.sink), engine=None)  # type: ignore[arg-type]  # nothing is read
+    with pytest.raises(RefusedError, match=r"its receipt is missing.*--restore-receipts.*--window 2026-01-05T00:00:00Z --again"):
+        run(forgetful, hour(0), PLAIN)
+    (found,) = against_ledger("things", [], (), forgetful.sink, pipeline.ledger)
+    assert "--restore-receipts" in found.do
+    asked = run(replace(pipeline, sink=forgetful.sink), hour(0), Request("again", again=True))
+    assert asked.committed == done.committed, "the commit's own look is the table's"
+
+
+def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
+    """What holds it back is no loss: where that goes on for too long, the window can be run again."""
+    pipeline = Desk(tmp_path).pipeline()
+    done = run(pipeline, hour(0), PLAIN)
+
+    class Late(Forgetful):
+        held_back = True
+
+        def wait_until_decided(self) -> None:
+            """See `ports.sink.Awaited`."""
+            if self.held_back:
+                raise UnreachableError("An open transaction", "commit", "Wait.")
+            self.look = self._sink.look
+
+    late = Late(pipeline.sink)
+    held = replace(pipeline, sink=late, engine=None)  # type: ignore[arg-type]  # nothing is read
+    with pytest.raises(UnreachableError, match="open transaction"):
+        run(held, hour(0), PLAIN)
+    late.held_back = False
+    assert run(replace(pipeline, sink=late), hour(0), PLAIN).committed == done.committed
+
+
+def test_a_lost_receipt_is_no_window_that_nobody_ran(tmp_path: Path) -> None:
+    """verify names the ways out, and doesn't say besides that the window may be run."""
+    pipeline = Desk(tmp_path).pipeline()
+    for n in range(3):
+        run(pipeline, hour(n), PLAIN)
+
+    class Lossy(Forgetful):
+        def audit(self) -> Any:
+            audit = self._sink.audit()
+            kept = [c for c in audit.receipts() if c.receipt.window != hour(1)]
+            audit.receipts = lambda: iter(kept)
+            return audit
+
+    made = pipeline
+    found = verify("things", Lossy(made.sink), made.dead_letters, made.ledger, made.broker).findings
+    assert [f.window for f in found if f.about in {"ledger", "windows"}] == [hour(1).key]
+
+
+def test_a_receipt_that_is_lost_while_the_window_is_read_forbids_it_too(tmp_path: Path) -> None:
+    """1 A run looks.  2 Another one commits, and its receipt is lost.  3 The first one has read, and would commit."""
+    pipeline = Desk(tmp_path).pipeline()
+    other = replace(pipeline)
+
+    class Overtaken(LocalEngine):
+        def run(self, *asked: Any) -> Any:
+            run(other, hour(0), PLAIN)
+            return super().run(*asked)
+
+    with pytest.raises(RefusedError, match="its receipt is missing"):
+        run(replace(pipeline, sink=Forgetful(pipeline.sink), engine=Overtaken()), hour(0), PLAIN)

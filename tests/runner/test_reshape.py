@@ -1,0 +1,196 @@
+"""What is staged of the rows that a function of Spark's gave, and how it is counted. Pure: no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from windrow.ingest.errors import BugError, RefusedError, SpecError, UnfitRowsError
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.receipt import SplitCounts
+from windrow.ingest.model.staged import Staged, Staging
+from windrow.ingest.ports.sink import Stager
+from windrow.ingest.runner.reshape import StageTask, _refuse_other_key
+from windrow.ingest.schema.beside import columns, messages_of
+from windrow.ingest.schema.changes import DELETED
+from windrow.ingest.schema.messages import MESSAGES
+from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.transform.chain import Chain
+
+SPLIT = Split("t", 0, 10, 30)
+OWN = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+METADATA = {name: column for name, column in DEFAULT.items() if name != "window"}
+
+
+class Kept:
+    """A stager that keeps offsets."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.ids: list[tuple[int, bool]] = []
+        self.discarded = False
+
+    def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+        assert rows.num_rows == messages.num_rows
+        self.offsets += messages["offset"].to_pylist()
+        if DELETED in rows.schema.names:
+            self.ids += zip(rows["id"].to_pylist(), rows[DELETED].to_pylist(), strict=True)
+
+    def finish(self) -> Staging:
+        return Staging(len(self.offsets), "0" * 15 + "7", ("file",))
+
+    def discard(self) -> None:
+        self.discarded = True
+
+
+def read_of(valid: int, filtered: int = 0, dead: int = 0) -> Staged:
+    """A split as it was read, with a row of each valid message."""
+    read = valid + filtered + dead
+    counts = SplitCounts("t", 0, 10, 30, 30, read, 0, valid, dead, 0, 0, dead, 0, rows_=valid, filtered_=filtered)
+    return Staged(SPLIT, counts, (), ("dead",) * dead)
+
+
+def batch(offsets: Sequence[int], ids: Sequence[int | None] | None = None) -> pa.RecordBatch:
+    """Rows of the messages at some offsets."""
+    own = pa.array(ids if ids is not None else offsets, pa.int64())
+    stamps = pa.array([datetime(2026, 1, 5, tzinfo=UTC)] * len(offsets), TYPES["timestamp"])
+    places = [pa.array(["t"] * len(offsets)), pa.array([0] * len(offsets), pa.int32()), pa.array(offsets, pa.int64()), stamps]
+    return pa.RecordBatch.from_arrays([own, *places], ["id", *METADATA.values()])
+
+
+def staged(read: Staged, batches: Sequence[pa.RecordBatch], kept: Kept) -> Staged:
+    def factory(split: Split) -> Stager:
+        assert split == SPLIT
+        return kept
+
+    return StageTask(factory, Chain(), OWN, METADATA)(read, batches)
+
+
+@given(st.lists(st.integers(10, 29), max_size=40), st.integers(1, 7), st.integers(0, 5), st.integers(0, 5))
+def test_each_message_is_counted_once(offsets: list[int], size: int, filtered: int, dead: int) -> None:
+    """Whatever messages are left behind the function, and however batches are cut: what was read is valid, filtered or dead."""
+    offsets, kept = sorted(offsets), Kept()
+    read = read_of(20, filtered, dead)
+    counts = staged(read, [batch(offsets[at : at + size]) for at in range(0, len(offsets), size)], kept).counts
+    assert kept.offsets == offsets
+    assert (counts.rows, counts.rows_staged, counts.valid) == (len(offsets), len(offsets), len(set(offsets)))
+    assert counts.read == counts.valid + counts.filtered + counts.dead
+
+
+@pytest.mark.parametrize(("batches", "match"), [
+    ([[10, 12, 11]], "not in the order of the split's log"),
+    ([[12], [11]], "not in the order of the split's log"),
+    ([[9]], "not of it"),
+    ([[30]], "not of it"),
+    ([[10, 11, 12, 13]], "4 messages have rows behind it, and 3 had any before"),
+])  # fmt: skip
+def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: str) -> None:
+    """What is out of turn, beyond the split, or of more messages than had rows is refused, and what was staged discarded."""
+    kept = Kept()
+    with pytest.raises(RefusedError, match=match):
+        staged(read_of(3), [batch(offsets) for offsets in batches], kept)
+    assert kept.discarded
+
+
+Change = tuple[int, bool, int]
+"""Of which message, whether it deletes, of which id."""
+
+
+def keyed(changes: Sequence[Change], size: int, deletes: int, kept: Kept) -> Staged:
+    """What is staged of changes in a table with the primary key id, of twenty messages, so many of which deleted before."""
+    batches = []
+    for at in range(0, len(changes), size):
+        some = changes[at : at + size]
+        rows = batch([offset for offset, _, _ in some], [id_ for _, _, id_ in some])
+        batches.append(rows.append_column(DELETED, pa.array([deleted for _, deleted, _ in some], pa.bool_())))
+    read = read_of(20)
+    read = replace(read, counts=replace(read.counts, deletes_=deletes))
+    return StageTask(lambda _: kept, Chain(), OWN, METADATA, ("id",))(read, batches)
+
+
+@given(st.sets(st.tuples(st.integers(10, 29), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40), st.integers(1, 7))
+def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
+    """However batches are cut, rows and deletes are staged as they come, and each message is counted once, whichever of both it has."""
+    in_order = sorted(changes, key=lambda change: (change[0], not change[1]))
+    deletes, kept = sum(deleted for _, deleted, _ in in_order), Kept()
+    counts = keyed(in_order, size, deletes, kept).counts
+    assert list(zip(kept.offsets, kept.ids, strict=True)) == [(offset, (id_, deleted)) for offset, deleted, id_ in in_order]
+    assert (counts.rows, counts.deletes, counts.rows_staged) == (len(in_order) - deletes, deletes, len(in_order))
+    assert (counts.valid, counts.filtered) == (len(set(kept.offsets)), 20 - len(set(kept.offsets)))
+
+
+@given(st.lists(st.tuples(st.integers(10, 29), st.just(False), st.integers(0, 3)), min_size=1, max_size=20), st.integers(1, 7), st.data())
+def test_two_rows_of_one_key_and_one_message(changes: list[Change], size: int, data: st.DataObject) -> None:
+    """Nobody can say which of them is the last: they refuse the window, with the message's place, wherever batches are cut between them."""
+    doubled = data.draw(st.sampled_from(changes))
+    in_order = sorted([*set(changes), doubled], key=lambda change: (change[0], data.draw(st.integers(0, 9))))
+    with pytest.raises(RefusedError, match="two rows of one key that name one message") as caught:
+        keyed(in_order, size, 0, Kept())
+    assert caught.value.offset == doubled[0]
+
+
+def test_a_delete_that_is_lost_on_its_way() -> None:
+    """What goes around the function is counted on both sides of it."""
+    with pytest.raises(BugError, match="1 deletes came to be staged, and 2 were read"):
+        keyed([(10, False, 1), (11, True, 1)], 7, 2, Kept())
+
+
+def test_messages_delete_by_the_tables_key() -> None:
+    """A function may change all columns but the type of one by which messages delete."""
+    other = pa.schema([pa.field("id", pa.string(), nullable=False)])
+    _refuse_other_key((), OWN, other)
+    _refuse_other_key(("id",), OWN, pa.schema([*OWN, pa.field("more", pa.string())]))
+    with pytest.raises(
+        SpecError, match=r"The column id of sink.primary_key is string by transform.schema, and the schema of decode has int64"
+    ):
+        _refuse_other_key(("id",), OWN, other)
+    with pytest.raises(SpecError, match=r"the schema of decode hasn't it"):
+        _refuse_other_key(("id",), pa.schema([]), other)
+
+
+def test_a_row_that_the_table_has_no_place_for() -> None:
+    """It refuses the window with its place, for it may be made of several messages; what is advised can be done in the function."""
+
+    class Choosy(Kept):
+        def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
+            raise UnfitRowsError("column id is odd", "stage", "Add a rule.", "t", 0, messages["offset"][1].as_py(), [1])
+
+    kept = Choosy()
+    with pytest.raises(RefusedError, match=r"function of transform\.spark gave: column id is odd") as refused:
+        staged(read_of(3), [batch([11, 12, 13])], kept)
+    assert (refused.value.place, "Have the function change" in refused.value.do, kept.discarded) == ("t[0]@12", True, True)
+    assert not isinstance(refused.value, UnfitRowsError)
+
+
+def test_a_null_is_named_by_its_place() -> None:
+    """An outer join may leave one where the schema has none: it is no bug of ours."""
+    with pytest.raises(RefusedError, match="has null in id") as caught:
+        staged(read_of(3), [batch([10, 11], [1, None])], Kept())
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 0, 11)
+
+
+def test_messages_come_back_from_their_columns() -> None:
+    """What the metadata columns say of a message they say again of what is made of them, in the headers, too."""
+    names = ["topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "leader-epoch", "key"]
+    headers = [[("a", b"1"), ("a", None), ("b", b"2")], []]
+    messages = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["t", "t"]), pa.array([0, 0], pa.int32()), pa.array([10, 11]), pa.array([None, 5], MESSAGES.field("timestamp").type),
+            pa.array(["CreateTime"] * 2).cast(MESSAGES.field("timestamp_type").type), pa.array([b"k", None]), pa.array([b"v", None]),
+            pa.array([[{"key": k, "value": v} for k, v in one] for one in headers], MESSAGES.field("headers").type),
+            pa.array([3, None], pa.int32()),
+        ],
+        schema=MESSAGES,
+    )  # fmt: skip
+    stated = dict(zip(names, columns(names, messages, ""), strict=True))
+    again = dict(zip(names, columns(names, messages_of(stated), ""), strict=True))
+    assert {name: column.to_pylist() for name, column in again.items()} == {name: column.to_pylist() for name, column in stated.items()}
+    listed = columns(["header-list"], messages, "")[0]
+    assert messages_of({**stated, "header-list": listed})["headers"].to_pylist() == messages["headers"].to_pylist()

@@ -1,0 +1,198 @@
+"""What a run does to a window, on an in-memory Kafka, a real Delta table and a real ledger; no services."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.sinks.beside import DeltaSink
+from tests.sinks.delta.pieces import delta_pieces
+from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.rebind import rebind
+from windrow.ingest.admin.rebuild import rebuild
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.errors import GridError, IdentityError, SchemaChangedError
+from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.ledger.sql import open_ledger
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.runner.pipeline import Pipeline, Request, Result, preview, run
+from windrow.ingest.schema.columns import Columns
+from windrow.ingest.schema.load import ModelReference, load_model
+from windrow.ingest.sinks.delta.kind import dead_letters_beside
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+from windrow.ingest.transform.validate import Validate
+
+THINGS = Path(__file__).parent.parent / "integration"
+START = datetime(2026, 1, 5, tzinfo=UTC)
+PLAIN = Request("plain")
+
+
+def hour(n: int, hours: int = 1) -> Window:
+    """A window from the n-th hour on."""
+    return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + hours))
+
+
+@dataclass
+class Desk:
+    """A topic with three hours of messages, and what somebody runs on it with this or that spec."""
+
+    folder: Path
+    broker: MemoryBroker = field(default_factory=MemoryBroker)
+
+    def __post_init__(self) -> None:
+        """Ten messages an hour in each of two topics."""
+        for topic in ("shop.things", "shop.others"):
+            self.broker.create_topic(topic, partitions=1)
+            for i in range(30):
+                self.broker.produce(TopicPartition(topic, 0), b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i))
+
+    def pipeline(self, schema: str = "Thing", **over: Any) -> Pipeline:
+        """The pipeline with a schema out of things.py, and sections of the spec laid over."""
+        attributes: dict[str, Any] = {
+            "id": "things",
+            "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things"},
+            "window": {"grid": "hourly", "start": START},
+            "decode": {"schema": f"things.py:{schema}"},
+            "sink": {"path": str(self.folder / "table")},
+            "state": str(self.folder / "state.db"),
+        }
+        spec = parse_spec(attributes | over, THINGS)
+        columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
+
+        def reader(plan: ReadPlan) -> Reader:
+            return MemoryReader(self.broker, plan)
+
+        return Pipeline(
+            spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
+            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=self.broker, reader=reader,
+            ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
+            dead_letters=dead_letters_beside(spec.sink_path()),
+            engine=LocalEngine(),
+        )  # fmt: skip
+
+    def run(self, n: int, request: Request = PLAIN, schema: str = "Thing", **over: Any) -> Result:
+        """Run the n-th hour."""
+        return run(self.pipeline(schema, **over), hour(n), request)
+
+    def produce(self, count: int) -> None:
+        """More things, after the three hours."""
+        for i in range(count):
+            self.broker.produce(TopicPartition("shop.things", 0), b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(hours=4))
+
+    def version(self) -> int:
+        """The table's Delta version."""
+        return DeltaTable(str(self.folder / "table")).version()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Nothing has been run yet."""
+    return Desk(tmp_path)
+
+
+def test_a_replay_of_an_uncommitted_window_is_safe_to_retry(desk: Desk) -> None:
+    """The request commits generation 0, and its retry reports that instead of replacing it."""
+    replay = Request("r1", replace=True)
+    assert [(r.committed.receipt.generation, r.recovered) for r in (desk.run(1, replay), desk.run(1, replay))] == [(0, False), (0, True)]
+
+
+def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
+    """Of a window without messages, too, which has no splits."""
+    for number, splits in ((1, "1 split"), (3, "0 splits")):
+        told: list[str | None] = []
+        run(desk.pipeline(), hour(number), PLAIN, lambda at, told=told: told.append(at.beginning()))  # type: ignore[misc]
+        assert [words for words in told if words] == [f"Reading window {hour(number).key}: {splits}"]
+
+
+def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
+    """The receipt says which request made it: with the ledger rebuilt, a retry of that request replaces nothing."""
+    desk.run(1)
+    replay = Request("r1", replace=True)
+    assert desk.run(1, replay).committed.receipt.generation == 1
+    (desk.folder / "state.db").unlink()
+    found = desk.pipeline()
+    rebuild("things", found.sink, found.ledger)
+    again = desk.run(1, replay)
+    assert (again.committed.receipt.generation, again.recovered) == (1, True)
+
+
+def test_a_receipt_says_its_form_and_what_it_summed_up(desk: Desk) -> None:
+    """Receipts of a run have the version of today's form, and each split the checksums of the rows that are in the table."""
+    held = desk.run(1).committed.receipt
+    (rows,) = delta_pieces(str(desk.folder / "table"))
+    sums = summed(held.splits, rows.to_batches(), DEFAULT)
+    assert held.version == RECEIPT_VERSION
+    assert [s.checksums for s in held.splits] == [Checksums(rows=checksum) for checksum in sums.checksums]
+
+
+@pytest.mark.parametrize("schema", ["Wider", "Other"])
+def test_reporting_asks_nothing_of_the_schema_and_writes_nothing(desk: Desk, schema: str) -> None:
+    """A committed window is reported as it is, whether today's schema would extend the table or be refused by it."""
+    desk.run(1)
+    before = desk.version()
+    assert desk.run(1, schema=schema).recovered
+    assert desk.version() == before
+
+
+def test_a_schema_that_lost_a_column_is_refused_before_anything_is_read(desk: Desk) -> None:
+    """For a window that isn't committed, the difference is told and nothing was planned."""
+    desk.run(1)
+    with pytest.raises(SchemaChangedError, match="name"):
+        desk.run(2, schema="Other")
+    assert desk.pipeline().ledger.plan(hour(2)) is None
+
+
+def test_windows_beside_the_grid_are_refused(desk: Desk) -> None:
+    """A window that starts on the grid and is too long, and one that doesn't: neither runs nor is planned."""
+    half_past = Window("things", START + timedelta(minutes=30), START + timedelta(minutes=90))
+    for window in (hour(1, hours=2), half_past):
+        for refused in (lambda w=window: run(desk.pipeline(), w, PLAIN), lambda w=window: preview(desk.pipeline(), w)):
+            with pytest.raises(GridError):
+                refused()
+
+
+def test_a_changed_grid_is_refused_with_any_table(desk: Desk) -> None:
+    """The table knows its grid, for run and plan; the ledger knows it too, when a new table takes the place of one that was lost."""
+    desk.run(1)
+    daily = {"grid": "daily", "start": START}
+    for refused in (run, lambda p, w, _: preview(p, w)):
+        with pytest.raises(GridError, match="hourly"):
+            refused(desk.pipeline(window=daily), hour(0, hours=24), PLAIN)
+    rebind(desk.pipeline(sink={"path": str(desk.folder / "new")}))
+    with pytest.raises(GridError, match="hourly"):
+        run(desk.pipeline(window=daily, sink={"path": str(desk.folder / "new")}), hour(0, hours=24), PLAIN)
+
+
+@pytest.mark.parametrize(
+    "over", [{"sink": {"path": "elsewhere"}}, {"source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.others"}}]
+)
+def test_a_frozen_plan_binds_topic_and_table(desk: Desk, over: dict[str, Any]) -> None:
+    """A plan that was frozen and not committed isn't carried out for another topic or into another table."""
+    pipeline = desk.pipeline()
+    pipeline.ledger.freeze_plan(preview(pipeline, hour(1)))
+    over = {k: {n: str(desk.folder / v) if n == "path" else v for n, v in section.items()} for k, section in over.items()}
+    with pytest.raises(IdentityError, match=r"was planned for|writes to"):
+        desk.run(1, **over)
+    assert desk.run(1).committed.receipt.counts.valid == 10
+
+
+def test_a_lost_ledger_takes_a_windows_start_from_the_window_after_it(desk: Desk) -> None:
+    """Only the later window is committed: the earlier one ends where that starts, not where that ends, and both join on."""
+    later = desk.run(1).committed.receipt
+    (desk.folder / "state.db").unlink()
+    lost = desk.pipeline()
+    lost.ledger.adopt_identity(later.ledger)
+    earlier = desk.run(0).committed.receipt
+    assert earlier.plan.stop == later.plan.start
+    assert [r.counts.read for r in (earlier, later)] == [10, 10]

@@ -1,0 +1,299 @@
+"""Writers' schemas in a run: an id means one schema, whatever dies and whatever the registry says later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.formats.avro.wire import text, varint
+from tests.formats.confluent.registries import framed
+from windrow.ingest.admin.mend import MendRequest, mend
+from windrow.ingest.admin.verify import verify
+from windrow.ingest.assemble import assemble
+from windrow.ingest.config.load import parse_spec
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.window import Window
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.registry.client import _client
+from windrow.ingest.registry.embedded import Fault, RegistryServer
+from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.pipeline import run, run_windows
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+
+START = datetime(2026, 1, 5, tzinfo=UTC)
+TP = TopicPartition("things", 0)
+MODEL = """\
+import pandera.polars as pa
+import polars as pl
+
+
+class Thing(pa.DataFrameModel):
+    id: pl.Int64
+    name: pl.String = pa.Field(nullable=True)
+"""
+
+
+def record(*fields: tuple[str, str]) -> str:
+    """A record's schema."""
+    return json.dumps({"type": "record", "name": "Thing", "fields": [{"name": name, "type": kind} for name, kind in fields]})
+
+
+FIRST, SECOND, THIRD = (
+    record(("id", "long")), record(("id", "int"), ("name", "string")), record(("name", "string"), ("id", "long")),
+)  # fmt: skip
+
+
+def hour(n: int) -> Window:
+    return Window("things", START + timedelta(hours=n), START + timedelta(hours=n + 1))
+
+
+@dataclass
+class Scene:
+    """A topic in memory, a registry, a table on disk."""
+
+    folder: Path
+    registry: RegistryServer
+    broker: MemoryBroker
+    sent: int = 0
+
+    def send(self, n: int, *values: bytes) -> None:
+        """Messages of the n-th hour."""
+        for value in values:
+            self.broker.produce(TP, value, timestamp=START + timedelta(hours=n, seconds=self.sent))
+            self.sent += 1
+
+    def pipeline(self, **decode: Any) -> Pipeline:
+        """As a run makes it, each time anew."""
+        attributes = {
+            "id": "things", "source": {
+                "bootstrap_servers": "127.0.0.1:9", "topic": TP.topic,
+                "registry": {"url": self.registry.url, "username": "me", "password": "hunter2", "timeout": "5s", "retries": 0},
+            },
+            "window": {"grid": "hourly", "start": START.isoformat()},
+            "decode": {"format": "avro-confluent", "schema": "things.py:Thing", **decode}, "sink": {"path": str(self.folder / "table")},
+            "state": str(self.folder / "state.db"), "limits": {"max_dead_ratio": None},
+        }  # fmt: skip
+        made = assemble(parse_spec(attributes, self.folder), LocalEngine())
+        return replace(made, broker=self.broker, reader=partial(MemoryReader, self.broker, rows_max=3))
+
+    def run(self, n: int = 0, *, replaced: bool = False, **decode: Any) -> Result:
+        return run(self.pipeline(**decode), hour(n), Request(f"r{n}{replaced}", replace=replaced))
+
+    def rows(self) -> list[tuple[int, str | None]]:
+        table = DeltaTable(str(self.folder / "table")).to_pyarrow_table().sort_by("_offset")
+        return [(row["id"], row["name"]) for row in table.select(["id", "name"]).to_pylist()]
+
+    def letters(self) -> list[tuple[int, str]]:
+        """The dead letters of the first window: offset and reason."""
+        made = self.pipeline()
+        receipt = next(found.receipt for found in made.sink.receipts() if found.receipt.window == hour(0))
+        dead = made.dead_letters.read(hour(0), receipt.attempt)
+        return list(zip(dead["_offset"].to_pylist(), dead["reason"].to_pylist(), strict=True))
+
+    def nothing_is_committed(self) -> bool:
+        return not list(self.pipeline().sink.receipts())
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """With two schemas."""
+    (tmp_path / "things.py").write_text(MODEL)
+    broker = MemoryBroker()
+    broker.create_topic(TP.topic, partitions=1)
+    with RegistryServer(user=("me", "hunter2")) as registry:
+        registry.register("things-value", FIRST)
+        registry.register("things-value", SECOND)
+        yield Scene(tmp_path, registry, broker)
+
+
+ONE, TWO, THREE = framed(1, varint(1)), framed(2, varint(2) + text("b")), framed(3, text("c") + varint(3))
+
+
+def used(result: Result) -> Sequence[str]:
+    """The ids of the schemas that the receipt says were used."""
+    (split,) = result.committed.receipt.splits
+    assert isinstance(split.schemas, tuple)
+    return [id_ for id_, _ in split.schemas]
+
+
+def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
+    """Those under the topic's subject are kept with the plan; tasks ask for none of them, and the receipt says which were used."""
+    scene.send(0, ONE, TWO, ONE, ONE, TWO)
+    assert used(scene.run()) == ["1", "2"]
+    assert scene.rows() == [(1, None), (2, "b"), (1, None), (1, None), (2, "b")]
+    assert not [path for path in scene.registry.asked if path.startswith("/schemas/ids")]
+    assert {schema.id: schema.text for schema in scene.pipeline().ledger.schemas("things")} == {"1": FIRST, "2": SECOND}
+    made = scene.pipeline()
+    assert verify("things", made.sink, made.dead_letters, made.ledger, made.broker, deep=True).findings == ()
+
+
+def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
+    """A task asks for it, once; it is kept before the commit, so that the next window needn't ask."""
+    scene.registry.register("elsewhere", THIRD)
+    scene.send(0, ONE, *[THREE] * 9)
+    scene.send(1, THREE)
+    assert used(scene.run()) == ["1", "3"]
+    _client.cache_clear()
+    assert used(scene.run(1)) == ["3"]
+    assert scene.registry.asked.count("/schemas/ids/3") == 1
+    assert scene.rows() == [(1, None)] + [(3, "c")] * 10
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_a_retry_decodes_by_the_same_schemas(scene: Scene, point: CrashPoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the first try dies: its retry commits, or finds committed, rows of one schema, though the registry says another by then."""
+    scene.registry.register("elsewhere", THIRD)
+    scene.send(0, ONE, THREE)
+    monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise:{scene.folder / 'died'}")
+    with pytest.raises(CrashError):
+        scene.run()
+    lie = json.dumps({"schema": record(("name", "bytes"), ("id", "long"))}).encode()
+    scene.registry.ill = {"/schemas/ids/3": Fault(200, lie)}
+    result = scene.run()
+    assert used(result) == ["1", "3"]
+    assert scene.rows() == [(1, None), (3, "c")]
+    (split,) = result.committed.receipt.splits
+    kept = {schema.id: schema.digest for schema in scene.pipeline().ledger.schemas("things")}
+    assert isinstance(split.schemas, tuple)
+    assert dict(split.schemas).items() <= kept.items()
+
+
+def test_a_registry_that_was_begun_anew(scene: Scene) -> None:
+    """An id that means another schema now refuses the window, before it is read; nothing of it is committed, and what was stays."""
+    scene.send(0, ONE)
+    scene.send(1, ONE)
+    scene.run()
+    with RegistryServer(user=("me", "hunter2")) as other:
+        other.register("things-value", SECOND)
+        scene.registry.stop()
+        scene.registry = other
+        with pytest.raises(RefusedError, match="another schema under id 1"):
+            scene.run(1)
+    assert scene.rows() == [(1, None)]
+
+
+def test_a_task_that_is_given_another_schema(scene: Scene) -> None:
+    """What a task was told is held against what is kept before the commit: a schema that came in between refuses the window."""
+    scene.registry.register("elsewhere", THIRD)
+    scene.send(0, THREE)
+    pipeline = scene.pipeline()
+
+    class Meanwhile(LocalEngine):
+        def run(self, task: Any, splits: Any) -> Any:
+            pipeline.ledger.keep_schemas("things", [WriterSchema("3", "AVRO", record(("name", "bytes"), ("id", "long")))])
+            return super().run(task, splits)
+
+    with pytest.raises(RefusedError, match="another schema under id 3"):
+        run(replace(pipeline, engine=Meanwhile()), hour(0), Request("r"))
+    assert scene.nothing_is_committed()
+
+
+def test_a_replacement_by_another_schema(scene: Scene) -> None:
+    """A ledger that was lost doesn't let a replacement read the same bytes by another schema than the receipt tells."""
+    scene.send(0, ONE)
+    scene.run()
+    (scene.folder / "state.db").unlink()
+    lie = {"subject": "things-value", "version": 1, "id": 1, "schema": record(("id", "int"))}
+    scene.registry.ill = {"/subjects/things-value/versions/1": Fault(200, json.dumps(lie).encode())}
+    made = scene.pipeline()
+    made.ledger.adopt_identity(made.sink.binding().ledger)  # type: ignore[union-attr]
+    _client.cache_clear()  # what a process was told it doesn't ask again
+    with pytest.raises(RefusedError, match="another schema under id 1"):
+        scene.run(replaced=True)
+    assert scene.rows() == [(1, None)]
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(503), Fault(closes=True), Fault(302, headers={"Location": "http://127.0.0.1:1/"}), Fault(200, b"[")]
+)
+@pytest.mark.parametrize("path", ["/subjects/things-value/versions", "/subjects/things-value/versions/2", "/schemas/ids/3"])
+def test_a_registry_that_is_ill(scene: Scene, path: str, fault: Fault) -> None:
+    """Planning and tasks alike end with what can't be reached, and nothing is committed; once it is well, the window is run."""
+    scene.registry.register("elsewhere", THIRD)
+    scene.send(0, ONE, THREE)
+    scene.registry.ill = {path: fault}
+    with pytest.raises(UnreachableError, match="The schema registry http") as raised:
+        scene.run()
+    assert "hunter2" not in str(raised.value)
+    assert scene.nothing_is_committed()
+    scene.registry.ill = {}
+    scene.run()
+    assert scene.rows() == [(1, None), (3, "c")]
+
+
+def test_a_registry_that_lost_a_schema(scene: Scene) -> None:
+    """The messages are dead letters, with the id; by choice the window is refused instead, with the message's place."""
+    scene.send(0, ONE, framed(9, varint(9)), TWO)
+    with pytest.raises(RefusedError, match=r"doesn't know schema id 9.*things\[0\]@1"):
+        scene.run(unknown_id="fail")
+    assert scene.nothing_is_committed()
+    scene.run()
+    assert scene.rows() == [(1, None), (2, "b")]
+    assert scene.letters() == [(1, "unknown_schema")]
+
+
+def test_a_record_of_another_name(scene: Scene) -> None:
+    """It is no row, in whatever window it comes first: the topic's subject says which record is expected, and no mending forgets it."""
+    scene.registry.register("elsewhere", THIRD.replace("Thing", "ThingRemoved"))
+    scene.send(0, THREE)
+    scene.send(1, ONE, THREE)
+    scene.run(0)
+    assert scene.letters() == [(0, "other_record")]
+    mended = mend(scene.pipeline(), hour(0), MendRequest("m", dry_run=True))
+    assert (mended.tried, mended.messages) == (1, 0)
+    scene.run(1)
+    assert scene.rows() == [(1, None)]
+    scene.run(1, replaced=True, records=["ThingRemoved"])
+    assert scene.rows() == [(3, "c")]
+
+
+def test_several_records_under_a_subject(scene: Scene) -> None:
+    """Nothing is read until the spec says which are rows."""
+    scene.registry.register("things-value", THIRD.replace("Thing", "ThingRemoved"))
+    scene.send(0, ONE)
+    with pytest.raises(SpecError, match=r"Subject things-value .* holds several records: Thing, ThingRemoved"):
+        scene.run()
+    scene.run(records=["Thing"])
+    assert scene.rows() == [(1, None)]
+
+
+def test_several_windows_ask_once(scene: Scene) -> None:
+    """Windows that are run together are planned by one look at the registry."""
+    for n in range(6):
+        scene.send(n, ONE)
+    results = list(run_windows(scene.pipeline(), [hour(n) for n in range(5)], Request("r")))
+    assert [used(result) for result in results] == [["1"]] * 5
+    assert scene.registry.asked.count("/subjects/things-value/versions") == 1
+
+
+def test_without_a_message_nobody_is_asked(scene: Scene) -> None:
+    """An empty window is committed with the registry down."""
+    scene.send(1, ONE)
+    scene.registry.stop()
+    assert scene.run(0).committed.receipt.counts.read == 0
+    assert scene.registry.asked == []
+
+
+def test_no_secret_is_kept(scene: Scene) -> None:
+    """Neither ledger nor table, nor anything else that a run leaves, holds the registry's password, also where a window was refused."""
+    scene.send(0, ONE, framed(9, b""))
+    scene.send(1, TWO)
+    with pytest.raises(RefusedError):
+        scene.run(0, unknown_id="fail")
+    scene.run(0)
+    scene.run(1)
+    written = [path for path in scene.folder.rglob("*") if path.is_file()]
+    assert len(written) > 5
+    assert [path for path in written if b"hunter2" in path.read_bytes()] == []

@@ -1,0 +1,391 @@
+"""What a run over a source does with batches, loss, rebases, late messages and groups, on the in-memory cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes
+from windrow.ingest.admin.rebase import rebase
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
+from windrow.ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.broker import TopicInfo
+from windrow.ingest.runner.micro_batches import run_batch, run_batches
+from windrow.ingest.runner.pipeline import Request, preview, run
+from windrow.ingest.testing.broker import MemoryBroker
+
+BATCH = {"grid": "batch"}
+
+
+# ----------------------------------------------------------------------------------------------------------------------- batches
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_a_batch_that_dies_anywhere_is_run_once(desk: SourceDesk, point: CrashPoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever crash point ends the first try, its retry and the next request leave every message once, in batches without a hole."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2))
+    pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
+    monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise:{desk.folder / 'died'}")
+    with pytest.raises(CrashError):
+        run_batch(pipeline, Request("a"))
+    desk.send(tp, *minutes(3))
+    for request in ("a", "a", "b"):
+        run_batch(pipeline, Request(request))
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
+    """It ends at what was stable when it began, though messages keep coming; its retry reports the same batches and goes on."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(*range(10)))
+    pipeline = desk.pipeline({"topic": tp.topic}, BATCH | {"max_records": 4})
+    first = []
+    for result in run_batches(pipeline, Request("a")):
+        first.append(result.committed.receipt.window.start)
+        desk.send(tp, *minutes(20, 21, 22, 23))
+    assert first[:3] == [0, 1, 2]
+    assert len(first) <= 5
+    again = list(run_batches(pipeline, Request("a")))
+    assert [r.recovered for r in again[: len(first)]] == [True] * len(first)
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_batches_and_windows_in_time_are_not_mixed(desk: SourceDesk) -> None:
+    """A batch can't be run on a grid in time, nor an hour on batches, nor a batch by a name that was not cut."""
+    tp = desk.logs.partition()
+    with pytest.raises(GridError):
+        run_batch(desk.pipeline({"topic": tp.topic}), Request("a"))
+    batches = desk.pipeline({"topic": tp.topic}, BATCH)
+    with pytest.raises(GridError):
+        run(batches, hour(0), Request("a"))
+    with pytest.raises(SpecError, match="batch-000000003"):
+        run(batches, Window("things", 3, 4), Request("a"))
+    with pytest.raises(SpecError, match="batch-000000003"):
+        preview(batches, Window("things", 3, 4))
+
+
+def test_a_batch_is_replayed_by_name(desk: SourceDesk) -> None:
+    """The same offsets again, as another generation."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
+    desk.batch(pipeline, "a")
+    again = run(pipeline, Window("things", 0, 1), Request("r", replace=True))
+    assert again.committed.receipt.generation == 1
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+# -------------------------------------------------------------------------------------------------------------------------- loss
+
+
+def test_a_replay_never_skips_unless_told(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """The spec's `on_loss: skip` is not for rows that are there already: replacing them with fewer takes --accept-fewer."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2))
+    pipeline = desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
+    desk.run(pipeline, 0)
+    cluster.delete_records(tp, 2)
+    with pytest.raises(DataLossError):
+        run(pipeline, hour(0), Request("r", replace=True))
+    result = run(pipeline, hour(0), Request("r", replace=True, accept_fewer=True))
+    assert (result.committed.receipt.counts.read, result.committed.receipt.counts.skipped) == (1, 2)
+    assert desk.verdict({tp: {0, 1}}).ok, str(desk.verdict())
+
+
+def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """What an unclean election cut off a frozen plan is a loss; with `on_loss: skip` the rest is read and the receipt says partial."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1, 2, 3))
+    pipeline = desk.pipeline({"topic": tp.topic})
+    pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+    cluster.truncate(tp, 2)
+    with pytest.raises(DataLossError, match="the log holds 0 to 2"):
+        desk.run(pipeline, 0)
+    (result,) = desk.run(desk.pipeline({"topic": tp.topic, "on_loss": "skip"}), 0)
+    assert (result.committed.receipt.counts.read, result.committed.receipt.counts.skipped) == (2, 2)
+    assert result.committed.receipt.partial
+
+
+def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """Frozen and then deleted: refused; with `on_removed: drop` its offsets are skipped, counted, and the other topic's are read."""
+    one, two = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (one, two):
+        desk.send(TopicPartition(topic, 0), *minutes(0, 1))
+    source = {"topic": [one, two]}
+    pipeline = desk.pipeline(source)
+    pipeline.ledger.freeze_plan(preview(pipeline, hour(0)))
+    cluster.delete_topic(two)
+    with pytest.raises(IdentityError, match=two):
+        desk.run(pipeline, 0)
+    (result,) = desk.run(desk.pipeline(source | {"on_removed": "drop"}), 0)
+    assert result.committed.receipt.counts.skipped == 2
+    assert desk.verdict({TopicPartition(two, 0): {0, 1}}).ok, str(desk.verdict())
+
+
+def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """Its messages are gone with the old topic: refused; with `on_loss: skip`, and only after the rebase, it is committed as partial."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline, skipping = desk.pipeline({"topic": tp.topic}), desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
+    plan = preview(pipeline, hour(0))
+    pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
+    pipeline.ledger.freeze_plan(plan)
+    cluster.recreate_topic(tp.topic)
+    with pytest.raises(IdentityError):
+        desk.run(skipping, 0)
+    rebase(pipeline, None)
+    with pytest.raises(IdentityError):
+        desk.run(pipeline, 0)
+    (result,) = desk.run(skipping, 0)
+    assert (result.committed.receipt.counts.read, result.committed.receipt.counts.skipped) == (0, 2)
+    assert result.committed.receipt.partial
+
+
+@pytest.mark.parametrize("grid", [None, BATCH])
+def test_a_rebase_that_leaves_a_topic_out(desk: SourceDesk, cluster: MemoryBroker, grid: dict[str, Any] | None) -> None:
+    """The window behind it joins on to the one before it, which knew the topic, also where that is all that has changed."""
+    stays, gone = desk.logs.partition(), desk.logs.partition()
+    desk.send(stays, *minutes(0, 1))
+    desk.send(gone, *minutes(0, 1, 2))
+    pipeline = desk.pipeline({"topic_pattern": "topic-.*"}, grid)
+    run(pipeline, hour(0), Request("a")) if grid is None else run_batch(pipeline, Request("a"))
+    desk.send(stays, *minutes(61))
+    cluster.delete_topic(gone.topic)
+    rebase(pipeline, None)
+    run(pipeline, hour(1), Request("b")) if grid is None else run_batch(pipeline, Request("b"))
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+@pytest.mark.parametrize("topics", [1, 2])
+def test_windows_from_before_a_rebase_can_still_be_run(desk: SourceDesk, cluster: MemoryBroker, topics: int) -> None:
+    """Those that were not frozen by then hold what is left: the other topics, nothing of the one that was made anew; said as partial."""
+    names = [desk.logs.topic(1) for _ in range(topics)]
+    for name in names:
+        desk.send(TopicPartition(name, 0), *minutes(*(60 * n + 5 for n in range(6))))
+    source = {"topic": names}
+    desk.run(desk.pipeline(source), 0, 5)
+    gone = TopicPartition(names[-1], 0)
+    cluster.recreate_topic(gone.topic)
+    skipping = desk.pipeline(source | {"on_loss": "skip"})
+    rebase(skipping, None)
+    with pytest.raises(IdentityError):
+        desk.run(desk.pipeline(source), 2)
+    inner = desk.run(skipping, 2, 4, 3, 1)
+    assert all(r.committed.receipt.partial for r in inner)
+    assert sum(r.committed.receipt.counts.skipped for r in inner) == 4
+    assert desk.verdict({gone: {1, 2, 3, 4}}).ok, str(desk.verdict())
+
+
+def test_a_drain_ends_though_a_topic_is_made_anew(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """Its goal was an offset of the old one."""
+    busy, anew = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (busy, anew):
+        desk.send(TopicPartition(topic, 0), *minutes(*range(30)))
+    pipeline = desk.pipeline({"topic": [busy, anew]}, BATCH | {"max_records": 8})
+    batches = 0
+    for _ in run_batches(pipeline, Request("a")):
+        batches += 1
+        if batches == 2:
+            cluster.recreate_topic(anew)
+            rebase(pipeline, None)
+        desk.send(TopicPartition(busy, 0), *minutes(*range(4)))
+        assert batches < 20
+    assert batches > 2
+
+
+def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A second rebase before any window went on from the first takes its place."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0))
+    pipeline = desk.pipeline({"topic": tp.topic})
+    desk.run(pipeline, 0)
+    for _ in range(2):
+        cluster.recreate_topic(tp.topic)
+        rebase(pipeline, None)
+    cluster.produce(tp, b'{"id": 77, "name": null}', timestamp=FIRST + timedelta(minutes=70))
+    (result,) = desk.run(pipeline, 1)
+    assert result.committed.receipt.counts.valid == 1
+
+
+# ------------------------------------------------------------------------------------------------------------------ where it begins
+
+
+def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: SourceDesk) -> None:
+    """When all patience is over it is an error: no stable offset is where the source is to begin."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic, "start": {"offsets": {tp.topic: {0: 4}}}})
+    desk.now = FIRST + timedelta(hours=2)
+    asked = []
+
+    def sleep(seconds: float) -> None:
+        asked.append(seconds)
+        assert seconds > 0, "it goes on without waiting"
+        desk.now += timedelta(seconds=seconds)
+
+    with desk.logs.open_transaction(tp, *desk.things(*minutes(2, 3, 4))), pytest.raises(OpenTransactionError):
+        run(replace(pipeline, sleep=sleep), hour(0), Request("a"))
+    assert not asked  # the window's start was over long before its end
+
+
+def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A run that didn't choose it freezes a boundary between two that have it: what it holds is in one window all the same."""
+    topic = desk.logs.topic(1)
+    first, added = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    desk.send(first, *minutes(*range(0, 240, 10)))
+    older, newer = (desk.pipeline({"partitions": {topic: chosen}}) for chosen in ([0], [0, 1]))
+    desk.run(older, 0)
+    cluster.add_partitions(topic, 2)
+    desk.send(added, *minutes(*range(65, 240, 10)))
+    desk.run(newer, 3)
+    desk.run(older, 1)
+    desk.run(newer, 2)
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_topic_that_only_seems_gone(desk: SourceDesk, cluster: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer without the topic gives nothing up, and a topic that is back before the commit refuses it: nothing is skipped for good."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic, "on_removed": "drop"})
+    plan = preview(pipeline, hour(0))
+    pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
+    pipeline.ledger.freeze_plan(plan)
+    answers: list[int] = []
+
+    def topics(names: Sequence[str]) -> dict[str, TopicInfo]:
+        answers.append(len(names))
+        return {} if len(answers) in blind else {n: cluster.topic(n) for n in names}
+
+    monkeypatch.setattr(pipeline.broker, "topics", topics)
+    blind: set[int] = {1, 2, 3}
+    with pytest.raises(UnreachableError, match="is there again"):
+        desk.run(pipeline, 0)
+    answers.clear()
+    blind = {1}
+    (result,) = desk.run(pipeline, 0)
+    assert result.committed.receipt.counts.skipped == 0
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_rebase_makes_committed_windows_final(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """What was read from the old topic can't be replayed, whatever is accepted: its rows stay."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 1))
+    pipeline = desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
+    desk.run(pipeline, 0)
+    cluster.recreate_topic(tp.topic)
+    rebase(pipeline, None)
+    with pytest.raises(IdentityError):
+        run(pipeline, hour(0), Request("r", replace=True, accept_fewer=True))
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """More messages in another topic-partition don't hide those that are gone."""
+    topic = desk.logs.topic(2)
+    one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    desk.send(one, *minutes(0, 1))
+    desk.send(two, *minutes(0))
+    with cluster.transaction() as aborted:
+        cluster.produce(two, b'{"id": 50, "name": null}', timestamp=FIRST, transaction=aborted)
+        cluster.produce(two, b'{"id": 51, "name": null}', timestamp=FIRST, transaction=aborted)
+        aborted.abort()
+        aborted.state.status = "open"  # so that leaving the block has something to end
+        desk.logs._mirror(two, desk.things(0, 0), seen=False)
+    desk.run(desk.pipeline({"topic": topic}), 0)
+    cluster.remove(one, {1})
+    with pytest.raises(DataLossError, match="1 messages are left, generation 0 had 2"):
+        run(desk.pipeline({"topic": topic, "isolation": "read_uncommitted"}), hour(0), Request("r", replace=True))
+
+
+def test_a_new_topic_that_begins_at_the_end(desk: SourceDesk) -> None:
+    """Where `latest` is for a new topic is frozen when it is first seen, also if nothing else is waiting: what comes after is read."""
+    old, new = desk.logs.topic(1), desk.logs.topic(1)
+    desk.send(TopicPartition(old, 0), *minutes(0))
+    desk.batch(desk.pipeline({"topic": old, "start": "earliest"}, BATCH), "a")
+    desk.send(TopicPartition(new, 0), *minutes(1))
+    both = desk.pipeline({"topic": [old, new], "start": "latest"}, BATCH)
+    assert desk.batch(both, "b") is not None
+    desk.send(TopicPartition(new, 0), *minutes(2))
+    assert desk.batch(both, "c") is not None
+    assert desk.verdict({TopicPartition(new, 0): {0}}).ok, str(desk.verdict())
+
+
+def test_a_drain_ends_though_a_topic_goes(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A topic of the goal that is removed meanwhile is not waited for."""
+    busy, gone = desk.logs.topic(1), desk.logs.topic(1)
+    for topic in (busy, gone):
+        desk.send(TopicPartition(topic, 0), *minutes(*range(8)))
+    pipeline = desk.pipeline({"topic": [busy, gone], "on_removed": "drop"}, BATCH | {"max_records": 4})
+    batches = 0
+    for _ in run_batches(pipeline, Request("a")):
+        batches += 1
+        if batches == 1:
+            cluster.delete_topic(gone)
+        desk.send(TopicPartition(busy, 0), *minutes(*range(4)))
+        assert batches < 20
+    assert batches > 1
+
+
+def test_what_lies_before_the_start_is_no_window(desk: SourceDesk) -> None:
+    """The library refuses it as the command does: it would be frozen below where the pipeline begins."""
+    tp = desk.logs.partition()
+    with pytest.raises(GridError, match="before the start"):
+        desk.run(desk.pipeline({"topic": tp.topic, "start": "earliest"}), -1)
+
+
+# ------------------------------------------------------------------------------------------------------------------------- hours
+
+
+def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
+    """By the hours that their timestamps lie in; what is older than the pipeline's first window counts to that one."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(130, 70, 5, -600, 500))
+    desk.send(tp, *minutes(*range(121, 150)))
+    pipeline = desk.pipeline({"topic": tp.topic})
+    (result,) = desk.run(pipeline, 2)
+    receipt = result.committed.receipt
+    assert receipt.counts.valid == 34
+    late = {key: n for s in receipt.splits for key, n in s.late_by}
+    assert (receipt.counts.late, receipt.counts.early) == (3, 1)
+    assert late == {label_text(hour(0).start): 2, label_text(hour(1).start): 1}
+
+
+def test_only_the_newest_window_is_published(desk: SourceDesk, cluster: MemoryBroker) -> None:
+    """A backfill of older windows doesn't move the group back, and a group that refuses costs nothing but a count."""
+    tp = desk.logs.partition()
+    desk.send(tp, *minutes(0, 61, 125))
+    pipeline = desk.pipeline({"topic": tp.topic, "publish_group": "watchers"})
+    newest, older = desk.run(pipeline, 1, 0)
+    assert newest.published is not None
+    assert newest.published.succeeded == 1
+    assert older.published is None
+    assert cluster.committed("watchers", [tp]) == {tp: 2}
+    cluster.refuse_publish("watchers", "consumers are at work in the group")
+    (refused,) = desk.run(pipeline, 2)
+    assert refused.published is not None
+    assert (refused.published.succeeded, refused.published.failed) == (0, 1)
+    assert desk.verdict().ok, str(desk.verdict())
+
+
+def test_a_daily_window_of_a_year(desk: SourceDesk) -> None:
+    """A grid is its ticks: windows need not be equally long."""
+    tp = desk.logs.partition()
+    months = [Window("things", FIRST.replace(month=m, day=1, hour=0), FIRST.replace(month=m + 1, day=1, hour=0)) for m in (1, 2)]
+    begun = {"grid": "0 0 1 * *", "start": months[0].start}
+    desk.send(tp, *(int((w.start - FIRST).total_seconds() * 1000) + 26 * HOUR for w in months))
+    desk.now = FIRST + timedelta(days=120)
+    pipeline = desk.pipeline({"topic": tp.topic}, begun)
+    for n, window in enumerate(reversed(months)):
+        run(pipeline, window, Request(f"m{n}"))
+    assert desk.verdict().ok, str(desk.verdict())

@@ -1,0 +1,388 @@
+"""Many windows in one run: each is committed exactly once, in order, whatever goes wrong in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.test_run import PLAIN, START, Desk, hour
+from tests.sinks.delta.pieces import delta_pieces
+from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
+from windrow.ingest.errors import DataLossError, DeadLetterLimitError, IdentityError, NotClosedError, RefusedError, UnreachableError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.staged import Staged
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.reader import ReadSummary, Take
+from windrow.ingest.runner import attempts
+from windrow.ingest.runner.context import PassedOver, Pipeline, Result
+from windrow.ingest.runner.moment import Moment
+from windrow.ingest.runner.pipeline import all_refused, preview, run_past_refused, run_windows
+from windrow.ingest.testing.broker import MemoryBroker
+from windrow.ingest.testing.checker import check
+from windrow.ingest.testing.engine import LocalEngine
+from windrow.ingest.testing.reader import MemoryReader
+
+TOPIC = TopicPartition("shop.things", 0)
+WINDOWS = [hour(n) for n in range(12)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Twelve hours of ten messages each."""
+    made = Desk(tmp_path)
+    for i in range(30, 130):
+        made.broker.produce(TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i))
+    return made
+
+
+def committed(desk: Desk) -> list[Window]:
+    """The windows in the table."""
+    return [c.receipt.window for c in desk.pipeline().sink.receipts()]
+
+
+def verdict(desk: Desk, windows: int = 12) -> None:
+    """The checker's over all messages of these windows."""
+    pipeline = desk.pipeline()
+    receipts = [c.receipt for c in pipeline.sink.receipts()]
+    dead = [pipeline.dead_letters.read(r.window, r.attempt) for r in receipts]
+    report = check({TOPIC: dict.fromkeys(range(10 * windows))}, delta_pieces(str(desk.folder / "table")), dead, receipts)
+    assert report.ok, report
+
+
+def until(results: Iterator[Result]) -> list[Window]:
+    """The windows whose results come before something ends them."""
+    done: list[Window] = []
+    try:
+        done.extend(result.committed.receipt.window for result in results)
+    except BaseException as ended:
+        done_by(ended, done)
+        raise
+    return done
+
+
+def done_by(ended: BaseException, done: Sequence[Window]) -> None:
+    """Say with an error what was done before it."""
+    ended.add_note(",".join(w.key for w in done))
+
+
+def keys_before(ended: BaseException) -> list[str]:
+    """What `done_by` said."""
+    return [key for key in ended.__notes__[-1].split(",") if key]
+
+
+class Asked:
+    """Counts the questions that are put to something."""
+
+    def __init__(self, inner: Any, counts: Counter[str]) -> None:
+        self._inner, self._counts = inner, counts
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def ask(*arguments: Any, **options: Any) -> Any:
+            self._counts[name] += 1
+            return found(*arguments, **options)
+
+        return ask
+
+
+def test_each_window_is_committed_in_order(desk: Desk) -> None:
+    """Twelve windows that share one job: each has its own rows and its receipt, in order; again, each is only reported."""
+    assert until(run_windows(desk.pipeline(), WINDOWS, PLAIN)) == WINDOWS
+    verdict(desk)
+    version = desk.version()
+    assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [True] * 12
+    assert desk.version() == version
+
+
+def test_committed_windows_between_others_are_reported_in_their_turn(desk: Desk) -> None:
+    """What is there already is reported in its place, what is not is read."""
+    for n in (2, 3, 7):
+        desk.run(n)
+    results = list(run_windows(desk.pipeline(), WINDOWS, PLAIN))
+    assert [n for n, r in enumerate(results) if r.recovered] == [2, 3, 7]
+    assert [r.committed.receipt.window for r in results] == WINDOWS
+    verdict(desk)
+
+
+def test_what_windows_share_is_asked_once(desk: Desk) -> None:
+    """However many windows, the cluster, the table and the engine are asked for all together; a window adds its own commit alone."""
+
+    def asked(windows: Sequence[Window]) -> tuple[Counter[str], Counter[str], Counter[str]]:
+        broker, sink, engine = Counter[str](), Counter[str](), Counter[str]()
+        made = desk.pipeline()
+        made = replace(made, broker=Asked(made.broker, broker), sink=Asked(made.sink, sink), engine=Asked(made.engine, engine))
+        list(run_windows(made, windows, PLAIN))
+        return broker, sink, engine
+
+    asked(WINDOWS[:1])
+    few, many = asked(WINDOWS[1:3]), asked(WINDOWS[3:])
+    assert many[0] - few[0] == Counter(), "of the cluster"
+    assert many[1] - few[1] == Counter(commit=7, receipt_text=7, stager=7), "of the table"
+    assert many[2] == Counter(run=1)
+    again = asked(WINDOWS)
+    assert (again[0], again[2]) == (Counter(), Counter())
+    assert again[1] == Counter(binding=1, is_at=1, looks=1, receipt_text=12)
+
+
+def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
+    """Many windows without messages end at one mark; of a log that was cut off nothing is kept."""
+    asked = list[list[int]]()
+
+    class Logs(MemoryBroker):
+        def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+            asked.append([mark.offset for mark in marks])
+            return [mark for mark in marks if mark.offset > 7]
+
+    moment = Moment(Logs())
+    marks = [Mark("t", 0, offset, "settled", 3) for offset in (5, 7, 7, 4, 9, 9)]
+    assert [moment.regrown([mark]) for mark in marks] == [[], [], [], [], [marks[4]], [marks[5]]]
+    assert asked == [[5], [7], [9], [9]]
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_a_crash_in_the_middle_leaves_finished_windows_finished(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+) -> None:  # fmt: skip
+    """Whatever step dies, at the fifth window: what came before it stays, and the rerun makes the rest, each window exactly once."""
+    from windrow.ingest import crashpoints
+
+    passed, at = 0, 1 if point.startswith(("boundary", "plan")) else 5  # all are frozen at once
+
+    def at_the_point(name: CrashPoint) -> None:
+        nonlocal passed
+        passed += name == point
+        if name == point and passed == at:
+            raise crashpoints.CrashError(name)
+
+    for module in (
+        "windrow.ingest.runner.pipeline",
+        "windrow.ingest.runner.freezing",
+        "windrow.ingest.runner.task",
+        "windrow.ingest.sinks.settle",
+    ):
+        monkeypatch.setattr(f"{module}.crash_point", at_the_point)
+    with pytest.raises(crashpoints.CrashError) as ended:
+        until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
+    before = committed(desk)
+    assert [w.key for w in before][: len(keys_before(ended.value))] == keys_before(ended.value)
+    assert len(before) == {"dead.before": 4, "commit.before": 4, "commit.after": 5, "report.before": 5}.get(point, 0)
+    monkeypatch.undo()
+    assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [w in before for w in WINDOWS]
+    verdict(desk)
+
+
+def test_a_refused_window_stops_it_and_all_behind_it(desk: Desk) -> None:
+    """The windows before a refused one are committed, it and those behind it are not; once it may pass, the rest is made."""
+    desk.broker.produce(TOPIC, b"poison", timestamp=START + timedelta(hours=12, minutes=1))
+    for i in range(10):
+        desk.broker.produce(TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(hours=13, minutes=i))
+    windows = [hour(n) for n in range(14)]
+    with pytest.raises(DeadLetterLimitError) as ended:
+        until(run_windows(desk.pipeline(limits={"max_dead_count": 0}), windows, PLAIN))
+    assert committed(desk) == windows[:12]
+    assert keys_before(ended.value) == [w.key for w in windows[:12]]
+    assert len(list(run_windows(desk.pipeline(limits={"max_dead_ratio": None}), windows, PLAIN))) == 14
+
+
+def test_a_window_that_is_not_closed_stops_those_behind_it_alone(desk: Desk) -> None:
+    """What is still open is found before anything is read, and the windows before it are committed all the same."""
+    early = replace(desk.pipeline(), now=lambda: START + timedelta(hours=7, minutes=30))
+    with pytest.raises(NotClosedError) as ended:
+        until(run_windows(early, WINDOWS, PLAIN))
+    assert committed(desk) == WINDOWS[:7]
+    assert keys_before(ended.value) == [w.key for w in WINDOWS[:7]]
+
+
+def test_an_outage_is_told_soon(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that doesn't answer is waited for twice, for all windows and for the first alone, however many there are."""
+    asked = 0
+
+    def away(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise UnreachableError("The cluster does not answer", "plan", "Start it.")
+
+    monkeypatch.setattr(desk.broker, "cluster_id", away)
+    with pytest.raises(UnreachableError):
+        until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
+    assert asked == 2
+
+
+class Stumbles(LocalEngine):
+    """Can't finish a job of several windows; a worker dies with the fourth's messages, as often as it is told."""
+
+    def __init__(self, *, always: bool) -> None:
+        self.always, self.sizes = always, list[int]()
+
+    def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
+        """See `Engine.run`."""
+        self.sizes.append(len(splits))
+        if len(splits) > 1 or (self.always and splits[0].start == 30):
+            raise UnreachableError("Spark could not finish the tasks", "stage", "Run the window again.")
+        yield from super().run(task, splits)
+
+
+def test_a_lost_job_of_many_is_done_window_by_window(desk: Desk) -> None:
+    """Where a job over many windows can't be finished, each is read alone: none is lost to another one's worker."""
+    engine = Stumbles(always=False)
+    assert until(run_windows(replace(desk.pipeline(), engine=engine), WINDOWS, PLAIN)) == WINDOWS
+    assert engine.sizes == [12] + [1] * 12
+    verdict(desk)
+
+
+def test_a_window_whose_worker_always_dies_stops_there(desk: Desk) -> None:
+    """The windows before it are committed; it is told as something to try again."""
+    with pytest.raises(UnreachableError):
+        until(run_windows(replace(desk.pipeline(), engine=Stumbles(always=True)), WINDOWS, PLAIN))
+    assert committed(desk) == WINDOWS[:3]
+
+
+def _interrupted(results: Iterator[Result]) -> Iterator[Result]:
+    """An interrupt after the next window."""
+    for result in results:
+        yield result
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupt_leaves_finished_windows_finished(desk: Desk) -> None:
+    """Ctrl-C between two commits: what was committed stays, and the next run makes the rest."""
+    results = run_windows(desk.pipeline(), WINDOWS, PLAIN)
+    next(results), next(results)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            until(_interrupted(results))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert committed(desk) == WINDOWS[:3]
+    assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [True] * 3 + [False] * 9
+    verdict(desk)
+
+
+def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows share a job only while they are small together, so that the first needn't wait long and the driver keeps little."""
+    sizes: list[int] = []
+
+    class Noting(LocalEngine):
+        def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
+            sizes.append(len(splits))
+            return super().run(task, splits)
+
+    def made() -> Pipeline:
+        return replace(desk.pipeline(), engine=Noting())
+
+    monkeypatch.setattr(attempts, "_OFFSETS", 30)
+    assert until(run_windows(made(), WINDOWS[:7], PLAIN)) == WINDOWS[:7]
+    monkeypatch.setattr(attempts, "_OFFSETS", 5)
+    assert until(run_windows(made(), WINDOWS[7:10], PLAIN)) == WINDOWS[7:10]
+    monkeypatch.undo()
+    monkeypatch.setattr(attempts, "_SPLITS", 1)
+    assert until(run_windows(made(), WINDOWS[10:], PLAIN)) == WINDOWS[10:]
+    assert sizes == [3, 3, 1, 1, 1, 1, 1, 1]
+    verdict(desk)
+
+
+def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
+    """Whether it is found before a job, in it or behind it: what refuses a window is told in its turn, and all others are committed."""
+    desk = Desk(tmp_path, MemoryBroker())
+    for i in range(30, 120):
+        value = b"poison" if i // 10 in {6, 7, 11} else b'{"id": %d, "name": null}' % i
+        desk.broker.produce(TOPIC, value, timestamp=START + timedelta(minutes=6 * i))
+    desk.broker.delete_records(TOPIC, 31)
+    made = desk.pipeline(limits={"max_dead_ratio": 0.5})
+
+    class Lossy(MemoryReader):
+        def read(self, split: Split, take: Take) -> ReadSummary:
+            if split.start == 90:
+                raise DataLossError("gone", "read", "Go on without it.", TOPIC.topic, TOPIC.partition, 90)
+            return super().read(split, take)
+
+    outcomes = list(run_past_refused(replace(made, reader=lambda plan: Lossy(desk.broker, plan)), WINDOWS, PLAIN))
+    told = [o.window if isinstance(o, PassedOver) else o.committed.receipt.window for o in outcomes]
+    refused = [WINDOWS.index(o.window) for o in outcomes if isinstance(o, PassedOver)]
+    assert (told, refused) == (WINDOWS, [0, 1, 2, 3, 4, 6, 7, 9, 11])
+    assert committed(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
+    names = ", ".join(WINDOWS[n].key for n in refused)
+    assert all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what == f"9 of 12 windows were refused: {names}"
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+@pytest.mark.parametrize("how", ["cluster", "topic"])
+def test_what_refuses_every_window_stops_at_the_first(desk: Desk, *, frozen: bool, how: str) -> None:
+    """A wrong cluster in the spec, or a topic that was made anew: no window is marked as refused for its data that isn't."""
+    made, rest = desk.pipeline(), WINDOWS[2:5]
+    list(run_windows(made, WINDOWS[:2], PLAIN))
+    if frozen:
+        for window in rest:
+            plan = preview(made, window)
+            made.ledger.freeze(made.spec.id, [plan.start, plan.stop])
+            made.ledger.freeze_plan(plan)
+    other = MemoryBroker("other" if how == "cluster" else "memory")
+    other.create_topic(TOPIC.topic, 1)
+    own = frozen and how == "topic"  # each of these windows has lost its messages, and none that comes later
+    outcomes, ended = list[Result | PassedOver](), None
+    try:
+        outcomes += run_past_refused(replace(made, broker=other), rest, PLAIN)
+    except IdentityError as error:
+        ended = error
+    assert [o.window for o in outcomes if isinstance(o, PassedOver) and not o.error.of_setting] == (rest if own else [])
+    assert (ended is None) == own
+    if ended is not None:
+        assert ended.of_setting
+        assert f"Not tried: {rest[1].key} to {rest[2].key}, 2 windows." in ended.do
+    assert until(run_windows(made, WINDOWS, PLAIN)) == WINDOWS
+    verdict(desk)
+
+
+def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> None:
+    """With `on_removed: drop` a wrong cluster in the spec gives up no window's messages."""
+    desk = Desk(tmp_path, MemoryBroker())
+    for i in range(30, 50):
+        desk.broker.produce(TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i))
+    source = {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things", "on_removed": "drop"}
+    made = desk.pipeline(source=source)
+    made.ledger.freeze_plan(preview(made, WINDOWS[0]))
+    with pytest.raises(IdentityError, match="and this is cluster other"):
+        list(run_windows(replace(made, broker=MemoryBroker("other")), WINDOWS[:1], PLAIN))
+
+
+def test_what_goes_wrong_behind_a_commit_refuses_no_window(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window that is committed is never told as refused: whatever refuses to hear of it ends the run."""
+
+    def refuse(*_: object) -> None:
+        raise RefusedError("no", "ledger", "Look.")
+
+    made = desk.pipeline()
+    monkeypatch.setattr(type(made.ledger), "record", refuse)
+    with pytest.raises(RefusedError, match=r"no \(ledger\)"):
+        list(run_past_refused(made, WINDOWS, PLAIN))
+    assert committed(desk) == [WINDOWS[0]]
+
+
+def test_seconds_are_a_windows_own(desk: Desk) -> None:
+    """Of windows that one job reads, the time that one takes is in its own receipt, and in no other."""
+
+    class Slow(MemoryReader):
+        def read(self, split: Split, take: Take) -> ReadSummary:
+            if split.start == 70:
+                threading.Event().wait(0.5)
+            return super().read(split, take)
+
+    made = replace(desk.pipeline(), reader=lambda plan: Slow(desk.broker, plan))
+    took = [result.committed.receipt.seconds for result in run_windows(made, WINDOWS, PLAIN)]
+    assert 0.5 <= took[7] == max(took)
+    assert all(took)

@@ -1,0 +1,192 @@
+"""Mangled spec files: reading one ends in a spec or in a SpecError, never in anything else."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from windrow.ingest.config.load import fill_spec, load_spec, parse_spec
+from windrow.ingest.config.pipeline import PipelineSpec
+from windrow.ingest.errors import SpecError
+
+WHOLE = """\
+type: windrow.dagster.KafkaTable
+attributes:
+  id: orders
+  source:
+    bootstrap_servers: "{{ env('BROKERS', 'localhost:9092') }}"
+    topic: [shop.orders, &other shop.others]
+    start: {offsets: {shop.orders: {0: 42}}, others: earliest}
+    split_records: 100000
+    publish_group: none
+    tuning: {fetch_wait: 100ms, batch_bytes: 16MiB, request_timeout: 20}
+    client: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: "{{ env.PATH }}"}
+  window:
+    grid: '*/15 * * * *'
+    start: 2026-01-01T00:00:00Z
+    delay: 1h30m
+    idle: exempt
+  decode: {schema: "my.schemas:Order", on_null: drop}
+  limits: {max_dead_ratio: 0.01, max_dead_count: null}
+  metadata: {timestamp: none, key: _key}
+  sink:
+    path: lake/orders  # relative
+  state: postgresql://me@db/windrow
+"""
+PIECES = (
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ": ",
+    "- ",
+    "? ",
+    "&a ",
+    "*a ",
+    "*other ",
+    "!!int ",
+    "!x ",
+    "%",
+    "---\n",
+    "...\n",
+    "<<: ",
+    "|\n",
+    ">-\n  ",
+    "'",
+    '"',
+    "#",
+    ",",
+    "\\x00",
+    "\t",
+    "\n",
+    "  ",
+    "{{",
+    "}}",
+    "{{ env.A }}",
+    "{{ env('A', 'b') }}",
+    "{% for a in b %}",
+    "{{ 9**9 }}",
+    "~",
+    "null",
+    "on",
+    "010",
+    "0x10",
+    "1e400",
+    ".inf",
+    ".nan",
+    "-1",
+    "9" * 25,
+    "9" * 5000,
+    "1_0",
+    "12:30:00",
+    "0001-01-01T00:00:00+05:00",
+    "9999-12-31T23:00:00-05:00",
+    "2026-02-30",
+    "true",
+    "batch",
+    "hourly",
+    "5 4 31 2 *",
+    "0 0 29 2 1",
+    "99999999999d",
+    "1GiB",
+    "a" * 300,
+    "(" * 200,
+    "é",
+    "\ud800",
+    "~nobody/x",
+    "s3://a:b@c/d?e",
+    "://",
+    "postgresql://a:b",
+    "partition:0,offset:",
+    "../..",
+    "/",
+    "topic_pattern: (",
+    "committed: x",
+    "timestamp: 1",
+)
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> str:
+    """The whole spec with some cuts, repeats and pieces put in."""
+    text = WHOLE
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(text)))
+        to = min(len(text), at + draw(st.integers(0, 30)))
+        middle = draw(st.one_of(st.just(""), st.sampled_from(PIECES), st.text(max_size=8), st.just(text[at:to] * 2)))
+        text = text[:at] + middle + text[to:]
+    return text
+
+
+@st.composite
+def with_value(draw: st.DrawFn) -> str:
+    """The whole spec with the value of one line replaced."""
+    lines = WHOLE.splitlines()
+    at = draw(st.integers(2, len(lines) - 1))
+    key = lines[at].partition(": ")[0].rstrip(":")
+    lines[at] = f"{key}: {draw(st.one_of(st.sampled_from(PIECES), st.text(max_size=20)))}"
+    return "\n".join(lines)
+
+
+def read(text: str) -> PipelineSpec | None:
+    """The spec of a text, or None if it is refused with a SpecError."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "defs.yaml"
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        with suppress(SpecError):
+            return load_spec(file)
+    return None
+
+
+def test_it_is_read_as_it_stands() -> None:
+    """What is mangled here is a spec before."""
+    assert read(WHOLE) is not None
+
+
+@given(st.one_of(mangled(), with_value()))
+@example(WHOLE.replace("orders", "\x85"))
+@example(WHOLE.replace("lake/orders", '"{{ env.PATH }}\\0"'))
+def test_a_mangled_spec(text: str) -> None:
+    """Whatever becomes of a spec file, reading it ends in a spec that can be used or in a SpecError."""
+    found = read(text)
+    if found is not None:
+        assert found.sink_path()
+        assert found.state_url()
+        assert found.source.origin(found.window.grid)
+        assert repr(found)
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=4) | st.datetimes() | st.dates()
+VALUES: st.SearchStrategy[object] = st.recursive(
+    PLAIN | st.sampled_from(PIECES),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS: dict[str, tuple[str, ...]] = {
+    "id": (),
+    "state": (),
+    "source": ("bootstrap_servers", "topic", "topic_pattern", "partitions", "start", "isolation", "tuning", "client", "split_records"),
+    "window": ("grid", "start", "delay", "max_wait", "max_records", "every"),
+    "decode": ("schema", "on_null"),
+    "sink": ("path", "kind"),
+    "limits": ("max_dead_ratio", "max_dead_count"),
+    "metadata": ("topic", "key"),
+}
+SPECS = st.fixed_dictionaries(
+    {}, optional={key: st.fixed_dictionaries({}, optional=dict.fromkeys(below, VALUES)) if below else VALUES for key, below in KEYS.items()}
+)
+
+
+@given(SPECS | st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, VALUES)))
+@example({"source": {"client": {0: None}}})
+def test_values_from_python(attributes: dict[str, object]) -> None:
+    """Attributes of any kinds end in a SpecError or a spec, too."""
+    with suppress(SpecError):
+        assert repr(fill_spec(attributes, Path("/nowhere")))
+    with suppress(SpecError):
+        assert repr(parse_spec(attributes, Path("/nowhere")))

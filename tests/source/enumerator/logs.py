@@ -1,0 +1,131 @@
+"""Random logs in the in-memory broker, and a backfill over them: resolve, freeze, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+
+from hypothesis import strategies as st
+
+from windrow.ingest.ledger import SqlLedger
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.source import Source, Topics
+from windrow.ingest.ports.broker import Stamps
+from windrow.ingest.source.enumerator.grid import window_at
+from windrow.ingest.source.enumerator.resolve import resolve
+from windrow.ingest.source.enumerator.splits import make_plan
+from windrow.ingest.testing.broker import MemoryBroker
+
+HOUR = 3_600_000
+FIRST = datetime(2026, 1, 5, tzinfo=UTC)
+START = int(FIRST.timestamp() * 1000)
+LABELS = [FIRST + timedelta(hours=h) for h in range(9)]
+PIPELINE = "things"
+TOPIC = "things"
+SOURCE = Source(Topics((TOPIC,)))
+
+Event = tuple[int, str]
+"""A timestamp in epoch milliseconds, and how it is written: plain, committed or aborted."""
+
+
+class ShortChunks(MemoryBroker):
+    """The in-memory broker, with chunks of 7 messages, so that short logs have many."""
+
+    def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
+        """The same messages in short chunks."""
+        for chunk in super().stamps(tp, start, stop):
+            for i in range(0, len(chunk.offsets), 7):
+                yield Stamps(chunk.offsets[i : i + 7], chunk.timestamps[i : i + 7], chunk.epochs[i : i + 7])
+
+
+def logs(most: int = 120) -> st.SearchStrategy[list[Event]]:
+    """Rising timestamps over the day, among them late, future and unstamped ones, idle hours, transactions committed and aborted."""
+    step = st.sampled_from([20_000, 60_000, 300_000, 300_000, 300_000, 3 * HOUR])
+    aside = st.sampled_from([0] * 12 + [-40_000, -6 * HOUR, -HOUR, HOUR, 3 * HOUR, 10**12, None])
+    how = st.sampled_from(["plain"] * 6 + ["committed", "aborted"])
+    return st.lists(st.tuples(step, aside, how), max_size=most).map(_events)
+
+
+def _events(steps: Sequence[tuple[int, int | None, str]]) -> list[Event]:
+    clock = accumulate(step for step, _, _ in steps)
+    return [(-1 if aside is None else START + at + aside, how) for at, (_, aside, how) in zip(clock, steps, strict=True)]
+
+
+def healthy(most: int = 150) -> st.SearchStrategy[list[Event]]:
+    """Timestamps that only rise; no transactions."""
+    return st.lists(st.sampled_from([1, 20_000, 300_000, 300_000, 2 * HOUR]), max_size=most).map(
+        lambda steps: _events([(s, 0, "plain") for s in steps])
+    )
+
+
+def write(broker: MemoryBroker, tp: TopicPartition, events: Sequence[Event]) -> list[tuple[int, int]]:
+    """Append the events; offset and timestamp of those that become visible."""
+    visible = []
+    for stamp, how in events:
+        if how == "plain":
+            visible.append((broker.produce(tp, b"", timestamp=stamp), stamp))
+            continue
+        transaction = broker.transaction()
+        offset = broker.produce(tp, b"", timestamp=stamp, transaction=transaction)
+        if how == "committed":
+            transaction.commit()
+            visible.append((offset, stamp))
+        else:
+            transaction.abort()
+    return visible
+
+
+def by_definition(visible: Sequence[tuple[int, int]], label: datetime) -> int | None:
+    """The settled rule word by word, as an offset."""
+    at = int(label.timestamp() * 1000)
+    for j, (offset, stamp) in enumerate(visible):
+        asked = visible[j : j + 20]
+        if stamp >= at and 2 * sum(s < at for _, s in asked) <= len(asked):
+            return offset
+    return None
+
+
+def resolved(
+    broker: MemoryBroker,
+    label: datetime,
+    lower: Boundary | None = None,
+    upper: Boundary | None = None,
+    source: Source = SOURCE,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Boundary]:
+    """The label's boundary and those that the same look answered; an open transaction isn't waited for."""
+    return resolve(broker, source, label, "hourly", FIRST, lower, upper, progress, wait_for_open=False)
+
+
+def alone(
+    broker: MemoryBroker, label: datetime, lower: Boundary | None = None, upper: Boundary | None = None, source: Source = SOURCE
+) -> Boundary:
+    """The label's boundary, resolved and not frozen."""
+    return next(b for b in resolved(broker, label, lower, upper, source) if b.label == label)
+
+
+def freeze(broker: MemoryBroker, ledger: SqlLedger, label: datetime, source: Source = SOURCE) -> Boundary:
+    """The label's frozen boundary, as the pipeline does it."""
+    held = ledger.boundary(PIPELINE, label)
+    if held is not None:
+        return held
+    candidates = resolved(broker, label, *ledger.neighbours(PIPELINE, label), source)
+    return next(b for b in ledger.freeze(PIPELINE, candidates) if b.label == label)
+
+
+def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int, source: Source = SOURCE) -> Plan:
+    """The frozen plan of the window from the label `hour` to the next."""
+    window = window_at(PIPELINE, "hourly", LABELS[hour])
+    held = ledger.plan(window)
+    if held is not None:
+        return held
+    start, stop = freeze(broker, ledger, LABELS[hour], source), freeze(broker, ledger, LABELS[hour + 1], source)
+    return ledger.freeze_plan(make_plan(window, start, stop, "memory"))
+
+
+def offset(boundary: Boundary, tp: TopicPartition) -> int | None:
+    """Where it cuts; None for what it doesn't know."""
+    mark = boundary.cut(tp)
+    return None if mark is None else mark.offset

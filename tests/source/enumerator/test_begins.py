@@ -1,0 +1,223 @@
+"""Topics that are new to the spec or the pattern begin where `start` says; what leaves and comes back goes on where it stopped."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.profiles import examples
+from tests.source.enumerator.logs import (
+    HOUR,
+    LABELS,
+    START,
+    TOPIC,
+    Event,
+    ShortChunks,
+    alone,
+    by_definition,
+    freeze,
+    logs,
+    offset,
+    plan,
+    write,
+)
+from windrow.ingest.ledger import SqlLedger, open_ledger
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.plan import Plan
+from windrow.ingest.model.source import AtLabel, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
+from windrow.ingest.source.enumerator.tiling import between, clamped
+from windrow.ingest.testing.broker import MemoryBroker
+
+HOURS = range(len(LABELS) - 1)
+NEW = "new"
+N0 = TopicPartition(NEW, 0)
+TILES = settings(max_examples=examples(15))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def far() -> Iterator[None]:
+    """A look is far after 25 messages, so that short logs are sick too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("windrow.ingest.source.enumerator.look.FAR", 25)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """Where ledgers lie, one file per example."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def fresh(folder: Path) -> SqlLedger:
+    """A ledger that no example used before."""
+    return open_ledger(tempfile.mktemp(".db", dir=folder))
+
+
+def steady(broker: MemoryBroker, tp: TopicPartition, hours: int) -> None:
+    """100 messages an hour, from the first label on."""
+    write(broker, tp, [(START + i * HOUR // 100, "plain") for i in range(100 * hours)])
+
+
+def ranges(plans: list[Plan], tp: TopicPartition) -> list[tuple[int, int, int]]:
+    """What is read of a topic-partition: hour, start, stop."""
+    return [(h, s.start, s.stop) for h, p in enumerate(plans) for s in p.splits if s.tp == tp]
+
+
+def assert_tiled(plans: list[Plan]) -> None:
+    """Per topic-partition each window goes on where the one before ended, whatever was selected when, and nothing is read twice."""
+    read = Counter((s.tp, o) for p in plans for s in p.splits for o in range(s.start, s.stop))
+    assert not read or max(read.values()) == 1
+    for before, after in pairwise(plans):
+        assert before.stop == after.start
+        ends, goes_on = before.stop.by_tp(), between(after.start, after.stop)
+        assert all(mark.offset == (goes_on[tp][0].offset if tp in goes_on else 0) for tp, mark in ends.items())
+
+
+EVERYTHING = st.sampled_from([Topics((TOPIC, NEW)), Pattern(".*"), Partitions((TopicPartition(TOPIC, 0), N0, TopicPartition(NEW, 1)))])
+FIRST_ONLY = st.sampled_from([Topics((TOPIC,)), Pattern(TOPIC), Partitions((TopicPartition(TOPIC, 0),))])
+
+
+@TILES
+@given(logs(), logs(), st.data(), st.randoms(use_true_random=False))
+def test_windows_tile_whatever_is_selected_when(
+    folder: Path, one: list[Event], two: list[Event], data: st.DataObject, rand: random.Random
+) -> None:
+    """Topics come, go and come back, partitions grow, in a backfill of any order; the topic that is selected all along is read whole."""
+    broker, ledger, t0 = ShortChunks(), fresh(folder), TopicPartition(TOPIC, 0)
+    broker.create_topic(TOPIC, 1)
+    broker.create_topic(NEW, 2)
+    visible = [o for o, _ in write(broker, t0, one)]
+    write(broker, N0, two)
+    start: Initializer = data.draw(st.sampled_from([AtLabel(), Earliest(), Latest(), Given(((N0, len(two) // 2),), "latest")]))
+    for hour in rand.sample(HOURS, len(HOURS)):
+        selection = data.draw(st.one_of(FIRST_ONLY, EVERYTHING))
+        if data.draw(st.integers(0, 4)) == 0:
+            visible += [o for o, _ in write(broker, t0, one[:20])]
+            write(broker, TopicPartition(NEW, 1), two[:20])
+        if data.draw(st.integers(0, 9)) == 0 and broker.topic(TOPIC).partitions == 1:
+            broker.add_partitions(TOPIC, 2)
+            write(broker, TopicPartition(TOPIC, 1), two)
+        plan(broker, ledger, hour, Source(selection, start))
+    plans = [plan(broker, ledger, hour) for hour in HOURS]
+    assert_tiled(plans)
+    low, high = offset(plans[0].start, t0), offset(plans[-1].stop, t0)
+    assert low is not None
+    assert high is not None
+    read = {o for _, a, b in ranges(plans, t0) for o in range(a, b)}
+    assert {o for o in visible if low <= o < high} == read & set(visible)
+    assert read == set(range(low, high))
+
+
+@TILES
+@given(logs(), logs(), st.sampled_from(HOURS[2:]), st.randoms(use_true_random=False))
+def test_a_new_topic_begins_at_the_label_before(folder: Path, one: list[Event], two: list[Event], since: int, rand: random.Random) -> None:
+    """By default: where the settled rule cuts its log at the start of its first window, in whatever order the later windows are run."""
+    broker, ledger = ShortChunks(), fresh(folder)
+    broker.create_topic(TOPIC, 1)
+    write(broker, TopicPartition(TOPIC, 0), one)
+    for hour in rand.sample(range(since), since):
+        plan(broker, ledger, hour)
+    broker.create_topic(NEW, 1)
+    visible = write(broker, N0, two)
+    both = Source(Topics((TOPIC, NEW)))
+    for hour in rand.sample(range(since, len(HOURS)), len(HOURS) - since):
+        plan(broker, ledger, hour, both)
+    plans = [plan(broker, ledger, hour, both) for hour in HOURS]
+    assert_tiled(plans)
+    end = broker.stable_ends([N0])[N0].offset
+    low, high = (by_definition(visible, LABELS[h]) for h in (since, len(HOURS)))
+    expected = list(range(end if low is None else low, end if high is None else high))
+    assert [o for _, a, b in ranges(plans, N0) for o in range(a, b)] == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (AtLabel(), [(5, 500, 600), (6, 600, 700), (7, 700, 800)]),
+        (Earliest(), [(5, 20, 600), (6, 600, 700), (7, 700, 800)]),
+        (Latest(), []),
+        (Given(((N0, 650),)), [(6, 650, 700), (7, 700, 800)]),
+        (Given(((N0, 550),)), [(5, 550, 600), (6, 600, 700), (7, 700, 800)]),
+    ],
+)
+def test_begins_respect_start(folder: Path, start: Initializer, expected: list[tuple[int, int, int]]) -> None:
+    """A topic that came into the spec at hour 5: the history is poured only by wish, nothing before a later position is read."""
+    broker, ledger = MemoryBroker(), fresh(folder)
+    for name in (TOPIC, NEW):
+        broker.create_topic(name, 1)
+        steady(broker, TopicPartition(name, 0), 8)
+    broker.delete_records(N0, 20)
+    plan(broker, ledger, 4)
+    both = Source(Topics((TOPIC, NEW)), start)
+    for hour in (6, 5, 1, 7):
+        plan(broker, ledger, hour, both)
+    plans = [plan(broker, ledger, hour, both) for hour in HOURS]
+    assert_tiled(plans)
+    assert ranges(plans, N0) == expected
+    assert ranges(plans, TopicPartition(TOPIC, 0)) == [(h, 100 * h, 100 * (h + 1)) for h in HOURS]
+
+
+def test_a_topic_that_comes_back_goes_on_where_it_stopped(folder: Path) -> None:
+    """While the spec doesn't name it, it is carried on; then all that came meanwhile is in one window."""
+    broker, ledger = MemoryBroker(), fresh(folder)
+    for name in (TOPIC, NEW):
+        broker.create_topic(name, 1)
+        steady(broker, TopicPartition(name, 0), 8)
+    both = Source(Pattern(".*"), Latest())
+    plans = [plan(broker, ledger, hour, Source(Topics((TOPIC,))) if hour in (3, 4) else both) for hour in HOURS]
+    assert ranges(plans, N0) == [(0, 0, 100), (1, 100, 200), (2, 200, 300), (5, 300, 600), (6, 600, 700), (7, 700, 800)]
+    (mark,) = (m for m in freeze(broker, ledger, LABELS[4]).marks if m.tp == N0)
+    assert (mark.offset, mark.how) == (300, "removed")
+
+
+def test_a_dropped_topic_is_carried_on(folder: Path) -> None:
+    """on_removed: drop: the other topics go on, and the boundaries keep where it stopped."""
+    broker, ledger = MemoryBroker(), fresh(folder)
+    for name in (TOPIC, NEW):
+        broker.create_topic(name, 1)
+        steady(broker, TopicPartition(name, 0), 3)
+    both = Source(Topics((TOPIC, NEW)), on_removed="drop")
+    plan(broker, ledger, 0, both)
+    broker.delete_topic(NEW)
+    planned = plan(broker, ledger, 1, both)
+    assert [s.topic for s in planned.splits] == [TOPIC]
+    assert [(m.offset, m.how) for m in planned.stop.marks if m.topic == NEW] == [(100, "removed")]
+
+
+def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
+    """Whichever of them is frozen first above a boundary that doesn't know it, needs that; only one is kept."""
+    broker = ShortChunks()
+    for name in (TOPIC, NEW):
+        broker.create_topic(name, 1)
+    write(broker, TopicPartition(TOPIC, 0), [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)])
+    steady(broker, N0, 8)
+    lower = alone(broker, LABELS[2])
+    source = Source(Topics((TOPIC, NEW)))
+    third, fourth = (alone(broker, LABELS[h], lower, None, source) for h in (3, 4))
+    assert [b.offset for b in (*third.begins, *fourth.begins)] == [200, 300]
+    moved = clamped(third, lower, None)
+    assert [b.offset for b in moved.begins] == [200]
+    assert clamped(fourth, moved, None).begins == ()
+    assert isinstance(moved, Boundary)
+
+
+def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
+    """Where its log begins after the label before, the first messages of its first window may be gone; a position is not doubted."""
+    broker, ledger = MemoryBroker(), fresh(folder)
+    for name in (TOPIC, NEW):
+        broker.create_topic(name, 1)
+        steady(broker, TopicPartition(name, 0), 8)
+    broker.delete_records(N0, 550)
+    lower = freeze(broker, ledger, LABELS[5])
+    for start, how in ((AtLabel(), "log_start"), (Earliest(), "position")):
+        (begin,) = alone(broker, LABELS[6], lower, None, Source(Topics((TOPIC, NEW)), start)).begins
+        assert (begin.offset, begin.how) == (550, how)

@@ -1,0 +1,90 @@
+"""A log that ends below a frozen mark was cut off; one that ends at it was not."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.ingest.errors import CutOffError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.source import OnLoss, Source, Topics
+from windrow.ingest.source.enumerator.cutoff import cut_off, described, refuse_cut_off, surely_cut_off
+from windrow.ingest.testing.broker import MemoryBroker
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+M0, M1 = Mark("t", 0, 5, "settled"), Mark("t", 1, 5, "end")
+
+
+class Elected(MemoryBroker):
+    """High watermarks as they are answered time after time; and what was asked."""
+
+    def __init__(self, *answers: dict[TopicPartition, int]) -> None:
+        super().__init__()
+        self.answers = list(answers)
+        self.asked: list[list[TopicPartition]] = []
+
+    def ends(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:  # type: ignore[override]
+        """The next answer."""
+        self.asked.append(tps)
+        answer = self.answers.pop(0)
+        return {tp: answer[tp] for tp in tps if tp in answer}
+
+
+@pytest.mark.parametrize(("end", "cut"), [(4, True), (5, False), (6, False)])
+def test_a_log_that_reaches_the_mark_is_whole(end: int, cut: bool) -> None:
+    """It may end right there; one offset less, and something is gone."""
+    assert cut_off([M0], {T0: end}) == ({T0: (M0, 4)} if cut else {})
+
+
+def test_what_is_not_asked_for_or_was_removed_is_not_judged() -> None:
+    """Of a topic that was carried on nobody knows where its log should end."""
+    assert cut_off([Mark("t", 0, 5, "removed"), M1], {T0: 0}) == {}
+    assert cut_off([M0, M1], {T1: 2}) == {T1: (M1, 2)}
+
+
+def refused(on_loss: OnLoss, *suspects: Mark, **ends: int) -> Elected:
+    """Suspects held against one answer."""
+    broker = Elected({TopicPartition("t", int(name[1:])): end for name, end in ends.items()})
+    refuse_cut_off(broker, Source(Topics(("t",)), on_loss=on_loss), 7, suspects)
+    return broker
+
+
+def test_the_first_log_that_was_cut_off_is_refused() -> None:
+    """In the order of topic-partitions, with the mark, the end, what happened and what to do."""
+    with pytest.raises(CutOffError, match=r"^The log ends at offset 3 now, below 5, .* batch-000000007 was frozen .*on_loss: skip") as told:
+        refused("fail", M1, M0, t0=3, t1=2)
+    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == ("plan", "t", 0, 5)
+
+
+def test_the_cluster_is_asked_only_of_suspects_and_only_if_it_matters() -> None:
+    """Usually there are none; and a source that goes on whatever was lost needs no answer."""
+    assert refused("fail").asked == []
+    assert refused("skip", M0, t0=3).asked == []
+    assert refused("fail", M0, M1, t0=5, t1=6).asked == [[T0, T1]]
+
+
+def test_described_follows_a_name() -> None:
+    """A sentence's end, with both offsets and the label."""
+    assert described(M0, 3, 7) == "the log ends at offset 3 now, below 5, which it had reached when batch-000000007 was frozen"
+
+
+def test_three_answers_must_agree() -> None:
+    """Some time apart: a leader that was just elected may name a stale end. Only those that are still below are asked again."""
+    pauses: list[float] = []
+    broker = Elected({T0: 3, T1: 3}, {T0: 3, T1: 5}, {T0: 4})
+    assert surely_cut_off(broker, [M1, M0], pauses.append) == [(M0, 4)]
+    assert broker.asked == [[T1, T0], [T1, T0], [T0]]
+    assert pauses == [1.5, 1.5]
+
+
+def test_a_log_that_grew_back_in_time_is_whole() -> None:
+    """And one that was never below is asked once."""
+    pauses: list[float] = []
+    assert surely_cut_off(Elected({T0: 3}, {T0: 4}, {T0: 5}), [M0], pauses.append) == []
+    assert surely_cut_off(Elected({T0: 5}), [M0], pauses.append) == []
+    assert len(pauses) == 2
+
+
+def test_logs_that_were_cut_off_are_told_in_order() -> None:
+    """By topic and partition."""
+    three = Elected(*[{T0: 3, T1: 2}] * 3)
+    assert surely_cut_off(three, [M1, M0], lambda _: None) == [(M0, 3), (M1, 2)]

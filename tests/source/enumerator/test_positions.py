@@ -1,0 +1,171 @@
+"""Every start position becomes an integer that the log holds, or an error that says why not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
+from windrow.ingest.testing.broker import MemoryBroker
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    """Partition 0 holds 3 to 10, one message a minute from noon (offset 0) on; partition 1 is empty."""
+    broker = MemoryBroker()
+    broker.create_topic("t", 2)
+    for i in range(10):
+        broker.produce(A, b"", timestamp=NOON + timedelta(minutes=i))
+    broker.delete_records(A, 3)
+    return broker
+
+
+def offsets(broker: MemoryBroker, start: Initializer) -> list[int]:
+    """Where the two partitions begin."""
+    found = positions(broker, start, [A, B])
+    return [found[A].offset, found[B].offset]
+
+
+def test_the_ends_of_the_log(broker: MemoryBroker) -> None:
+    """Earliest is the log start and latest the stable end."""
+    assert (offsets(broker, Earliest()), offsets(broker, Latest())) == ([3, 0], [10, 0])
+
+
+def test_the_end_goes_by_the_isolation_level(broker: MemoryBroker) -> None:
+    """An open transaction holds back the end only of those who read what is committed."""
+    broker.produce(A, b"", transaction=broker.transaction())
+    assert (offsets(broker, Latest()), offsets(broker.at("read_uncommitted"), Latest())) == ([10, 0], [11, 0])
+
+
+@pytest.mark.parametrize(("minutes", "no_match", "expected"), [(5, "latest", [5, 0]), (-9, "earliest", [3, 0]), (30, "earliest", [3, 0])])
+def test_an_instant(broker: MemoryBroker, minutes: int, no_match: Reset, expected: list[int]) -> None:
+    """Kafka's own answer, and what was asked for where it has none."""
+    assert offsets(broker, AtTime(NOON + timedelta(minutes=minutes), no_match)) == expected
+
+
+def test_a_group(broker: MemoryBroker) -> None:
+    """What it has committed, and what was asked for where it has not, or where the log doesn't hold that any more."""
+    broker.commit_group("g", {A: 6})
+    assert offsets(broker, GroupOffsets("g", "latest")) == [6, 0]
+    broker.commit_group("g", {A: 2, B: 4})
+    assert offsets(broker, GroupOffsets("g", "earliest")) == [3, 0]
+
+
+def test_given_offsets(broker: MemoryBroker) -> None:
+    """Both ends of the log are there too; others begin where it was asked for."""
+    assert offsets(broker, Given(((A, 10), (B, 0)))) == [10, 0]
+    assert offsets(broker, Given(((A, 3),), "latest")) == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "words"),
+    [
+        (AtTime(NOON, "fail"), SpecError, r"No message is stamped 2026-01-05T12:00:00Z or later .*t\[1\]\).*no_match"),
+        (GroupOffsets("none"), SpecError, r"Group none has committed nothing .*t\[0\]\).*reset"),
+        (GroupOffsets("g"), SpecError, r"Group g has committed offset 2, and the log holds 3 to 10 .*t\[0\]\).*reset"),
+        (Given(((A, 5),)), SpecError, r"No offset is given .*t\[1\]\).*others"),
+        (Given(((A, 2),), "latest"), DataLossError, r"Offset 2 .* holds 3 to 10 .*t\[0\]@2\).*earliest"),
+        (Given(((A, 11),), "latest"), SpecError, r"Offset 11 .* holds 3 to 10 .*t\[0\]@11\).*latest"),
+    ],
+)
+def test_no_answer_is_an_error(broker: MemoryBroker, start: Initializer, kind: type[WindrowError], words: str) -> None:
+    """It names the topic-partition, what was wanted, what is there and what to set."""
+    broker.commit_group("g", {A: 2, B: 0})
+    with pytest.raises(kind, match=words):
+        positions(broker, start, [A, B])
+
+
+@pytest.mark.parametrize("start", [Given(((A, 11),), "latest"), GroupOffsets("g", "earliest")])
+def test_a_position_behind_an_open_transaction_is_too_early(broker: MemoryBroker, start: Initializer) -> None:
+    """It is neither lost nor a mistake, so no reset may pour out the history."""
+    broker.produce(A, b"", transaction=broker.transaction())
+    broker.commit_group("g", {A: 11})
+    with pytest.raises(OpenTransactionError, match=r"open since offset 10"):
+        positions(broker, start, [A, B])
+    assert offsets(broker.at("read_uncommitted"), start) == [11, 0]
+
+
+def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryBroker) -> None:
+    """Kafka's own answer may lie behind an open transaction: nothing before it may be left out."""
+    broker.produce(A, b"", timestamp=NOON, transaction=broker.transaction())
+    late = broker.at("read_committed")
+    late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(11, 7))  # type: ignore[method-assign]
+    assert positions(late, AtTime(NOON), [A])[A].offset == 10
+    late.first_at_or_after = lambda tps, _: dict.fromkeys(tps, OffsetAndEpoch(10, 7))  # type: ignore[method-assign]
+    assert positions(late, AtTime(NOON), [A])[A] == OffsetAndEpoch(10, 7)
+
+
+def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroker) -> None:
+    """One before its start is gone, the start itself is there; and the end is where the next message comes."""
+    for offset, expected in ((3, 3), (10, 10), (2, 10), (11, 10)):
+        broker.commit_group("g", {A: offset})
+        assert positions(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
+
+
+def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> None:
+    """The log's start, or its end."""
+    for reset, expected in (("earliest", 3), ("latest", 10)):
+        assert positions(broker, GroupOffsets("none", reset), [A])[A].offset == expected  # type: ignore[arg-type]
+
+
+def no_answer(option: str) -> str:
+    """What to do where a position has no answer: in a spec, and in a command, whose position is no setting."""
+    command = "or write ?earliest or ?latest behind a command's position"
+    return f"Set {option} in source.start to earliest or latest, {command}; or begin elsewhere."
+
+
+@pytest.mark.parametrize(
+    ("start", "place", "do"),
+    [
+        (GroupOffsets("none"), ("t", 0, None), no_answer("reset")),
+        (AtTime(NOON, "fail"), ("t", 1, None), no_answer("no_match")),
+        (Given(((A, 5),)), ("t", 1, None), no_answer("others")),
+        (Given(((A, 2),), "latest"), ("t", 0, 2), "Retention has removed what lay before: give 3, or start: earliest."),
+        (Given(((A, 11),), "latest"), ("t", 0, 11), "Give an offset that is there, or start: latest."),
+    ],
+)
+def test_a_refused_start_is_told_with_its_place(broker: MemoryBroker, start: Initializer, place: tuple[object, ...], do: str) -> None:
+    """And with what to do."""
+    with pytest.raises(WindrowError) as told:
+        positions(broker, start, [A, B])
+    assert (told.value.topic, told.value.partition, told.value.offset) == place
+    assert (told.value.stage, told.value.do) == ("plan", do)
+
+
+def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroker) -> None:
+    """The offset is where the transaction is open since."""
+    broker.produce(A, b"", transaction=broker.transaction())
+    with pytest.raises(OpenTransactionError) as told:
+        positions(broker, Given(((A, 11),)), [A])
+    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == ("plan", "t", 0, 10)
+    assert told.value.do == "Run it again when the transaction has ended."
+
+
+def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:
+    """Whoever asks a position has made a mistake; of nothing there is no position."""
+    with pytest.raises(AssertionError, match=r"^only a label says where it cuts the log$"):
+        positions(broker, AtLabel(), [A])
+    assert positions(broker, AtLabel(), []) == {}
+
+
+def test_an_end_witnesses_what_it_does_not_lie_below() -> None:
+    """Its leader's log reached at least to each offset up to it, and it says nothing of those beyond."""
+    end = OffsetAndEpoch(10, 4)
+    assert [witnessed(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
+    assert witnessed(9, end).offset == 9
+
+
+def test_marks_of_positions() -> None:
+    """With their witnesses."""
+    assert position_marks({A: OffsetAndEpoch(5, 2), B: OffsetAndEpoch(7, None)}) == [
+        Mark("t", 0, 5, "position", 2),
+        Mark("t", 1, 7, "position"),
+    ]

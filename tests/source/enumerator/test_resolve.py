@@ -1,0 +1,477 @@
+"""A label's boundary: what the definition says, whatever neighbours, order and log; and no more of the log read than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.source.enumerator.logs import (
+    FIRST,
+    HOUR,
+    LABELS,
+    SOURCE,
+    START,
+    TOPIC,
+    Event,
+    ShortChunks,
+    alone,
+    by_definition,
+    logs,
+    offset,
+    resolved,
+    write,
+)
+from windrow.ingest.errors import DataLossError, IdentityError, OpenTransactionError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
+from windrow.ingest.model.source import Given, Source, Topics
+from windrow.ingest.ports.broker import OffsetAndEpoch
+from windrow.ingest.source.enumerator.resolve import resolve
+from windrow.ingest.testing.broker import MemoryBroker
+
+TP = TopicPartition(TOPIC, 0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def far() -> Iterator[None]:
+    """A look is far after 25 messages, so that short logs are sick too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("windrow.ingest.source.enumerator.look.FAR", 25)
+        yield
+
+
+def broker_with(*partitions: list[Event]) -> tuple[ShortChunks, list[list[tuple[int, int]]]]:
+    """A broker with these logs, and what is visible of each."""
+    broker = ShortChunks()
+    broker.create_topic(TOPIC, len(partitions))
+    return broker, [write(broker, TopicPartition(TOPIC, i), events) for i, events in enumerate(partitions)]
+
+
+def offsets(boundary: Boundary) -> list[int]:
+    """Its offsets by partition."""
+    return [m.offset for m in boundary.marks]
+
+
+@given(logs(), logs())
+def test_a_label_cuts_where_the_definition_says(one: list[Event], two: list[Event]) -> None:
+    """Per partition the settled visible message, else the last stable offset."""
+    broker, visible = broker_with(one, two)
+    ends = [p.offset for p in broker.stable_ends([TP, TopicPartition(TOPIC, 1)]).values()]
+    for label in LABELS:
+        expected = [by_definition(seen, label) for seen in visible]
+        boundary = alone(broker, label)
+        assert offsets(boundary) == [end if cut is None else cut for cut, end in zip(expected, ends, strict=True)]
+        assert [m.how for m in boundary.marks] == ["end" if cut is None else "settled" for cut in expected]
+
+
+@given(logs(), logs(), st.permutations(LABELS))
+def test_the_order_of_a_backfill_does_not_matter(one: list[Event], two: list[Event], order: list[datetime]) -> None:
+    """With whatever neighbours are frozen already, a label cuts where it would alone; labels answered on the way too."""
+    broker, _ = broker_with(one, two)
+    expected = {label: offsets(alone(broker, label)) for label in LABELS}
+    frozen: dict[datetime, Boundary] = {}
+    for label in order:
+        lower = max((b for at, b in frozen.items() if at < label), key=lambda b: b.label, default=None)
+        upper = min((b for at, b in frozen.items() if at > label), key=lambda b: b.label, default=None)
+        for boundary in resolved(broker, label, lower, upper):
+            frozen.setdefault(boundary.label, boundary)
+    assert {at: offsets(b) for at, b in frozen.items()} == expected
+
+
+def historic(messages: int) -> tuple[MemoryBroker, list[int]]:
+    """Messages of the first day, some written by transactions today: the markers are stamped later than every label. And an empty list."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, 1)
+    write(broker, TP, [(START + i * 24 * HOUR // messages, "committed" if i % 50 == 0 else "plain") for i in range(messages)])
+    return broker, []
+
+
+def test_a_historic_log_is_read_once_and_not_once_per_window() -> None:
+    """24 labels, the last one asked first: one pass answers all of them."""
+    broker, looked = historic(6_000)
+    last = FIRST + timedelta(hours=23)
+    boundaries = resolved(broker, last, progress=looked.append)
+    assert [b.label for b in boundaries] == [FIRST + timedelta(hours=h) for h in range(24)]
+    assert looked[-1] < 1.2 * 6_000  # of which 1,000 to find out that it is sick
+    assert looked == sorted(looked)
+
+
+def test_a_historic_log_lands_in_its_own_hours() -> None:
+    """Markers stamped today cut nothing: at least 0.95 of the messages lie in their own hour's window, as in the design's table."""
+    broker, _ = historic(6_000)
+    boundaries = resolved(broker, FIRST + timedelta(hours=24))
+    own = 0
+    for start, stop in pairwise(boundaries):
+        low, high = (int(b.label.timestamp() * 1000) for b in (start, stop))
+        inside = [s for chunk in broker.stamps(TP, start.marks[0].offset, stop.marks[0].offset) for s in chunk.timestamps.tolist()]
+        own += sum(low <= s < high for s in inside)
+    assert own >= 0.95 * 6_000
+
+
+def test_a_message_stamped_2099_empties_no_later_window() -> None:
+    """Kafka names it for every later label; the windows hold their own messages nevertheless."""
+    far_future = START + 73 * 365 * 24 * HOUR
+    broker, _ = broker_with([(far_future if i == 5 else START + i * HOUR // 100, "plain") for i in range(900)])
+    cuts = [offset(alone(broker, label), TP) for label in LABELS]
+    assert cuts == [100 * h for h in range(9)]
+
+
+def test_a_healthy_partition_beside_a_sick_one_is_read_in_short_pieces() -> None:
+    """The pass that a sick partition needs leaps from label to label in the others."""
+    sick = [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)]
+    well = [(START + i * HOUR // 1000, "plain") for i in range(8_000)]
+    broker, _ = broker_with(sick, well)
+    looked: list[int] = []
+    boundaries = resolved(broker, LABELS[8], progress=looked.append)
+    assert [offsets(b) for b in boundaries[1:-1]] == [[100 * h, 1000 * h] for h in range(1, 8)]
+    assert looked[-1] < 2_500
+
+
+def test_a_healthy_partition_costs_one_short_read() -> None:
+    """Kafka's answer and the twenty messages from there, not the log."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, 1)
+    write(broker, TP, [(START + i * HOUR // 1000, "plain") for i in range(8_000)])
+    looked: list[int] = []
+    resolved(broker, LABELS[3], progress=looked.append)
+    assert looked == [64]
+
+
+def test_an_open_transaction_ends_the_look() -> None:
+    """Nothing is cut beyond the last stable offset, although Kafka's log goes on."""
+    broker, _ = broker_with([(START, "plain"), (START + 1, "plain")])
+    broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
+    broker.produce(TP, b"", timestamp=START + HOUR)
+    (mark,) = alone(broker, LABELS[1]).marks
+    assert (mark.offset, mark.how) == (2, "open")
+
+
+def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
+    """Where it stands, and what comes next; a label whose cut lies before it is none of its business."""
+    broker, _ = broker_with([(START, "plain"), (START + HOUR, "plain")])
+    transaction = broker.transaction()
+    broker.produce(TP, b"", timestamp=START + HOUR, transaction=transaction)
+
+    def waiting(label: datetime) -> Boundary:
+        return resolve(broker, SOURCE, label, "hourly", FIRST, None, None, lambda _: None, wait_for_open=True)[-1]
+
+    assert offsets(waiting(LABELS[1])) == [1]
+    with pytest.raises(OpenTransactionError, match=r"open since offset 2, .* \(plan, things\[0\]@2\)\. .*max_wait"):
+        waiting(LABELS[2])
+    transaction.commit()
+    assert [(m.offset, m.how) for m in waiting(LABELS[2]).marks] == [(4, "end")]
+
+
+def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
+    """Under read_uncommitted the stable end is the high watermark, and its messages are visible."""
+    broker, _ = broker_with([(START, "plain")])
+    broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
+    view = broker.at("read_uncommitted")
+    (boundary,) = resolve(view, SOURCE, LABELS[1], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True)
+    assert [(m.offset, m.how) for m in boundary.marks] == [(2, "end")]
+
+
+@pytest.mark.parametrize(
+    ("gone", "cut", "how"),
+    [
+        (150, 200, "settled"),
+        (189, 200, "settled"),
+        (190, 200, "log_start"),
+        (200, 200, "log_start"),
+        (250, 250, "log_start"),
+        (300, 300, "log_start"),
+    ],
+)
+def test_a_log_start_proves_nothing(gone: int, cut: int, how: str) -> None:
+    """Label 2 of a log of 100 messages an hour, when those below `gone` are gone: eleven earlier ones must be left to show the cut."""
+    broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
+    broker.delete_records(TP, gone)
+    (mark,) = alone(broker, LABELS[2]).marks
+    assert (mark.offset, mark.how) == (cut, how)
+
+
+def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
+    """All that lies between the two cuts is still there, although nothing before them is: here there is nothing between them."""
+    broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in (*range(100), *range(200, 300))])
+    lower = alone(broker, LABELS[1])
+    broker.delete_records(TP, 100)
+    for neighbour, how in ((lower, "settled"), (None, "log_start")):
+        (mark,) = alone(broker, LABELS[2], neighbour).marks
+        assert (mark.offset, mark.how) == (100, how)
+
+
+def test_a_log_that_lost_one_message_proves_nothing() -> None:
+    """It may have been the cut."""
+    broker, _ = broker_with([(START + HOUR, "plain")] * 30)
+    broker.delete_records(TP, 1)
+    (mark,) = alone(broker, LABELS[1]).marks
+    assert (mark.offset, mark.how) == (1, "log_start")
+
+
+def test_each_label_of_a_far_look_is_doubted_for_itself() -> None:
+    """Where the log's beginning is gone, as long as what is left can't show the cut."""
+    broker, _ = broker_with([(START + (100 * HOUR if i == 300 else i * HOUR // 100), "plain") for i in range(800)])
+    broker.delete_records(TP, 250)
+    marks = [b.marks[0] for b in resolved(broker, LABELS[5])]
+    assert [(m.offset, m.how) for m in marks] == [(250, "log_start")] * 3 + [(h * 100, "settled") for h in (3, 4, 5)]
+
+
+def test_what_is_left_of_a_log_is_not_read_to_doubt_it() -> None:
+    """The first messages are enough: one chunk of them, beside the one that shows the cut."""
+    broker = MemoryBroker()
+    broker.create_topic(TOPIC, 1)
+    write(broker, TP, [(START + i * HOUR // 1000, "plain") for i in range(8_000)])
+    broker.delete_records(TP, 1_500)
+    looked: list[int] = []
+    resolved(broker, LABELS[3], progress=looked.append)
+    assert looked == [64, 128]
+
+
+def upper_at(broker: MemoryBroker, offset: int) -> Boundary:
+    """A frozen boundary of a later label that cuts the log there."""
+    return replace(alone(broker, LABELS[3]), marks=(Mark(TOPIC, 0, offset, "settled", 0),))
+
+
+def test_below_an_upper_neighbour_at_1_there_may_be_a_loss() -> None:
+    """The one message that the window could have held is gone."""
+    broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
+    broker.delete_records(TP, 1)
+    (mark,) = alone(broker, LABELS[2], None, upper_at(broker, 1)).marks
+    assert (mark.offset, mark.how) == (1, "log_start")
+
+
+def test_below_an_upper_neighbour_at_0_nothing_can_be_lost() -> None:
+    """A partition that belongs whole to a later window is cut at 0, whatever its log lost since."""
+    broker, _ = broker_with([(START + 2 * HOUR, "plain")] * 30)
+    upper = upper_at(broker, 0)
+    broker.delete_records(TP, 10)
+    (mark,) = alone(broker, LABELS[2], None, upper).marks
+    assert (mark.offset, mark.how) == (0, "clamped")
+
+
+def test_what_is_clamped_has_the_upper_neighbours_witness() -> None:
+    """Its older epoch tells of more than that of the log's end."""
+    broker, _ = broker_with([(START, "plain")] * 2)
+    upper = alone(broker, LABELS[3])
+    broker.elect(TP)
+    write(broker, TP, [(START + 4 * HOUR, "plain")])
+    (mark,) = alone(broker, LABELS[2], None, upper).marks
+    assert (mark.offset, mark.how, mark.leader_epoch) == (2, "clamped", 0)
+
+
+def test_what_the_upper_boundary_does_not_know_is_not_read() -> None:
+    """It is not read before some later label, so no cut of it is looked for."""
+    broker, _ = broker_with([(START, "plain")])
+    upper = alone(broker, LABELS[3])
+    broker.create_topic("new")
+    both = Source(Topics((TOPIC, "new")))
+    assert [m.tp for m in alone(broker, LABELS[2], None, upper, both).marks] == [TP]
+    assert [m.tp for m in alone(broker, LABELS[4], upper, None, both).marks] == [TopicPartition("new", 0), TP]
+
+
+@pytest.mark.parametrize(("start", "begin"), [(750, (700, "clamped")), (700, (700, "position")), (699, (699, "position"))])
+def test_where_a_new_topic_begins_is_never_behind_its_cut(start: int, begin: tuple[int, str]) -> None:
+    """A position beyond what the upper neighbour has frozen moves down with the cut; any other stays what it is."""
+    broker, _ = broker_with([(START, "plain")])
+    new = TopicPartition("new", 0)
+    lower = alone(broker, LABELS[5])
+    broker.create_topic("new")
+    write(broker, new, [(START + i * HOUR // 100, "plain") for i in range(800)])
+    both = Source(Topics((TOPIC, "new")), Given(((new, start),)))
+    upper = alone(broker, LABELS[7], None, None, Source(both.selection))
+    (found,) = alone(broker, LABELS[6], lower, upper, both).begins
+    assert (found.tp, found.offset, found.how) == (new, *begin)
+
+
+def test_an_idle_partition_is_not_suspected() -> None:
+    """A log that ends where the lower neighbour cut it is whole: the cluster is asked for high watermarks once, not once more."""
+
+    class Counting(ShortChunks):
+        asked = 0
+
+        def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+            self.asked += 1
+            return super().ends(tps)
+
+    broker = Counting()
+    broker.create_topic(TOPIC)
+    write(broker, TP, [(START, "plain")])
+    lower = alone(broker, LABELS[1])
+    broker.asked = 0
+    assert offsets(alone(broker, LABELS[2], lower)) == offsets(lower) == [1]
+    assert broker.asked == 1
+
+
+def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
+    """Found on the way from an earlier hit, it is settled by its own message, under that one's epoch: nothing clamped it."""
+    broker, _ = broker_with([(START + 5 * HOUR, "plain"), *[(START, "plain")] * 20])
+    broker.elect(TP)
+    write(broker, TP, [(START + 3 * HOUR, "plain")] * 20)
+    assert alone(broker, LABELS[2], None, upper_at(broker, 21)).marks == (Mark(TOPIC, 0, 21, "settled", 1),)
+    assert alone(broker, LABELS[2], None, upper_at(broker, 20)).marks == (Mark(TOPIC, 0, 20, "clamped", 0),)
+
+
+@pytest.mark.parametrize(("each_hour", "pass_over"), [(20, True), (21, False)])
+def test_several_labels_are_one_pass_where_windows_are_small(monkeypatch: pytest.MonkeyPatch, each_hour: int, pass_over: bool) -> None:
+    """Up to FAR offsets for each topic-partition and window, on the whole, are passed over; beyond that each label is looked for alone."""
+    asked: list[datetime] = []
+
+    class Recording(MemoryBroker):
+        def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+            asked.append(moment)
+            return super().first_at_or_after(tps, moment)
+
+    broker = Recording()
+    broker.create_topic(TOPIC, 2)
+    for partition, messages in ((0, each_hour), (1, 0)):
+        write(broker, TopicPartition(TOPIC, partition), [(START + i * HOUR // (messages or 1), "plain") for i in range(5 * messages)])
+    monkeypatch.setattr("windrow.ingest.source.enumerator.resolve.FAR", 10)
+    monkeypatch.setattr("windrow.ingest.source.enumerator.look.FAR", 1_000)
+    found = resolve(
+        broker, SOURCE, LABELS[3], "hourly", FIRST, None, None, lambda _: None, wait_for_open=False, also=[LABELS[1], LABELS[2]]
+    )  # fmt: skip
+    assert [(b.label, *offsets(b)) for b in found] == [(LABELS[h], h * each_hour, 0) for h in (1, 2, 3)]
+    assert (LABELS[2] in asked) is not pass_over
+
+
+def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None:
+    """It appeared later, and belongs whole to a later window."""
+    broker, _ = broker_with([(START, "plain")])
+    upper = alone(broker, LABELS[3])
+    broker.add_partitions(TOPIC, 2)
+    write(broker, TopicPartition(TOPIC, 1), [(START + HOUR, "plain")])
+    assert offsets(alone(broker, LABELS[1], None, upper)) == [1, 0]
+    assert len(alone(broker, LABELS[1]).marks) == 2
+
+
+def test_messages_beyond_the_upper_neighbour_help_to_decide() -> None:
+    """A cut just below a frozen neighbour needs the next twenty messages, which lie beyond it; only the cut may not."""
+    hour_2, hour_3 = START + 2 * HOUR, START + 3 * HOUR
+    stamps = [START] * 30 + [hour_2] + [START] * 8 + [hour_3] * 40
+    broker, _ = broker_with([(stamp, "plain") for stamp in stamps])
+    upper = alone(broker, LABELS[3])
+    assert offsets(upper) == [39]
+    assert offsets(alone(broker, LABELS[2], None, upper)) == offsets(alone(broker, LABELS[2])) == [30]
+
+
+def test_a_topic_made_anew_is_refused_before_anything_is_frozen() -> None:
+    """Offsets of the old topic must not bound those of the new one."""
+    broker, _ = broker_with([(START, "plain")])
+    lower = alone(broker, LABELS[1])
+    broker.recreate_topic(TOPIC)
+    with pytest.raises(IdentityError, match="topic id"):
+        alone(broker, LABELS[2], lower)
+
+
+def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
+    """Identity comes from the cluster, the epoch from the settled message or the stable end."""
+    broker, _ = broker_with([(START, "plain")])
+    broker.elect(TP)
+    boundary = alone(broker, LABELS[1])
+    assert boundary.cluster_id == broker.cluster_id()
+    assert [t.topic_id for t in boundary.topics] == [broker.topic(TOPIC).topic_id]
+    assert (boundary.marks[0].leader_epoch, alone(broker, LABELS[0]).marks[0].leader_epoch) == (1, 0)
+
+
+# --------------------------------------------------------------------------------------------------------- a cluster that goes on meanwhile
+
+
+class Busy(ShortChunks):
+    """Something happens in the cluster right after the n-th of the questions about a log's ends was answered."""
+
+    def __init__(self, after: int, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.left, self.act = after, act
+
+    def answered(self, answer: Any) -> Any:
+        """Count, and act."""
+        self.left -= 1
+        if self.left == 0:
+            self.act()
+        return answer
+
+    def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """One of them."""
+        return self.answered(super().log_starts(tps))
+
+    def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """One of them."""
+        return self.answered(super().ends(tps))
+
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
+        """One of them."""
+        return self.answered(super().stable_ends(tps))
+
+
+def busy(after: int, act: Callable[[MemoryBroker], object]) -> Mark:
+    """The mark of a late label in a log of one message, in which something happens between two questions."""
+    broker = Busy(after, lambda: act(broker))
+    broker.create_topic(TOPIC)
+    write(broker, TP, [(START, "plain")])
+    (mark,) = alone(broker, LABELS[8]).marks
+    return mark
+
+
+def test_log_starts_are_asked_before_ends() -> None:
+    """1 One is asked.  2 Messages come, and all go.  3 The other is asked: a start above the end would make a cut of nothing."""
+
+    def come_and_go(broker: MemoryBroker) -> None:
+        write(broker, TP, [(START, "plain")] * 5)
+        broker.delete_records(TP, 6)
+
+    assert busy(1, come_and_go) == Mark(TOPIC, 0, 6, "end", 0)
+
+
+def test_high_watermarks_are_asked_before_stable_ends() -> None:
+    """1 One is asked.  2 A message comes.  3 The other is asked: only a transaction may make the stable end the lower one."""
+    assert busy(2, lambda broker: write(broker, TP, [(START, "plain")])) == Mark(TOPIC, 0, 2, "end", 0)
+
+
+def test_what_is_clamped_at_an_open_end_is_not_waited_for() -> None:
+    """The upper neighbour was frozen there after all the patience; the label below can't cut beyond it, whatever the transaction brings."""
+    broker, _ = broker_with([(START, "plain")] * 2)
+    broker.produce(TP, b"", timestamp=START, transaction=broker.transaction())
+    upper = alone(broker, LABELS[3])
+    assert [(m.offset, m.how) for m in upper.marks] == [(2, "open")]
+    found = resolve(broker, SOURCE, LABELS[2], "hourly", FIRST, None, upper, lambda _: None, wait_for_open=True)
+    assert [(m.offset, m.how) for m in found[-1].marks] == [(2, "clamped")]
+
+
+def test_an_upper_neighbour_of_another_topic_is_refused() -> None:
+    """As a lower one: before anything is looked for."""
+    broker, _ = broker_with([(START, "plain")])
+    upper = alone(broker, LABELS[3])
+    broker.recreate_topic(TOPIC)
+    with pytest.raises(IdentityError, match="topic id"):
+        alone(broker, LABELS[2], None, upper)
+
+
+def test_topics_that_are_left_out_are_not_asked_for() -> None:
+    """A rebase above has put others in their place."""
+    broker, _ = broker_with([(START, "plain")])
+    found = resolve(broker, SOURCE, LABELS[2], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True, left_out={TOPIC})
+    assert [(b.topics, b.marks) for b in found] == [((), ())]
+
+
+def test_a_topic_that_was_removed_is_refused_or_let_go() -> None:
+    """By what the source says, of what the lower neighbour knows."""
+    broker, _ = broker_with([(START, "plain")])
+    lower = alone(broker, LABELS[1])
+    broker.delete_topic(TOPIC)
+    with pytest.raises(DataLossError, match="not in the cluster any more"):
+        alone(broker, LABELS[2], lower)
+    assert alone(broker, LABELS[2], lower, source=Source(Topics((TOPIC,)), on_removed="drop")).marks == ()
+
+
+def test_a_far_look_answers_the_labels_above_the_lower_neighbour() -> None:
+    """Those below it are frozen, or another run's."""
+    broker, _ = broker_with([(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)])
+    lower = alone(broker, LABELS[3])
+    assert [b.label for b in resolved(broker, LABELS[6], lower)] == LABELS[4:7]
+    assert [b.label for b in resolved(broker, LABELS[2])] == LABELS[:3]

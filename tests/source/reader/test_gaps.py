@@ -1,0 +1,61 @@
+"""Gaps are remembered in a bounded way, and only those worth a look."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windrow.ingest.source.reader.gaps import GAPS_MAX, OFFSETS_MAX, Gaps
+
+
+@given(offsets=st.sets(st.integers(0, 300)), cut=st.integers(1, 20))
+def test_gaps_are_the_runs_without_a_message(offsets: set[int], cut: int) -> None:
+    """Whatever the batches, the gaps are exactly the runs of two and more offsets without a visible message, up to the bound."""
+    stop, seen, gaps = 301, sorted(offsets), Gaps(0)
+    for first in range(0, len(seen), cut):
+        gaps.add_visible(np.array(seen[first : first + cut], np.int64))
+    gaps.add_end(stop)
+    edges = [-1, *seen, stop]
+    runs = [(a + 1, b) for a, b in pairwise(edges) if b - a > 2]
+    assert gaps.ranges == runs[:GAPS_MAX]
+
+
+def test_many_gaps_are_left_at_the_bound() -> None:
+    """However many gaps there are, the first hundred are kept, over batches too."""
+    gaps = Gaps(0)
+    for start in range(0, 30_000, 3000):
+        gaps.add_visible(np.arange(start + 2, start + 3002, 3, dtype=np.int64))
+    assert len(gaps.ranges) == GAPS_MAX
+    assert gaps.ranges[0] == (0, 2)
+
+
+def test_a_long_gap_is_cut_at_the_bound() -> None:
+    """However long a gap is, a bounded number of offsets is looked into."""
+    gaps = Gaps(10)
+    gaps.add_visible(np.array([10**12, 10**13], np.int64))
+    gaps.add_end(10**14)
+    assert gaps.ranges == [(10, 10 + OFFSETS_MAX)]
+
+
+def test_what_is_gone_is_no_gap() -> None:
+    """A range that is not in the log is not looked into, nor does it use the bound up; the gaps on both its sides are."""
+    gaps = Gaps(0)
+    gaps.add_visible(np.array([0, 1], np.int64))
+    gaps.add_skipped(5, 10**12)
+    gaps.add_visible(np.array([10**12 + 3], np.int64))
+    gaps.add_skipped(10**12 + 4, 10**13)
+    gaps.add_end(10**13)
+    assert gaps.ranges == [(2, 5), (10**12, 10**12 + 3)]
+
+
+@pytest.mark.parametrize(("end", "found"), [(10, []), (11, []), (12, [(10, 12)])])
+def test_a_gap_at_the_end_is_two_offsets(end: int, found: list[tuple[int, int]]) -> None:
+    """One is a transaction's marker, which needs no look; two may be anything. Between messages it is the same."""
+    gaps, between = Gaps(10), Gaps(10)
+    gaps.add_end(end)
+    between.add_visible(np.array([end], np.int64))
+    assert gaps.ranges == between.ranges == found

@@ -1,0 +1,396 @@
+"""The compiled way beside confluent-kafka's consumer on real Kafka: the same messages, the same words; and nothing is left behind."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from msgspec.structs import replace
+
+from tests.contracts.logs import Headers, Logs, Sent
+from tests.contracts.reader_contract import plan_of, seen, some
+from tests.contracts.reading import batches_of, gathered
+from tests.kafka import produce
+from tests.source.reader.clients import WAYS, compiled
+from windrow.ingest.errors import BugError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.capi import PRODUCER, load_api
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.ports.reader import ReadSummary
+from windrow.ingest.source.reader import fields, librdkafka
+from windrow.ingest.source.reader.arrow import UNREADABLE
+from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Hear, Start
+from windrow.ingest.source.reader.librdkafka import LibrdkafkaFetcher, passes
+from windrow.ingest.source.reader.reader import KafkaReader
+
+pytestmark = pytest.mark.broker
+
+MIB = 1024 * 1024
+LAYOUTS = 10
+"""In one part: 1,000 in a soak."""
+
+
+Read = Callable[..., tuple[list[pa.RecordBatch], ReadSummary]]
+
+
+@pytest.fixture
+def read(kafka: str, broker: KafkaBroker) -> Read:
+    """Read a range by one way."""
+
+    def read(way: str, tp: TopicPartition, start: int, stop: int, **bounds: int) -> tuple[list[pa.RecordBatch], ReadSummary]:
+        reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp), fetching=WAYS[way], **bounds)
+        return gathered(reader, Split(tp.topic, tp.partition, start, stop))
+
+    return read
+
+
+# ------------------------------------------------------------------------------------------------------------------ the same output
+
+
+def blob(dice: random.Random, most: int) -> bytes | None:
+    return None if dice.random() < 0.2 else dice.randbytes(dice.randint(0, most))
+
+
+def headers(dice: random.Random) -> Headers:
+    count = dice.choice((0, 0, 0, 1, 3))
+    return tuple((dice.choice(("", "a", "ü", "trace-id")), blob(dice, 20)) for _ in range(count))
+
+
+def messages(dice: random.Random, most: int) -> list[Sent]:
+    size = dice.choice((10, 200, 2000, 20_000))
+    return [
+        Sent(blob(dice, size), dice.choice((None, b"", b"k%d" % dice.randrange(20))), dice.randint(-10_000, 10_000), headers(dice))
+        for _ in range(dice.randint(1, most))
+    ]  # fmt: skip
+
+
+def write(dice: random.Random, logs: Logs, tp: TopicPartition) -> None:
+    """A random log."""
+    for _ in range(dice.randint(1, 6)):
+        if dice.random() < 0.7:
+            logs.send(tp, *messages(dice, 60))
+        else:
+            logs.transaction(tp, *messages(dice, 8), commit=dice.random() < 0.5)
+
+
+def write_compacted(dice: random.Random, logs: Logs) -> TopicPartition:
+    tp = logs.compacted()
+    for _ in range(3):
+        logs.send(tp, *[Sent(dice.randbytes(9), b"k%d" % dice.randrange(9), n, headers(dice)) for n in range(dice.randint(1, 9))])
+    logs.compact(tp)
+    return tp
+
+
+@pytest.mark.some(1)
+@pytest.mark.sampled(2, of=100)
+def test_both_ways_give_the_same(part: int, dice: random.Random, logs: Logs, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random logs, in any compression, with nulls, headers, transactions and compaction: the same batches, all columns, and counts."""
+    codec = dice.choice(("uncompressed", "gzip", "snappy", "lz4", "zstd"))
+    topic = logs.topic(LAYOUTS - 1, {"compression.type": codec})
+    tps = [TopicPartition(topic, p) for p in range(LAYOUTS - 1)]
+    for tp in tps:
+        write(dice, logs, tp)
+    monkeypatch.setattr(librdkafka, "PIECE_BYTES", dice.choice((100, 5000, 16 * MIB)))
+    monkeypatch.setattr(librdkafka, "AT_ONCE", dice.choice((1, 7, 100, 16_384)))
+    for tp in [*tps, write_compacted(dice, logs)]:
+        end = logs.end(tp)
+        for start, stop in ((0, end), sorted(dice.sample(range(end + 1), 2))):
+            bounds = {"rows_max": dice.choice((1, 9, 1000)), "bytes_max": dice.choice((1000, 100_000, MIB))}
+            (ours, our_summary), (theirs, their_summary) = (read(way, tp, start, stop, **bounds) for way in ("librdkafka", "confluent"))
+            assert seen(ours) == logs.seen(tp, start, stop)
+            assert replace(our_summary, next_offset=stop) == replace(their_summary, next_offset=stop)  # how far beyond is the client's own
+            assert len(ours) == len(theirs)
+            for one, other in zip(ours, theirs, strict=True):
+                one.validate(full=True)
+                assert one.equals(other, check_metadata=True)
+
+
+def test_a_message_of_16_megabytes(logs: Logs, read: Read, dice: random.Random) -> None:
+    """Between small ones, with a large key and a large header: all of it, unharmed."""
+    tp = logs.partition()
+    large = dice.randbytes(16 * MIB)
+    logs.send(tp, *some(3), Sent(large, large[:100_000], headers=(("h", large[:90_000]),)), *some(3))
+    batches, _ = read("librdkafka", tp, 0, 7)
+    assert [b.num_rows for b in batches] == [3, 1, 3]
+    assert seen(batches) == logs.seen(tp, 0, 7)
+
+
+class Produced(ctypes.Structure):
+    """rd_kafka_vu_t, as far as one of its kinds needs it."""
+
+    _fields_ = (("kind", ctypes.c_int), ("words", ctypes.c_uint64 * 8))
+
+
+def send_header(bootstrap: str, topic: str, name: bytes) -> None:
+    """A message with a header that confluent-kafka's producer would not send."""
+    api = load_api()
+    conf, why = api.conf_new(), ctypes.create_string_buffer(512)
+    api.conf_set(conf, b"bootstrap.servers", bootstrap.encode(), why, 512)
+    client = api.new(PRODUCER, conf, why, 512)
+    memory = [ctypes.create_string_buffer(text) for text in (topic.encode(), name, b"1")]
+    at = [ctypes.addressof(m) for m in memory]
+    asked = (Produced * 4)()
+    for n, (kind, words) in enumerate([(1, at[:1]), (3, [0]), (7, [2]), (9, [at[1], at[2], 1])]):
+        asked[n].kind = kind
+        asked[n].words[: len(words)] = words
+    library = api._library
+    library.rd_kafka_produceva.restype, library.rd_kafka_produceva.argtypes = (
+        ctypes.c_void_p,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
+    )
+    assert library.rd_kafka_produceva(client, asked, 4) is None
+    library.rd_kafka_flush.argtypes = (ctypes.c_void_p, ctypes.c_int)
+    assert library.rd_kafka_flush(client, 30_000) == 0
+    api.destroy(client)
+
+
+def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) -> None:
+    """It is on a real log, and blocks nothing: a mark by either way."""
+    tp = logs.partition()
+    produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
+    send_header(kafka, tp.topic, b"\xff\xfe")
+    produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
+    (ours,), (theirs,) = (read(way, tp, 0, 3)[0] for way in ("librdkafka", "confluent"))
+    assert [[h["key"] for h in row["headers"]] for row in ours.to_pylist()] == [["a"], [UNREADABLE], ["a"]]
+    assert ours.equals(theirs)
+
+
+# ------------------------------------------------------------------------------------------------------------------ what is said
+
+
+def hear(way: str, properties: dict[str, Any], enough: Callable[[list[KafkaError]], bool]) -> list[KafkaError]:
+    """What a client says until that is enough."""
+    heard: list[KafkaError] = []
+    deadline = time.monotonic() + 30
+    with closing(WAYS[way](properties, Start("t", 0, 0, None), heard.append)) as fetcher:
+        while not enough(heard):
+            assert time.monotonic() < deadline, heard
+            fetcher.poll(10, 10)
+    return heard
+
+
+def test_errors_of_the_connection_are_heard() -> None:
+    """While it is polled, in the same words as confluent-kafka's; and its log goes to Python's logger, nowhere else."""
+    properties = consumer_properties("127.0.0.1:1", {"client.id": "me"})
+    lines: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = lines.append  # type: ignore[method-assign]
+    LOG.addHandler(handler)
+    try:
+        said = {
+            way: {(e.code(), e.str().split(":")[0]) for e in hear(way, properties, lambda heard: len({e.code() for e in heard}) > 1)}
+            for way in WAYS
+        }
+    finally:
+        LOG.removeHandler(handler)
+    assert said["librdkafka"] == said["confluent"]
+    ours = [line.getMessage() for line in lines if "FAIL" in line.getMessage()]
+    assert len(ours) >= 2, "one of either client"
+    assert all(line.startswith("FAIL [me#consumer-") for line in ours)
+    assert {line.levelno for line in lines} <= {10, 20, 30, 40, 50}
+
+
+def test_a_client_without_a_listener_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """Lines may quote secrets, and a worker's stderr is kept in files."""
+    hear("librdkafka", consumer_properties("127.0.0.1:1", {}), lambda heard: len(heard) > 1)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"fetch.min.bytes": "many"}, {"no.such.property": 1}, {"ssl.ca.location": "/no/such"}, {"fetch.max.bytes": 1}]
+)
+def test_properties_that_cannot_be_used(wrong: dict[str, Any]) -> None:
+    """Refused in the same words, whether one is wrong by itself or with the others; and nothing is left of the client."""
+    properties = consumer_properties("127.0.0.1:1", {}) | {"security.protocol": "SSL"} | wrong
+    said = []
+    for way in WAYS:
+        with pytest.raises(KafkaException) as refused:
+            WAYS[way](properties, Start("t", 0, 0, None), lambda _: None)
+        said.append((refused.value.args[0].code(), refused.value.args[0].str().removeprefix("Failed to create consumer: ")))
+    assert said[0] == said[1]
+
+
+def test_a_fatal_error_is_an_event() -> None:
+    """A client that can't go on says so between messages, where it ends the read: not as an error of the connection, which would pass."""
+    fetcher = made(consumer_properties("127.0.0.1:1", {}))
+    library = fetcher._api._library
+    library.rd_kafka_test_fatal_error.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+    library.rd_kafka_test_fatal_error(fetcher._client._handle, KafkaError.UNKNOWN_PRODUCER_ID, b"for a test")
+    deadline = time.monotonic() + 30
+    with closing(fetcher):
+        while not (events := fetcher.poll(1, 1).events):
+            assert time.monotonic() < deadline
+    ((error, offset),) = events
+    assert (error.code(), offset) == (KafkaError._FATAL, 0)
+    assert "for a test" in error.str()
+
+
+# -------------------------------------------------------------------------------------------------------------- whom it believes
+
+
+def made(properties: dict[str, Any], start: Start | None = None, listen: Hear = lambda _: None) -> LibrdkafkaFetcher:
+    fetcher = compiled(properties, start or Start("t", 0, 0, None), listen)
+    assert isinstance(fetcher, LibrdkafkaFetcher)
+    return fetcher
+
+
+@pytest.fixture
+def fetcher(kafka: str, logs: Logs) -> Iterator[LibrdkafkaFetcher]:
+    """On three messages."""
+    tp = logs.partition()
+    logs.send(tp, *some(3))
+    with closing(made(consumer_properties(kafka, {}), Start(tp.topic, 0, 0, None))) as fetcher:
+        yield fetcher
+
+
+def polled(fetcher: Fetcher) -> int:
+    """How many messages the first poll that has any has."""
+    deadline = time.monotonic() + 30
+    while (count := fetcher.poll(3, 3).count) == 0:
+        assert time.monotonic() < deadline
+    return count
+
+
+def test_a_message_that_cannot_be_one_is_a_bug(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the passes refuse ends the read: a layout that is not the expected one can't go unnoticed."""
+    fetcher._state[fields.PARTITION] = 9  # as if messages were of another partition
+    with pytest.raises(BugError, match="can't be the next message"):
+        polled(fetcher)
+
+
+def test_a_message_of_another_topic_is_a_bug(fetcher: LibrdkafkaFetcher) -> None:
+    """The library is asked for the name of the first message's topic."""
+    fetcher._tp = TopicPartition("another", 0)
+    with pytest.raises(BugError, match="can't be the next message"):
+        polled(fetcher)
+
+
+def test_a_position_before_a_message_is_a_bug(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own position is a witness of the offsets that were read."""
+    monkeypatch.setattr(fetcher._client, "position", lambda: 1)
+    with pytest.raises(BugError, match="stands at 1"):
+        polled(fetcher)
+
+
+def test_what_was_not_taken_is_given_back(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that nobody took are destroyed by the next poll, or with the client, also when the passes were interrupted."""
+    count = polled(fetcher)
+    assert int((fetcher._messages != 0).sum()) == count
+    fetcher.poll(1, 3)
+    assert not fetcher._messages[1:].any()
+
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(passes, "look", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        polled(fetcher)
+    fetcher.close()
+    fetcher.close()
+    assert not fetcher._messages.any()
+
+
+def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetcher) -> None:
+    """Their memory is another's by then: who takes batches of a poll behind the next one, or behind the end, is told of the mistake."""
+    deadline = time.monotonic() + 30
+    while not (fetched := fetcher.poll(3, 3)).count:
+        assert time.monotonic() < deadline
+    fetcher.poll(1, 3)
+    with pytest.raises(BugError, match="given back"):
+        list(fetched.batches)
+    last = fetcher.poll(1, 3)
+    last = Fetched(1, last.position, last.events, fetcher._batches(1, fetcher._turn))
+    fetcher.close()
+    with pytest.raises(BugError, match="given back"):
+        list(last.batches)
+
+
+@pytest.mark.parametrize("where", ["consumer_close", "destroy_flags"])
+def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """1 Ctrl-C comes while the library closes. 2 It is raised behind that call. 3 Who closes again gives nothing back twice."""
+    fetcher = made(consumer_properties("127.0.0.1:1", {}))
+    api, called = fetcher._api, list[str]()
+
+    def interrupted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def then(*arguments: Any) -> Any:
+            called.append(name)
+            result = call(*arguments)
+            if name == where:
+                raise KeyboardInterrupt
+            return result
+
+        return then
+
+    with monkeypatch.context() as patch:
+        for name in ("consumer_close", "destroy_flags"):
+            patch.setattr(api, name, interrupted(name, getattr(api, name)))
+        with pytest.raises(KeyboardInterrupt):
+            fetcher.close()
+        fetcher.close()
+    assert called == ["consumer_close", "destroy_flags"][: len(called)]
+
+
+def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library says why, and none of its threads stays: several in turn leave no more than what others may begin meanwhile."""
+    properties = consumer_properties("127.0.0.1:1", {})
+    made(properties).close()
+    threads = psutil.Process().num_threads()
+    api = load_api()
+    monkeypatch.setattr(api, "assign", lambda *_: KafkaError._FATAL)
+    for _ in range(5):
+        with pytest.raises(KafkaException) as refused:
+            LibrdkafkaFetcher(api, properties, Start("t", 0, 0, None), lambda _: None)
+        assert refused.value.args[0].code() == KafkaError._FATAL
+    assert psutil.Process().num_threads() < threads + 5
+
+
+# ---------------------------------------------------------------------------------------------------------------------- no leak
+
+
+class LeftError(Exception):
+    """Ends a read early."""
+
+
+def leave(_: pa.RecordBatch) -> None:
+    raise LeftError
+
+
+@pytest.mark.sampled(1, of=2)
+def test_many_splits_leave_nothing_behind(part: int, kafka: str, broker: KafkaBroker, logs: Logs, dice: random.Random) -> None:
+    """Memory, threads and open files are bounded over 60 splits, in a soak over 1,000: read to their end, or left in the middle."""
+    tp = TopicPartition(logs.topic(1, {"compression.type": "lz4"}), 0)
+    logs.send(tp, *[Sent(dice.randbytes(500), b"key", headers=(("name", b"value"),)) for _ in range(5000)])
+    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp), fetching=WAYS["librdkafka"], rows_max=1000)
+    here = psutil.Process()
+
+    def some_splits(count: int) -> tuple[int, int, float]:
+        for _ in range(count):
+            start = dice.randrange(4000)
+            if dice.random() < 0.3:
+                with pytest.raises(LeftError):
+                    reader.read(Split(tp.topic, 0, start, 5000), leave)
+            else:
+                assert sum(b.num_rows for b in batches_of(reader, Split(tp.topic, 0, start, start + 999))) == 999
+        gc.collect()
+        return here.num_threads(), here.num_fds(), here.memory_info().rss / MIB
+
+    threads, files, memory = some_splits(30)
+    count = (60, 1000)[part]
+    threads_then, files_then, memory_then = some_splits(count)
+    print(f"{count} splits: {threads} -> {threads_then} threads, {files} -> {files_then} files, {memory:.0f} -> {memory_then:.0f} MiB")
+    assert threads_then < threads + 10  # others may begin some meanwhile
+    assert files_then < files + 10
+    assert memory_then < memory + 32

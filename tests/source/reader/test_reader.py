@@ -1,0 +1,159 @@
+"""The reader keeps the contract on real Kafka, whichever client fetches its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from random import Random
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.contracts.logs import Logs, Sent
+from tests.contracts.reader_contract import ReaderContract, plan_of, seen, some
+from tests.contracts.reading import batches_of, gathered
+from tests.source.reader.clients import WAYS
+from windrow.ingest.errors import SpecError, UnreachableError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.keeping import keeping
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.model.source import Isolation
+from windrow.ingest.ports.broker import Broker
+from windrow.ingest.ports.reader import Reader, ReadPlan
+from windrow.ingest.source.reader.cursor import Cursor
+from windrow.ingest.source.reader.fetching import Fetcher, Hear, Start
+from windrow.ingest.source.reader.reader import KafkaReader
+
+pytestmark = pytest.mark.broker
+
+PLAN = ReadPlan("cluster", {"t": "id"}, "fail")
+
+
+@pytest.mark.some(1)
+class OnKafka(ReaderContract):
+    """The promises of every reader."""
+
+    way: ClassVar[str]
+
+    @pytest.fixture(autouse=True)
+    def _address(self, kafka: str) -> None:
+        self.bootstrap = kafka
+
+    def _reader(self, plan: ReadPlan, isolation: Isolation = "read_committed", **bounds: Any) -> Reader:
+        return KafkaReader(consumer_properties(self.bootstrap, {}, isolation=isolation), plan, fetching=WAYS[self.way], **bounds)
+
+    def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
+        return self._reader(plan, **bounds)
+
+    def impatient(self, broker: Broker, plan: ReadPlan) -> Reader:
+        return self._reader(plan, stall_seconds=0.5)
+
+    def dirty(self, broker: Broker, plan: ReadPlan) -> Reader:
+        return self._reader(plan, "read_uncommitted")
+
+
+class TestConfluent(OnKafka):
+    """By confluent-kafka's consumer."""
+
+    way = "confluent"
+
+
+class TestLibrdkafka(OnKafka):
+    """Compiled."""
+
+    way = "librdkafka"
+
+
+class Keeps(OnKafka):
+    """Each split is read by the client that the one before has left."""
+
+    @pytest.fixture(autouse=True)
+    def _keeping(self) -> Iterator[None]:
+        with keeping():
+            yield
+
+    def test_any_splits_in_any_order(self, broker: Broker, logs: Logs, dice: Random) -> None:
+        """Splits of several topic-partitions, with markers and aborted messages between them, forwards and back: each gives its own."""
+        topic = logs.topic(2)
+        tps = [TopicPartition(topic, p) for p in range(2)]
+        for tp in tps:
+            for _ in range(4):
+                logs.send(tp, *some(dice.randrange(1, 9)))
+                logs.transaction(tp, *some(dice.randrange(1, 5)), commit=dice.random() < 0.5)
+        cuts = {tp: sorted(dice.sample(range(logs.end(tp) + 1), 6)) for tp in tps}
+        splits = [Split(topic, tp.partition, a, b) for tp in tps for a, b in pairwise(cuts[tp])]
+        made = list[Start]()
+
+        def counted(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+            made.append(start)
+            return WAYS[self.way](properties, start, hear)
+
+        for split in [*splits, *dice.sample(splits, len(splits))]:
+            reader = KafkaReader(consumer_properties(self.bootstrap, {}), plan_of(broker, split.tp), fetching=counted)
+            batches, summary = gathered(reader, split)
+            assert seen(batches) == logs.seen(split.tp, split.start, split.stop)
+            assert summary.next_offset >= split.stop
+        assert len(made) <= 2, "one client for messages, one for those that were aborted"
+
+
+class TestKeptConfluent(Keeps, TestConfluent):
+    """By confluent-kafka's consumer."""
+
+
+class TestKeptLibrdkafka(Keeps, TestLibrdkafka):
+    """Compiled."""
+
+
+def test_a_truncated_end_is_known_without_a_stall(
+    kafka: str, broker: KafkaBroker, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """An end of the log below the stop is asked about at once, not after the stall limit."""
+    tp = logs.partition()
+    logs.send(tp, *some(3))
+    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp, "skip"), stall_seconds=30)
+    monkeypatch.setattr(Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for"))
+    batches, summary = gathered(reader, Split(tp.topic, 0, 0, 5))
+    assert [b.num_rows for b in batches] == [3]
+    assert summary.skipped == 2
+
+
+def test_aborted_runs_between_messages_are_counted(kafka: str, broker: KafkaBroker, logs: Logs) -> None:
+    """Each gap between messages is looked into by itself: what lies around it is not counted."""
+    tp = logs.partition()
+    for _ in range(4):
+        logs.transaction(tp, *some(2), commit=False)
+        logs.send(tp, Sent())
+    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp))
+    assert gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))[1].aborted == 8
+
+
+def test_what_retention_takes_behind_the_read_costs_nothing(kafka: str, broker: KafkaBroker, logs: Logs) -> None:
+    """A window that was read whole is whole, although the aborted messages in it can't be counted any more."""
+    tp = logs.partition()
+    logs.transaction(tp, *some(2), commit=False)
+    logs.send(tp, *some(2))
+
+    def fetching(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+        if properties["isolation.level"] == "read_uncommitted":
+            logs.cluster.delete_before(tp, logs.end(tp))
+        return WAYS["confluent"](properties, start, hear)
+
+    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp), stall_seconds=5, fetching=fetching)
+    batches, summary = gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))
+    assert (seen(batches), summary.aborted) == (logs.seen(tp, 0, logs.end(tp)), 0)
+
+
+def test_a_broker_that_is_not_there(broker: KafkaBroker, logs: Logs) -> None:
+    """No connection is named within the limit; nothing is read."""
+    reader = KafkaReader(consumer_properties("127.0.0.1:1", {}), PLAN, stall_seconds=1)
+    with pytest.raises(UnreachableError, match="did not answer"):
+        batches_of(reader, Split("t", 0, 0, 1))
+
+
+def test_properties_that_cannot_be_used_here() -> None:
+    """A file that is missing where the task runs is an error of the spec."""
+    properties = consumer_properties("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"})
+    with pytest.raises(SpecError, match="can't be used where the task runs"):
+        batches_of(KafkaReader(properties, PLAN), Split("t", 0, 0, 1))

@@ -1,0 +1,76 @@
+"""Reading through TLS and a login, on a real broker that asks for both: by either way the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.contracts.kafka_logs import KafkaCluster
+from tests.contracts.logs import Logs, Sent
+from tests.contracts.reader_contract import plan_of, seen
+from tests.contracts.reading import batches_of
+from tests.kafka.listener import TLS
+from tests.kafka.secure import SecureBroker, client
+from tests.source.reader.clients import WAYS
+from windrow.ingest.errors import SpecError
+from windrow.ingest.kafka.broker import KafkaBroker
+from windrow.ingest.kafka.client import consumer_properties
+from windrow.ingest.kafka.embedded.server import find_jars
+from windrow.ingest.kafka.identity import turned_away
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.plan import Split
+from windrow.ingest.source.reader.fetching import Start
+from windrow.ingest.source.reader.reader import KafkaReader
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as server:
+        assert isinstance(server, SecureBroker)
+        yield server
+
+
+def written(server: SecureBroker) -> tuple[Logs, TopicPartition]:
+    """A log, written in clear."""
+    logs = Logs(KafkaCluster(server.bootstrap))
+    tp = logs.partition()
+    logs.send(tp, *[Sent(b"value %d" % n * 50, b"key", headers=(("h", b"1"),)) for n in range(500)])
+    return logs, tp
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_messages_through_tls_and_a_login(way: str, server: SecureBroker) -> None:
+    """All of them arrive."""
+    logs, tp = written(server)
+    broker = KafkaBroker(server.secure, client())
+    reader = KafkaReader(consumer_properties(server.secure, client()), plan_of(broker, tp), fetching=WAYS[way])
+    assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_wrong_password_where_the_task_runs(way: str, server: SecureBroker) -> None:
+    """The cluster refuses: the spec's mistake, and no word of the password."""
+    _, tp = written(server)
+    plan = plan_of(KafkaBroker(server.secure, client()), tp)
+    reader = KafkaReader(consumer_properties(server.secure, client("hunter2")), plan, fetching=WAYS[way])
+    with pytest.raises(SpecError, match="refuses to let this client read") as refused:
+        batches_of(reader, Split(tp.topic, 0, 0, 500))
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("wrong", [client("hunter2"), client(ca=TLS / "other.pem")], ids=["password", "ca"])
+def test_a_client_that_is_turned_away_says_why(way: str, wrong: dict[str, object], server: SecureBroker) -> None:
+    """Also one that got past the first question: what it hears, or gets as an event, says that it was turned away."""
+    heard: list[KafkaError] = []
+    deadline = time.monotonic() + 30
+    with closing(WAYS[way](consumer_properties(server.secure, wrong), Start("t", 0, 0, None), heard.append)) as fetcher:
+        while not any(map(turned_away, heard)):
+            assert time.monotonic() < deadline, heard
+            heard.extend(error for error, _ in fetcher.poll(10, 10).events)
