@@ -18,7 +18,6 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from deltalake import DeltaTable
 from pyarrow.dataset import get_partition_keys
 
-from tests.sinks.beside import DeltaSink
 from tests.warm import SERVER, stops
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
@@ -28,6 +27,8 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.pipeline import Pipeline, Request, Result, run
+from windrow.ingest.sinks.delta.store import DeltaStore
+from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.checker import Report, check
 from windrow.ingest.testing.engine import LocalEngine
 
@@ -156,9 +157,10 @@ def judge(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]])
     """The checker's verdict over a place's table, dead letters and receipts; `produced`: what the committed windows should hold."""
     pipeline = place.pipeline()
     sink = pipeline.sink
-    assert isinstance(sink, DeltaSink)
+    assert isinstance(sink, WindowTable)
+    assert isinstance(sink.store, DeltaStore)
     receipts = [c.receipt for c in sink.receipts()]
-    table = DeltaTable(sink.uri)
+    table = DeltaTable(sink.store.place)
     pieces = [p.to_table() for p in table.to_pyarrow_dataset().get_fragments()]
     keys = [f.partition_expression for f in table.to_pyarrow_dataset().get_fragments()]
     pieces = [
