@@ -376,7 +376,7 @@ def _production_reads() -> set[tuple[str, str]]:
         for file in (ROOT / top).rglob("*.py"):
             tree = ast.parse(file.read_text())
             reads |= _reads(tree)
-            for folder, name in (("decode", "decode"), ("sinks", "sink")):
+            for folder, name in (("formats", "decode"), ("sinks", "sink")):
                 if file.is_relative_to(ROOT / "ingest" / folder):
                     reads |= {(name, field) for owner, field in _reads(tree) if owner == "section"}
                     reads |= {(part, field) for owner, field in _reads(tree) if owner == "options" for part in (name, "key")}

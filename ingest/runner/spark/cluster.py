@@ -80,7 +80,7 @@ def own_code() -> Code:
     """This process's windrow, and the versions of what it stands on. The same files give the same bytes."""
     from windrow.ingest.runner.spark.arrival import Code, digest_of, files_of  # noqa: PLC0415  # Spark is loaded only where it is used
 
-    files, packed = files_of(Path(__file__).parents[2]), io.BytesIO()
+    files, packed = files_of(Path(__file__).parents[3]), io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)

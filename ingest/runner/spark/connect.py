@@ -49,7 +49,7 @@ _ADDRESS = re.compile(r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<p
 
 def environment() -> str:
     """What tasks are packed by, and must be unpacked by: windrow's code, this Python and Spark, by version and place."""
-    code = Path(__file__).parents[2]
+    code = Path(__file__).parents[3]
     python = ".".join(map(str, sys.version_info[:3]))
     return f"windrow {version('windrow-ingest')} in {code}, Python {python} of {sys.prefix}, Spark {version('pyspark')}"
 

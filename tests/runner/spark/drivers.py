@@ -26,7 +26,7 @@ from windrow.ingest.runner.pipeline import Request, run
 from windrow.ingest.runner.spark.cluster import spark_engine, spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LIMIT = 240
 """Seconds in which a window is run, and in which a driver has ended."""
 

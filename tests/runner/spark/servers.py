@@ -14,7 +14,7 @@ import psutil
 from tests.commands import first_document
 from windrow.ingest.runner.spark.connect import TOKEN
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "windrow.ingest.cli.main", "spark", "run", "--json"]
 
 

@@ -47,7 +47,7 @@ def test_what_travels_is_windrows_own_code(home: Path) -> None:
     """All of the package's modules and files are there, byte for byte, nothing that was compiled of them; in less than half the room."""
     folder = _unpacked(own_code().files, own_code().digest)
     assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     sent = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     ours = (path for path in (root / "ingest").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     package = {Path("windrow/__init__.py"): (root / "windrow" / "__init__.py").read_bytes()}

@@ -19,7 +19,7 @@ from windrow.ingest.registry.embedded import RegistryServer
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

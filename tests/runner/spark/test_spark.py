@@ -103,7 +103,7 @@ def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
 
 def test_spark_says_nothing_of_itself() -> None:
     """A task that succeeds leaves nothing on the terminal: no profile, no level, no library that isn't there."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     env = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {"PYTHONPATH": str(root)}
     command = [sys.executable, "-c", QUIET]
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=300, check=True)

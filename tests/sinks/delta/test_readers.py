@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction
 
 WIDER = pa.schema([pa.field("n", pa.int64()), pa.field("day", pa.timestamp("us", "UTC")), pa.field("w", pa.string())])
 
-TABLE = Path(__file__).parents[2] / "operate" / "first_form" / "table"
+TABLE = Path(__file__).parents[2] / "admin" / "first_form" / "table"
 """A table that windrow has written; only read here."""
 
 
