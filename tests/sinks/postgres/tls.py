@@ -54,7 +54,10 @@ async def _serve(socket: str, tls: bool, opened: Future[tuple[int, asyncio.Abstr
                 if tls:
                     await writer.start_tls(context)
                     behind_reader, behind = await asyncio.open_unix_connection(socket)
-                    await asyncio.gather(_forward(reader, behind), _forward(behind_reader, writer))
+                    try:
+                        await asyncio.gather(_forward(reader, behind), _forward(behind_reader, writer))
+                    finally:  # also if it is cancelled before either has begun
+                        await _hang_up(behind)
                 else:
                     await reader.read()  # until the client goes: who hangs up first may take the answer back
             finally:
