@@ -40,6 +40,11 @@ def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     return pa.schema([*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]])
 
 
+def whole_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
+    """The columns of a table whose rows are appended: the rows', the metadata columns, the window's last."""
+    return file_schema(rows, metadata).append(pa.field(metadata["window"], pa.string(), nullable=False))
+
+
 def refuse_unstorable(rows: pa.Schema, metadata: Mapping[str, str], holds: Callable[[pa.DataType], bool], where: str, do: str = "") -> None:
     """Refuse columns that a kind of table can't give back as they are, and metadata columns that can't stand beside the rows'.
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from windrow.ingest.errors import RefusedError, WindrowError
 from windrow.ingest.model.window import Window
@@ -26,7 +25,7 @@ _COUNT = """
 """Grouped by offset first: unlike a count of distinct values, a grouping spills. A null, which only damage brings, counts as -1."""
 
 
-def rows_held(rows: ds.Dataset | pa.RecordBatchReader, metadata: Mapping[str, str], window: Window) -> list[RowsHeld]:
+def rows_held(rows: pa.RecordBatchReader, metadata: Mapping[str, str], window: Window) -> list[RowsHeld]:
     """One window's rows per topic-partition. `metadata`: what the table calls its metadata columns."""
     count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     with duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:

@@ -30,14 +30,6 @@ class Seen(msgspec.Struct, frozen=True):
     after: Committed | None = None
     others: Sequence[Receipt] = ()
 
-    @classmethod
-    def among(cls, receipt: Receipt, table: str, binding: Binding, committed: Iterable[Committed]) -> Seen:
-        """For a sink that can name all that it holds: the newest committed receipt of each window."""
-        by_key: dict[str | None, Committed] = {c.receipt.window.key: c for c in committed}
-        before, after = adjacent(receipt)
-        others = [c.receipt for key, c in by_key.items() if key != receipt.window.key]
-        return cls(table, binding, by_key.get(receipt.window.key), by_key.get(before), by_key.get(after), others)
-
 
 def decide(receipt: Receipt, seen: Seen) -> Committed | None:
     """What the table holds in place of this receipt already, or None if it is to be committed now, on what was seen.

@@ -18,7 +18,7 @@ from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Promises
-from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.inline import InlineStagerFactory, tables
 from windrow.ingest.sinks.place import ListedFile
@@ -75,7 +75,7 @@ class MemoryStore:
         """Rows are kept with whatever columns they have."""
 
     def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-        return file_schema(rows, metadata).append(pa.field(metadata["window"], pa.string(), nullable=False))
+        return whole_schema(rows, metadata)
 
     def check_write(self) -> None:
         """It always can."""

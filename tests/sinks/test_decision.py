@@ -41,7 +41,11 @@ def committed(number: int, generation: int = 0, offsets: tuple[int, int] | None 
 
 def seen(made: Receipt, *held: Committed, binding: Binding = BINDING) -> Seen:
     """What a sink sees that can name all that it holds."""
-    return Seen.among(made, "t", binding, held)
+    by_key = {one.receipt.window.key: one for one in held}
+    before, after = adjacent(made)
+    own, left, right = (by_key.get(key or "") for key in (made.window.key, before, after))
+    others = [one.receipt for key, one in by_key.items() if key != made.window.key]
+    return Seen("t", binding, own, left, right, others)
 
 
 def told(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:

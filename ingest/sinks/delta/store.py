@@ -31,7 +31,7 @@ from windrow.ingest.ports.sink import Promises, Unreadable
 from windrow.ingest.schema.metadata import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks import receipt_files
-from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import prepare
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
@@ -118,8 +118,7 @@ class DeltaStore:
 
     def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
         if self.primary_key is None:
-            window = pa.field(metadata["window"], pa.string(), nullable=False)
-            return file_schema(rows, metadata).append(window)
+            return whole_schema(rows, metadata)
         return pa.schema([*rows, *fields(metadata), pa.field(BUCKET, pa.int32(), nullable=False)])
 
     def check_write(self) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 from windrow.ingest.errors import SchemaChangedError
-from windrow.ingest.sinks.columns import file_schema, refuse_unstorable
+from windrow.ingest.sinks.columns import refuse_unstorable
 from windrow.ingest.sinks.files.manifest import ColumnText
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -43,11 +43,6 @@ def _told_by_case(kind: pa.DataType, written: Format) -> bool:
     """Whether fields of a struct have one name but for case: DuckDB, which writes and reads JSON here, takes them for one."""
     names = [field.name.lower() for field in kind] if pa.types.is_struct(kind) else []
     return written == "jsonl" and len(set(names)) < len(names)
-
-
-def whole_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """What a file holds: the rows' columns, the metadata columns, and the window's last, the same in each row of the file."""
-    return file_schema(rows, metadata).append(pa.field(metadata["window"], pa.string(), nullable=False))
 
 
 def in_words(schema: pa.Schema) -> tuple[ColumnText, ...]:

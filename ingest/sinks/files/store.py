@@ -23,8 +23,9 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Promises, Unreadable
 from windrow.ingest.sinks import exclusive, receipt_files
+from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.files import manifest
-from windrow.ingest.sinks.files.columns import check_rows, columns_after, in_words, whole_schema
+from windrow.ingest.sinks.files.columns import check_rows, columns_after, in_words
 from windrow.ingest.sinks.files.manifest import (
     BrokenLogError,
     Brought,

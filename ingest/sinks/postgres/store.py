@@ -28,7 +28,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Promises, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.columns import file_schema
+from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.postgres import catalog, server
 from windrow.ingest.sinks.postgres.catalog import Target
@@ -106,11 +106,9 @@ class PostgresStore:
         check_rows(rows if self.form is None else rows.append(HASH), metadata)
 
     def columns(self, rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-        window = pa.field(metadata["window"], pa.string(), nullable=False)
         if self.form is None:
-            return file_schema(rows, metadata).append(window)
-        whole = file_schema(rows.append(HASH), metadata).append(window)
-        return whole.with_metadata(self.form.key_properties)
+            return whole_schema(rows, metadata)
+        return whole_schema(rows.append(HASH), metadata).with_metadata(self.form.key_properties)
 
     def check_write(self) -> None:
         refuse_unwritable_folder(self.staged.uri, "sink.staging")

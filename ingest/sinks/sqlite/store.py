@@ -22,8 +22,8 @@ from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Promises
-from windrow.ingest.sinks.columns import refuse_unstorable
-from windrow.ingest.sinks.files.columns import columns_after, in_words, whole_schema
+from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
+from windrow.ingest.sinks.files.columns import columns_after, in_words
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory, row_files
 from windrow.ingest.sinks.files.store import StagedRowFiles
 from windrow.ingest.sinks.gone import refuse_gone

@@ -126,6 +126,6 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
 
 def sink_schema(sink: FilesBoth) -> pa.Schema:
     """What its files hold."""
-    from windrow.ingest.sinks.files.columns import whole_schema
+    from windrow.ingest.sinks.columns import whole_schema
 
     return whole_schema(sink.schema, sink.metadata)
