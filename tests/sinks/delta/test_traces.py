@@ -53,12 +53,12 @@ class TestDeltaTraces(NumberedTraces):
 class MergesOnce(RecordedKeyed):
     """A broken twin: what it merged into the state that it looked at, it puts behind the one that is there by then."""
 
-    def _told(self, state: Any, change: TableChange) -> Answer:
+    def once(self, state: Any, change: TableChange) -> Answer:
         turn, self.meanwhile = self.meanwhile, lambda: None
         turn()
         table = tables.load(self.uri)
         assert table is not None
-        return super()._told(DeltaState(self.store, table), change)
+        return super().once(DeltaState(self.store, table), change)
 
 
 class TestDeltaKeyedTraces(NumberedTraces):
