@@ -1,7 +1,8 @@
-"""The table asset of micro-batches: a run commits what is waiting, batch by batch, and shows each receipt as a materialization.
+"""The table asset of micro-batches: a run commits what is waiting, batch by batch, and
+shows each receipt as a materialization.
 
-The asset has no partitions: which batches there will be, nobody knows beforehand. Where nothing is waiting, a run is green and shows
-nothing.
+The asset has no partitions: which batches there will be, nobody knows beforehand. Where
+nothing is waiting, a run is green and shows nothing.
 """
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
@@ -18,7 +19,14 @@ from windrow.assets.events import last_observed, made_already, show
 from windrow.assets.foundations import Clock, keys_of, pipeline_of
 from windrow.assets.mending import Mend, mended
 from windrow.assets.names import table_key, upstream_keys
-from windrow.assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
+from windrow.assets.reporting import (
+    definition_metadata,
+    errors_reported,
+    reported,
+    request_id,
+    telling,
+    warn_of_processes,
+)
 from windrow.assets.schedule import refused_tag
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError, SpecError
@@ -33,17 +41,33 @@ from windrow.ingest.source.enumerator.grid import parse_windows
 class Batches(Mend):
     """Which micro-batches a run commits."""
 
-    drain: bool = Field(default=True, description="Go on until all that was there when the run began is committed; false: one batch only.")
+    drain: bool = Field(
+        default=True,
+        description=(
+            "Go on until all that was there when the run began is committed; false: one batch only."
+        ),
+    )
     replay: str | None = Field(
         default=None,
-        description="Replace these committed batches instead, from the same offsets: 3, batch-000000003, or 3/7 for 3 up to 7 without 7.",
+        description=(
+            "Replace these committed batches instead, from the same offsets: 3, batch-000000003, or"
+            " 3/7 for 3 up to 7 without 7."
+        ),
     )
     accept_fewer: bool = Field(
         default=False,
-        description="With replay: go on although fewer messages are left than were read before, or some were edited to mend them.",
+        description=(
+            "With replay: go on although fewer messages are left than were read before, or some"
+            " were edited to mend them."
+        ),
     )
 
-    mend: str | None = Field(default=None, description="Mend the dead letters of these committed batches instead; named as under replay.")
+    mend: str | None = Field(
+        default=None,
+        description=(
+            "Mend the dead letters of these committed batches instead; named as under replay."
+        ),
+    )
 
     def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> Iterator[Result]:
         """Run them; each result as soon as its batch is committed.
@@ -56,32 +80,59 @@ class Batches(Mend):
         self.refuse_without()
         request = request_id(context)
         if self.replay is not None:
-            return self._replayed(context, pipeline, self.replay, Request(request, replace=True, accept_fewer=self.accept_fewer))
+            return self._replayed(
+                context,
+                pipeline,
+                self.replay,
+                Request(request, replace=True, accept_fewer=self.accept_fewer),
+            )
         if self.accept_fewer:
-            raise SpecError("accept_fewer is for replays only", "spec", "Name the batches under replay, or leave accept_fewer out.")
+            raise SpecError(
+                "accept_fewer is for replays only",
+                "spec",
+                "Name the batches under replay, or leave accept_fewer out.",
+            )
         asked, progress = Request(request), telling(context)
-        return run_batches(pipeline, asked, progress) if self.drain else _one(pipeline, asked, progress)
+        return (
+            run_batches(pipeline, asked, progress)
+            if self.drain
+            else _one(pipeline, asked, progress)
+        )
 
-    def _mended(self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str) -> Iterator[Result]:
+    def _mended(
+        self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str
+    ) -> Iterator[Result]:
         if self.replay is not None or not self.drain:
             raise SpecError(
-                "Batches are mended, replayed or drained", "spec", "Leave replay and drain out: each batch under mend is mended."
+                "Batches are mended, replayed or drained",
+                "spec",
+                "Leave replay and drain out: each batch under mend is mended.",
             )
         batches = self._named(pipeline, names)
         yield from refused_last(mended(context, pipeline, batches, self), len(batches))
 
-    def _replayed(self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str, request: Request) -> Iterator[Result]:
+    def _replayed(
+        self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str, request: Request
+    ) -> Iterator[Result]:
         if not self.drain:
-            raise SpecError("A replay drains nothing", "spec", "Leave drain out: each batch under replay is run.")
+            raise SpecError(
+                "A replay drains nothing",
+                "spec",
+                "Leave drain out: each batch under replay is run.",
+            )
         batches = self._named(pipeline, names)
-        yield from refused_last(run_past_refused(pipeline, batches, request, telling(context)), len(batches))
+        yield from refused_last(
+            run_past_refused(pipeline, batches, request, telling(context)), len(batches)
+        )
 
     @staticmethod
     def _named(pipeline: Pipeline, names: str) -> list[Window]:
         return parse_windows(pipeline.spec.id, pipeline.spec.window.grid, names)
 
 
-def _one(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None]) -> Iterator[Result]:
+def _one(
+    pipeline: Pipeline, request: Request, progress: Callable[[Progress], None]
+) -> Iterator[Result]:
     result = run_batch(pipeline, request, progress)
     if result is not None:
         yield result
@@ -109,15 +160,26 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
 
         batches = 0
         warn_of_processes(context)
-        with errors_reported(context, spec, what, tag if config.replay is None and config.mend is None else None):
+        with errors_reported(
+            context, spec, what, tag if config.replay is None and config.mend is None else None
+        ):
             pipeline = pipeline_of(spec, context.resources, clock)
             topics = last_observed(context, spec)
             for result in config.results(context, pipeline):
-                show(context, spec, result.committed.receipt, reported(context, pipeline, result), topics)
+                show(
+                    context,
+                    spec,
+                    result.committed.receipt,
+                    reported(context, pipeline, result),
+                    topics,
+                )
                 batches += 1
         if batches:
             yield made_already()
         else:
-            context.log.info("Nothing is waiting, or fewer messages than window.min_records: no micro-batch was cut.")
+            context.log.info(
+                "Nothing is waiting, or fewer messages than window.min_records: no micro-batch was"
+                " cut."
+            )
 
     return table

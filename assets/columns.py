@@ -12,7 +12,13 @@ from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.schema.metadata import fields
 
-_PARTS = {"header-list": "headers", "value-size": "value", "ordinal": "value", "window": None, "attempt": None}
+_PARTS = {
+    "header-list": "headers",
+    "value-size": "value",
+    "ordinal": "value",
+    "window": None,
+    "attempt": None,
+}
 """Of which part of a message a metadata column tells, where that is not its name; None: of none."""
 
 
@@ -33,11 +39,15 @@ _MEANINGS = {
 }
 
 
-def column_schema(read: Sequence[tuple[str, str]], columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
+def column_schema(
+    read: Sequence[tuple[str, str]], columns: Columns, metadata: Mapping[str, str]
+) -> dg.TableSchema:
     """The columns of a committed window with their checks, and the metadata columns.
 
-    Dagster shows those of the newest materialization instead of the definition's, so all that the definition says has to be here too. A
-    column that the window was read with as something else than what is declared now has no checks: nobody knows which it had.
+    Dagster shows those of the newest materialization instead of the definition's, so
+    all that the definition says has to be here too. A column that the window was read
+    with as something else than what is declared now has no checks: nobody knows which
+    it had.
 
     Args:
         read: (name, type) of the schema that the window was read with.
@@ -47,30 +57,44 @@ def column_schema(read: Sequence[tuple[str, str]], columns: Columns, metadata: M
     declared = {(column.name, column.type): column for column in _declared(columns)}
     found = [declared.get((name, kind)) or dg.TableColumn(name, kind) for name, kind in read]
     same = len(found) == len(declared) and all(column in found for column in declared.values())
-    return dg.TableSchema([*found, *_own(metadata)], dg.TableConstraints(list(columns.constraints) if same else []))
+    return dg.TableSchema(
+        [*found, *_own(metadata)], dg.TableConstraints(list(columns.constraints) if same else [])
+    )
 
 
 def declared_schema(columns: Columns, metadata: Mapping[str, str]) -> dg.TableSchema:
     """The columns as the schema declares them, with their checks, and the metadata columns."""
-    return dg.TableSchema([*_declared(columns), *_own(metadata)], dg.TableConstraints(list(columns.constraints)))
+    return dg.TableSchema(
+        [*_declared(columns), *_own(metadata)], dg.TableConstraints(list(columns.constraints))
+    )
 
 
 def _declared(columns: Columns) -> list[dg.TableColumn]:
     return [
-        dg.TableColumn(c.name, kind, c.description, dg.TableColumnConstraints(nullable=c.nullable, other=list(c.constraints)))
+        dg.TableColumn(
+            c.name,
+            kind,
+            c.description,
+            dg.TableColumnConstraints(nullable=c.nullable, other=list(c.constraints)),
+        )
         for c, (_, kind) in zip(columns.columns, columns.described(), strict=True)
     ]
 
 
 def lineage(spec: PipelineSpec, columns: Sequence[str]) -> dg.TableColumnLineage:
-    """Each column comes from the value of the messages, their key, both, or headers; a metadata column from what it tells of them."""
+    """Each column comes from the value of the messages, their key, both, or headers; a
+    metadata column from what it tells of them.
+    """
     own = {column: _PARTS.get(name, name) for name, column in spec.metadata.items()}
     sources = {name: _sources(spec.decode, name) for name in columns} | {
         column: (part,) for column, part in own.items() if part is not None
     }
     upstream = upstream_keys(spec)
     return dg.TableColumnLineage(
-        {column: [dg.TableColumnDep(key, part) for key in upstream for part in parts] for column, parts in sources.items()}
+        {
+            column: [dg.TableColumnDep(key, part) for key in upstream for part in parts]
+            for column, parts in sources.items()
+        }
     )
 
 
@@ -86,6 +110,11 @@ def _sources(decode: FormatSection, column: str) -> tuple[str, ...]:
 def _own(metadata: Mapping[str, str]) -> list[dg.TableColumn]:
     names = {column: name for name, column in metadata.items()}
     return [
-        dg.TableColumn(f.name, str(f.type), _MEANINGS[names[f.name]], dg.TableColumnConstraints(nullable=f.nullable))
+        dg.TableColumn(
+            f.name,
+            str(f.type),
+            _MEANINGS[names[f.name]],
+            dg.TableColumnConstraints(nullable=f.nullable),
+        )
         for f in fields(metadata)
     ]

@@ -20,12 +20,16 @@ from windrow.ingest.errors import SpecError
 
 FILE = "defs.yaml"
 
-# A class of dagster-spark, which comes with dagster-pyspark: `dg` warns of it in each command, whatever the project uses.
+# A class of dagster-spark, which comes with dagster-pyspark: `dg` warns of it in each
+# command, whatever the project uses.
 warnings.filterwarnings("ignore", "Class `SparkDeclarativePipelineScaffolder`", dg.PreviewWarning)
 
 
 class Attributes(RootModel[dict[str, Any]]):
-    """A spec before its templates are resolved. Its JSON schema is the spec's, for editors and `dg check yaml`."""
+    """A spec before its templates are resolved.
+
+    Its JSON schema is the spec's, for editors and `dg check yaml`.
+    """
 
     @classmethod
     def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -52,11 +56,15 @@ class KafkaTable(dg.Component):
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         """For lists of components."""
-        return dg.ComponentTypeSpec(description=cls.__doc__, produces=["asset", "asset_check", "job", "schedule", "resource"])
+        return dg.ComponentTypeSpec(
+            description=cls.__doc__,
+            produces=["asset", "asset_check", "job", "schedule", "resource"],
+        )
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:
-        """Read the spec as the command does: from the same file, with the same templates, and the same words for each mistake.
+        """Read the spec as the command does: from the same file, with the same
+        templates, and the same words for each mistake.
 
         Raises:
             SpecError: with all mistakes at once, each with its line.
@@ -64,7 +72,8 @@ class KafkaTable(dg.Component):
         tree = context.resolution_context.source_position_tree
         file = None if tree is None else Path(tree.position.filename)
         if file is not None and file.is_file():
-            number = context.component_path.instance_key  # Dagster takes several documents in a file, divided by ---
+            # Dagster takes several documents in a file, divided by ---
+            number = context.component_path.instance_key
             return cls(load_spec(file, number if isinstance(number, int) else 0))
         raw = attributes.root if isinstance(attributes, Attributes) else {}
         return cls(fill_spec(raw, context.path))
@@ -75,14 +84,17 @@ class KafkaTable(dg.Component):
         Raises:
             SpecError: another pipeline of the code location would have the same names in Dagster.
         """
-        others = [c.spec for c in context.component_tree.get_all_components(KafkaTable) if c is not self]
+        others = [
+            c.spec for c in context.component_tree.get_all_components(KafkaTable) if c is not self
+        ]
         refuse_alike(self.spec, others)
         refuse_two_clusters(self.spec, others)
         return kafka_table(self.spec)
 
 
 def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
-    """Hold a pipeline's name against the others of its code location: Dagster's names know letters, digits and underscores only.
+    """Hold a pipeline's name against the others of its code location: Dagster's names
+    know letters, digits and underscores only.
 
     Raises:
         SpecError: names both ids and both files.
@@ -94,20 +106,42 @@ def refuse_alike(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
     what = (
         f"have one id, {spec.id}"
         if spec.id == other.id
-        else f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are {name}"
+        else (
+            f"have the ids {spec.id} and {other.id}, which Dagster can't tell apart: both are"
+            f" {name}"
+        )
     )
     one, two = sorted(str(each.folder / FILE) for each in (spec, other))
-    raise SpecError(f"{one} and {two} {what}", "spec", "Give one of them another id, or a code location of its own.")
+    raise SpecError(
+        f"{one} and {two} {what}",
+        "spec",
+        "Give one of them another id, or a code location of its own.",
+    )
 
 
 def refuse_two_clusters(spec: PipelineSpec, others: Iterable[PipelineSpec]) -> None:
-    """Hold a pipeline's cluster against those that others of its code location call by the same name, in another windrow.yaml.
+    """Hold a pipeline's cluster against those that others of its code location call by
+    the same name, in another windrow.yaml.
 
     Raises:
         SpecError: names the cluster and both files.
     """
-    other = next((o for o in others if kafka_key(o) == kafka_key(spec) and o.named_cluster != spec.named_cluster), None)
+    other = next(
+        (
+            o
+            for o in others
+            if kafka_key(o) == kafka_key(spec) and o.named_cluster != spec.named_cluster
+        ),
+        None,
+    )
     if other is not None:
         one, two = sorted(str(each.folder / FILE) for each in (spec, other))
-        what = f"{one} and {two} name a cluster {spec.source.cluster} and mean two, which Dagster would have under one key"
-        raise SpecError(what, "spec", "Tell it in one windrow.yaml above both, or give the two clusters two names.")
+        what = (
+            f"{one} and {two} name a cluster {spec.source.cluster} and mean two, which Dagster"
+            " would have under one key"
+        )
+        raise SpecError(
+            what,
+            "spec",
+            "Tell it in one windrow.yaml above both, or give the two clusters two names.",
+        )

@@ -1,4 +1,8 @@
-"""Descriptions, which Dagster shows as Markdown: a user's own words stand in code spans, or their `*` and `_` would be lost. Pure."""
+"""Descriptions, which Dagster shows as Markdown: a user's own words stand in code
+spans, or their `*` and `_` would be lost.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +31,26 @@ def selected(selection: Selection) -> str:
 
 
 def table_description(spec: PipelineSpec) -> str:
-    """What the model says of itself, what the table holds, and what the metadata of its events mean. Lists show the first line.
+    """What the model says of itself, what the table holds, and what the metadata of its
+    events mean.
+
+    Lists show the first line.
 
     Raises:
         SpecError: the model can't be loaded.
     """
-    model = None if spec.decode.schema_ is None else load_model(ModelReference(spec.decode.schema_, spec.folder))
+    model = (
+        None
+        if spec.decode.schema_ is None
+        else load_model(ModelReference(spec.decode.schema_, spec.folder))
+    )
     said = inspect.cleandoc((model and model.__doc__) or "")
     said += "\n\n" if said else ""
-    how = "in micro-batches" if spec.window.is_batch else f"one window at a time ({code(spec.window.grid)})"
+    how = (
+        "in micro-batches"
+        if spec.window.is_batch
+        else f"one window at a time ({code(spec.window.grid)})"
+    )
     what = f"{said}{selected(spec.source.selection())}: {how}, exactly once"
     return f"{what}\n\nWhat an event of this table says:\n\n{_explained(MEANINGS.items())}"
 

@@ -1,8 +1,9 @@
 """What a check says, in the events that Dagster makes of it, but made here.
 
-Of an `AssetCheckResult` Dagster itself makes them, and looks up which materialization was checked: in a run over a range of partitions it
-lists all partitions of the table for that, once per check (in 1.13; 5 s on a grid of five minutes that is ten months long). Without that
-look-up it goes by the time of the events.
+Of an `AssetCheckResult` Dagster itself makes them, and looks up which materialization
+was checked: in a run over a range of partitions it lists all partitions of the table
+for that, once per check (in 1.13; 5 s on a grid of five minutes that is ten months
+long). Without that look-up it goes by the time of the events.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ def evaluated(
 ) -> Iterator[Any]:
     """The events of a check of a pipeline's table, for the check's function to yield.
 
-    `why`: a sentence, in Markdown: what was found, and what to do. It is the evaluation's description, and where it didn't pass the first
-    of its metadata too, for not every page shows the description.
+    `why`: a sentence, in Markdown: what was found, and what to do. It is the
+    evaluation's description, and where it didn't pass the first of its metadata too,
+    for not every page shows the description.
     """
     shown = metadata if passed else {"why": dg.MetadataValue.md(why), **metadata}
     yield dg.Output(None)
-    yield dg.AssetCheckEvaluation(table_key(spec), name, passed, shown, severity=severity, description=why, blocking=False)
+    yield dg.AssetCheckEvaluation(
+        table_key(spec), name, passed, shown, severity=severity, description=why, blocking=False
+    )

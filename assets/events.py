@@ -1,8 +1,9 @@
 """The events of a run: one materialization per window, made as soon as the window is committed.
 
-Dagster makes its own when a step ends: one per partition of the run, at once. A process that dies in the tenth window would then leave none
-of the nine green; and where each window has made its own before, there would be two of each. So the step's result says that its events were
-made already.
+Dagster makes its own when a step ends: one per partition of the run, at once. A process
+that dies in the tenth window would then leave none of the nine green; and where each
+window has made its own before, there would be two of each. So the step's result says
+that its events were made already.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ from windrow.ingest.errors import RefusedError, with_spec
 from windrow.ingest.model.receipt import Receipt
 
 REFUSED = "refused"
-"""The entry of an observation that says that a window was refused, and why. A person decides about it: the schedule leaves it alone."""
+"""The entry of an observation that says that a window was refused, and why.
+
+A person decides about it: the schedule leaves it alone.
+"""
 
 
 def made_already() -> dg.MaterializeResult[None]:
-    """The result of a step whose events were made one by one: what comes after it goes on, and no event is made.
+    """The result of a step whose events were made one by one: what comes after it goes
+    on, and no event is made.
 
     That is how Dagster itself marks the steps of observable sources, which log their own events.
     """
@@ -68,29 +73,48 @@ def show(
 ) -> None:
     """Log a window's one event; `key`: its partition.
 
-    Its data version is the attempt that counts: a window that is only reported again stays the same for all that stands downstream. What it
-    was read from is what its plan says. A topic that nobody has observed yet is observed by this: else Dagster would take it for another
-    one at its first observation, and show all windows before as stale.
-    """  # fmt: skip
+    Its data version is the attempt that counts: a window that is only reported again
+    stays the same for all that stands downstream. What it was read from is what its
+    plan says. A topic that nobody has observed yet is observed by this: else Dagster
+    would take it for another one at its first observation, and show all windows before
+    as stale.
+    """
     tags = {CODE_VERSION_TAG: context.run.run_id, **_version(receipt.attempt)}
     read = versions(spec, receipt.plan.stop)
     for topic in upstream_keys(spec):
         if topic in read and topic not in observed:
-            context.log_event(dg.AssetObservation(topic, tags=_version(read[topic]), metadata={"cluster_id": receipt.plan.stop.cluster_id}))
+            context.log_event(
+                dg.AssetObservation(
+                    topic,
+                    tags=_version(read[topic]),
+                    metadata={"cluster_id": receipt.plan.stop.cluster_id},
+                )
+            )
             observed[topic] = read[topic], NULL_EVENT_POINTER
         seen, event = observed.get(topic, (DEFAULT_DATA_VERSION.value, NULL_EVENT_POINTER))
         tags[get_input_data_version_tag(topic)] = read.get(topic, seen)
         tags[get_input_event_pointer_tag(topic)] = event
-    context.log_event(dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags))
+    context.log_event(
+        dg.AssetMaterialization(context.asset_key, partition=key, metadata=metadata, tags=tags)
+    )
 
 
 def _version(version: str) -> dict[str, str]:
     return {DATA_VERSION_TAG: version, DATA_VERSION_IS_USER_PROVIDED_TAG: "true"}
 
 
-def show_refused(context: dg.AssetExecutionContext, spec: PipelineSpec, key: str, error: RefusedError) -> None:
-    """Log that a window was refused for its data. In a run over a range Dagster shows such a partition as missing, not as failed."""
+def show_refused(
+    context: dg.AssetExecutionContext, spec: PipelineSpec, key: str, error: RefusedError
+) -> None:
+    """Log that a window was refused for its data.
+
+    In a run over a range Dagster shows such a partition as missing, not as failed.
+    """
     error.do = with_spec(error.do, spec.spec_file)
     context.log.error("Window %s: %s", key, error)
     metadata = {REFUSED: error.what, "do": error.do, "kind": type(error).__name__}
-    context.log_event(dg.AssetObservation(context.asset_key, partition=key, description=f"Refused: {error}", metadata=metadata))
+    context.log_event(
+        dg.AssetObservation(
+            context.asset_key, partition=key, description=f"Refused: {error}", metadata=metadata
+        )
+    )

@@ -14,7 +14,13 @@ from windrow.assets.checks import receipts_check
 from windrow.assets.foundations import SYSTEM, Clock
 from windrow.assets.health import health_checks
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
-from windrow.assets.schedule import job_of, mend_job_of, schedule_of, topics_job_of, topics_schedule_of
+from windrow.assets.schedule import (
+    job_of,
+    mend_job_of,
+    schedule_of,
+    topics_job_of,
+    topics_schedule_of,
+)
 from windrow.assets.table import window_asset
 from windrow.assets.topic import topic_assets
 from windrow.ingest.assemble import table_columns
@@ -32,19 +38,24 @@ SPARK = Spark()
 _NONE: Mapping[str, Any] = {}
 
 
-def kafka_table(spec: PipelineSpec, resources: Mapping[str, Any] = _NONE, clock: Clock = SYSTEM) -> dg.Definitions:
+def kafka_table(
+    spec: PipelineSpec, resources: Mapping[str, Any] = _NONE, clock: Clock = SYSTEM
+) -> dg.Definitions:
     """All of a pipeline's definitions. Reads the schema, asks nothing of Kafka, ledger or table.
 
     Args:
         spec: the pipeline's.
-        resources: others than the spec's, by the keys of `assets.names`: they are what runs, and what the checks look at.
+        resources: others than the spec's, by the keys of `assets.names`: they are what
+            runs, and what the checks look at.
         clock: another than the machine's.
 
     Raises:
-        SpecError: the schema can't be loaded, or holds a type that the table can't; or a resource has a key that nothing asks for.
+        SpecError: the schema can't be loaded, or holds a type that the table can't; or
+            a resource has a key that nothing asks for.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # windrow's choice, and pinned: its user can do nothing about it
+        # windrow's choice, and pinned: its user can do nothing about it
+        warnings.simplefilter("ignore", dg.BetaWarning)
         definitions = _made(spec, clock)
     return standing_on(definitions, resources)
 
@@ -64,7 +75,8 @@ def _made(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
 
 
 def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg.Definitions:
-    """Definitions with other resources under some of their keys: all pipelines of a code location on a staging cluster, for instance.
+    """Definitions with other resources under some of their keys: all pipelines of a
+    code location on a staging cluster, for instance.
 
     Raises:
         SpecError: a key is none of theirs.
@@ -72,7 +84,11 @@ def standing_on(definitions: dg.Definitions, resources: Mapping[str, Any]) -> dg
     there = definitions.resources or {}
     strange = sorted(resources.keys() - there.keys())
     if strange:
-        raise SpecError(f"Nothing asks for a resource {', '.join(strange)}", "spec", f"These are asked for: {', '.join(sorted(there))}.")
+        raise SpecError(
+            f"Nothing asks for a resource {', '.join(strange)}",
+            "spec",
+            f"These are asked for: {', '.join(sorted(there))}.",
+        )
     return dg.Definitions(
         assets=definitions.assets,
         schedules=definitions.schedules,
@@ -99,17 +115,24 @@ def _named(spec: PipelineSpec) -> dict[str, Any]:
 
 @cache
 def _of_cluster(cluster: str) -> Any:
-    """One resource for all pipelines of a cluster: Dagster merges definitions that have the very same one under a key, and no others."""
+    """One resource for all pipelines of a cluster: Dagster merges definitions that have
+    the very same one under a key, and no others.
+    """
     return _hidden(KafkaSource.of(ClusterSpec.model_validate_json(cluster)))
 
 
 def _hidden(resource: Any) -> Any:
-    """The resource without its configuration, which the UI would show: a password may be in it. Others' are given on as they are."""
+    """The resource without its configuration, which the UI would show: a password may be in it.
+
+    Others' are given on as they are.
+    """
     if not isinstance(resource, KafkaSource | LedgerState | Table):
         return resource
 
     def made(_: dg.InitResourceContext) -> Iterator[Any]:
-        """With what it takes from the environment (`dg.EnvVar`) filled in; what it sets up is there until the run ends."""
+        """With what it takes from the environment (`dg.EnvVar`) filled in; what it sets
+        up is there until the run ends.
+        """
         with resource.process_config_and_initialize_cm() as initialized:
             yield initialized
 

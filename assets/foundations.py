@@ -1,7 +1,9 @@
 """What a pipeline stands on in Dagster: the resources of its keys, and nothing beside them.
 
-A key is the cluster's where the spec names one and says nothing else of it, so that all pipelines of a cluster share one resource; else it
-is the pipeline's own. Whoever gives another resource under a key changes what runs, what the checks look at, and what is observed.
+A key is the cluster's where the spec names one and says nothing else of it, so that all
+pipelines of a cluster share one resource; else it is the pipeline's own. Whoever gives
+another resource under a key changes what runs, what the checks look at, and what is
+observed.
 """
 
 from __future__ import annotations
@@ -83,7 +85,9 @@ def source_of(spec: PipelineSpec, resources: Any) -> SourceResource:
 
 
 def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pipeline:
-    """The pipeline on these resources, those of a Dagster context. Asks nothing of them yet, but of the ledger.
+    """The pipeline on these resources, those of a Dagster context.
+
+    Asks nothing of them yet, but of the ledger.
 
     Raises:
         SpecError: the schema can't be loaded, or a resource makes no sense.
@@ -103,7 +107,10 @@ def pipeline_of(spec: PipelineSpec, resources: Any, clock: Clock = SYSTEM) -> Pi
 
 
 def _dead_topic(spec: PipelineSpec, resources: Any) -> DeadTopic | None:
-    """Where the pipeline's dead letters are published. On the source's cluster it is a topic of what stands under the source's key."""
+    """Where the pipeline's dead letters are published.
+
+    On the source's cluster it is a topic of what stands under the source's key.
+    """
     dead = spec.dead_letters
     if dead is None:
         return None
@@ -118,7 +125,11 @@ def _under(key: str, resources: Any, method: str) -> Any:
     found = getattr(resources, key)
     if not callable(getattr(found, method, None)):
         do = f"Give one that has a method {method}(), as the one of its spec has."
-        raise SpecError(f"Under the key {key} stands a {type(found).__name__}, which is no such resource", "spec", do)
+        raise SpecError(
+            f"Under the key {key} stands a {type(found).__name__}, which is no such resource",
+            "spec",
+            do,
+        )
     return found
 
 

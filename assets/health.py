@@ -1,4 +1,5 @@
-"""The checks that warn: what was lost, whose hours are not over, and how long the topics will still hold what is unread.
+"""The checks that warn: what was lost, whose hours are not over, and how long the
+topics will still hold what is unread.
 
 A warning never fails a run, nor does a cluster that doesn't answer: that is a warning, too.
 """
@@ -36,23 +37,49 @@ _FEW = 20
 def health_checks(spec: PipelineSpec, clock: Clock) -> list[dg.AssetChecksDefinition]:
     """The warning checks of a pipeline; micro-batches have no hours to be complete."""
     checks = [
-        _check(spec, clock, "loss", f"None of the newest {NEWEST} windows had to go on without messages that were gone", loss),
-        _check(spec, clock, "retention_margin", "What is unread is still far from the topics' retention", room),
+        _check(
+            spec,
+            clock,
+            "loss",
+            f"None of the newest {NEWEST} windows had to go on without messages that were gone",
+            loss,
+        ),
+        _check(
+            spec,
+            clock,
+            "retention_margin",
+            "What is unread is still far from the topics' retention",
+            room,
+        ),
     ]
     if spec.window.is_batch:
         return checks
-    promise = f"The hours of the newest {NEWEST} windows are over in every topic-partition, and nothing of them came late"
+    promise = (
+        f"The hours of the newest {NEWEST} windows are over in every topic-partition, and nothing"
+        " of them came late"
+    )
     return [*checks, _check(spec, clock, "completeness", promise, completeness)]
 
 
-def _check(spec: PipelineSpec, clock: Clock, name: str, description: str, judge: Judge) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=table_key(spec), name=name, description=description, required_resource_keys=keys_of(spec))
+def _check(
+    spec: PipelineSpec, clock: Clock, name: str, description: str, judge: Judge
+) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=table_key(spec),
+        name=name,
+        description=description,
+        required_resource_keys=keys_of(spec),
+    )
     def check(context: dg.AssetCheckExecutionContext) -> Any:
         try:
             passed, why, shown = judge(pipeline_of(spec, context.resources, clock))
         except WindrowError as error:
             context.log.warning("The check %s was not made: %s", name, error)
-            passed, why, shown = False, f"The check was not made: {error}", {"unchecked": str(error)}
+            passed, why, shown = (
+                False,
+                f"The check was not made: {error}",
+                {"unchecked": str(error)},
+            )
         yield from evaluated(spec, name, passed, why, shown, dg.AssetCheckSeverity.WARN)
 
     return check
@@ -64,12 +91,21 @@ def loss(pipeline: Pipeline) -> Verdict:
     lines = [f"{r.window.key}: {line}" for r in receipts for line in r.partial]
     lost = sum(r.counts.skipped for r in receipts)
     why = (
-        f"{len(lines)} times the newest {len(receipts)} windows went on without messages that were gone; first: {lines[0]}. They can't be "
-        "read any more: keep messages longer, or run windows sooner."
+        f"{len(lines)} times the newest {len(receipts)} windows went on without messages that were"
+        f" gone; first: {lines[0]}. They can't be read any more: keep messages longer, or run"
+        " windows sooner."
         if lines
         else f"The newest {len(receipts)} windows lack nothing."
     )
-    return not lines, why, {"windows": len(receipts), "skipped": lost, "lost": dg.MetadataValue.text(_shortened(lines))}
+    return (
+        not lines,
+        why,
+        {
+            "windows": len(receipts),
+            "skipped": lost,
+            "lost": dg.MetadataValue.text(_shortened(lines)),
+        },
+    )
 
 
 def room(pipeline: Pipeline) -> Verdict:
@@ -86,10 +122,20 @@ def room(pipeline: Pipeline) -> Verdict:
 def completeness(pipeline: Pipeline) -> Verdict:
     """Which windows are open past their time or late, and who holds the watermark back."""
     judgement = judged(pipeline, NEWEST)
-    late = {key: state.late_elsewhere for key, state in sorted(judgement.windows.items()) if state.state == "late"}
-    overdue = [r.window.key for r in newest_recorded(pipeline, NEWEST) if is_overdue(judgement, r.window.key, r.window.span, pipeline)]
+    late = {
+        key: state.late_elsewhere
+        for key, state in sorted(judgement.windows.items())
+        if state.state == "late"
+    }
+    overdue = [
+        r.window.key
+        for r in newest_recorded(pipeline, NEWEST)
+        if is_overdue(judgement, r.window.key, r.window.span, pipeline)
+    ]
     shown: dict[str, Value] = {
-        "states": dg.MetadataValue.json({key: state.state for key, state in sorted(judgement.windows.items())}),
+        "states": dg.MetadataValue.json(
+            {key: state.state for key, state in sorted(judgement.windows.items())}
+        ),
         "overdue": dg.MetadataValue.text(_shortened(overdue)),
         "late": dg.MetadataValue.json(late),
         "holding": dg.MetadataValue.text(_shortened([str(tp) for tp in judgement.holding])),
@@ -99,19 +145,29 @@ def completeness(pipeline: Pipeline) -> Verdict:
     return not late and not overdue, _why(pipeline, judgement, overdue, late), shown
 
 
-def _why(pipeline: Pipeline, judgement: Completeness, overdue: Sequence[str], late: Mapping[str, int]) -> str:
+def _why(
+    pipeline: Pipeline, judgement: Completeness, overdue: Sequence[str], late: Mapping[str, int]
+) -> str:
     words = []
     if overdue:
-        words.append(overdue_words(judgement, overdue, pipeline.ledger.newest(pipeline.spec.id)[-1]))
+        words.append(
+            overdue_words(judgement, overdue, pipeline.ledger.newest(pipeline.spec.id)[-1])
+        )
     if late:
         words.append(late_words(late))
     waiting = sum(state.state == "open" for state in judgement.windows.values())
-    well = f"{len(judgement.windows) - waiting} windows are complete" + (f", {waiting} open and not overdue." if waiting else ".")
+    well = f"{len(judgement.windows) - waiting} windows are complete" + (
+        f", {waiting} open and not overdue." if waiting else "."
+    )
     return " ".join(words) or well
 
 
-def is_overdue(judgement: Completeness, key: str, span: tuple[datetime, datetime] | None, pipeline: Pipeline) -> bool:
-    """Whether a window should be complete by now and isn't: its delay and all patience are over, and nothing proves it."""
+def is_overdue(
+    judgement: Completeness, key: str, span: tuple[datetime, datetime] | None, pipeline: Pipeline
+) -> bool:
+    """Whether a window should be complete by now and isn't: its delay and all patience
+    are over, and nothing proves it.
+    """
     late = span is not None and pipeline.now() > patience(in_time(pipeline.spec.window), span[1])
     return late and judgement.windows[key].state == "open"
 

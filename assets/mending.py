@@ -20,11 +20,21 @@ from windrow.ingest.runner.pipeline import one_by_one, passing_of, run
 class Mend(dg.Config):
     """Which dead letters a run mends, and how; nothing of it goes with anything else."""
 
-    stage: str | None = Field(default=None, description="With mend: only dead letters of this stage: key, header, value, schema or rules.")
-    reason: str | None = Field(default=None, description="With mend: only dead letters with this reason.")
+    stage: str | None = Field(
+        default=None,
+        description=(
+            "With mend: only dead letters of this stage: key, header, value, schema or rules."
+        ),
+    )
+    reason: str | None = Field(
+        default=None, description="With mend: only dead letters with this reason."
+    )
     edit: str | None = Field(
         default=None,
-        description="With mend: a Python file whose function edit(message) repairs each message first; relative to the pipeline's file.",
+        description=(
+            "With mend: a Python file whose function edit(message) repairs each message first;"
+            " relative to the pipeline's file."
+        ),
     )
 
     def refuse_without(self) -> None:
@@ -35,17 +45,23 @@ class Mend(dg.Config):
         """
         given = [name for name in Mend.model_fields if getattr(self, name) is not None]
         if given:
-            raise SpecError(f"{', '.join(given)} is for mending", "spec", "Say mend as well, or leave it out.")
+            raise SpecError(
+                f"{', '.join(given)} is for mending", "spec", "Say mend as well, or leave it out."
+            )
 
 
-def mended(context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window], choice: Mend) -> Iterator[Result | PassedOver]:
-    """Mend committed windows, and run those that aren't: their messages are read from the topic, by the same schema.
+def mended(
+    context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window], choice: Mend
+) -> Iterator[Result | PassedOver]:
+    """Mend committed windows, and run those that aren't: their messages are read from
+    the topic, by the same schema.
 
     A window that is refused doesn't stop those behind it.
 
     Raises:
         SpecError: the script can't be used.
-        WindrowError: as `ingest.admin.mend.mend` and `ingest.runner.pipeline.run`, at the window that it is about.
+        WindrowError: as `ingest.admin.mend.mend` and `ingest.runner.pipeline.run`, at
+            the window that it is about.
     """
     edit = None if choice.edit is None else load_edit(pipeline.spec.folder / choice.edit)
     request = MendRequest(request_id(context), Chosen(choice.stage, choice.reason), edit)
@@ -63,5 +79,8 @@ def mended(context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Seque
 def _sentence(done: Mended) -> str:
     """What a mending did, for the run's log."""
     again = "".join(f"; {one.count} refused again at stage {one.stage}" for one in done.refused)
-    said = f"{done.tried} of {done.open} open dead letters were tried, {done.messages} mended, {done.edited} of them edited{again}"
+    said = (
+        f"{done.tried} of {done.open} open dead letters were tried, {done.messages} mended,"
+        f" {done.edited} of them edited{again}"
+    )
     return f"Window {done.window}: {said}"

@@ -1,10 +1,16 @@
-"""What Dagster shows of a window or micro-batch: what its receipt says, and what is known beside it at that moment. Pure.
+"""What Dagster shows of a window or micro-batch: what its receipt says, and what is
+known beside it at that moment.
 
-The order is the one in which the UI shows it: first what everybody looks for, then what is wrong, then the rest. A count that is usually
-zero is there only where it is not. `MEANINGS` explains each entry; the table's description shows it.
+Pure.
 
-Dagster keeps an event for ever, in one row of its database, and its UI loads it whole. So what grows with the topic-partitions is bounded:
-lists hold the `SHOWN` that matter most, and a long receipt is named, not copied; it lies beside the table's rows all the same.
+The order is the one in which the UI shows it: first what everybody looks for, then what
+is wrong, then the rest. A count that is usually zero is there only where it is not.
+`MEANINGS` explains each entry; the table's description shows it.
+
+Dagster keeps an event for ever, in one row of its database, and its UI loads it whole.
+So what grows with the topic-partitions is bounded: lists hold the `SHOWN` that matter
+most, and a long receipt is named, not copied; it lies beside the table's rows all the
+same.
 """
 
 from __future__ import annotations
@@ -31,7 +37,9 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.completeness import WindowState
 from windrow.ingest.source.enumerator.tiling import between
 
-Value: TypeAlias = dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
+Value: TypeAlias = (
+    dg.MetadataValue[Any] | dg.TableSchema | dg.TableColumnLineage | bool | int | float | str
+)
 """What Dagster takes as a value of metadata; plain numbers are plotted over time."""
 
 T = TypeVar("T")
@@ -47,36 +55,65 @@ _LONG = 16 * 1024
 
 
 MEANINGS: Mapping[str, str] = {
-    "rows_written": "rows that the window added to the table; with a primary key, those that its messages became",
-    "deletes": "with a primary key: rows that its messages took out, or would have if they had been there",
+    "rows_written": (
+        "rows that the window added to the table; with a primary key, those that its messages"
+        " became"
+    ),
+    "deletes": (
+        "with a primary key: rows that its messages took out, or would have if they had been there"
+    ),
     "rows_added": "with a primary key: rows that came into the table by the window",
     "rows_removed": "with a primary key: rows that it took out or replaced",
     "dead_letters": "messages that were refused, each with its reason, beside the table",
     "window": "from when until when, as `START/END`; of a micro-batch its name",
     "batch": "the micro-batch's number",
-    "offsets": "per topic-partition from which offset (`start`) up to which (`stop`, not included), and what came of them",
-    "topic_partitions": f"how many there are, if more than {SHOWN}: lists hold those with losses and dead letters, then the longest",
-    "lag_records": "offsets beyond the window's stop when the event was made; only of the newest window, the last of its run",
+    "offsets": (
+        "per topic-partition from which offset (`start`) up to which (`stop`, not included), and"
+        " what came of them"
+    ),
+    "topic_partitions": (
+        f"how many there are, if more than {SHOWN}: lists hold those with losses and dead letters,"
+        " then the longest"
+    ),
+    "lag_records": (
+        "offsets beyond the window's stop when the event was made; only of the newest window, the"
+        " last of its run"
+    ),
     "lag_seconds": "the age of the first message there",
     "partial": "what was lost, or may be",
     "warnings": "what to look at",
     "dead_reasons": "dead letters by reason",
-    "completeness": "whether the window's hours were over everywhere by then: `open`, `complete`; `late`: later windows hold some",
+    "completeness": (
+        "whether the window's hours were over everywhere by then: `open`, `complete`; `late`: later"
+        " windows hold some"
+    ),
     "watermark": "until when all topic-partitions were seen by then",
     "messages_read": "messages in the window's offsets, whatever became of them",
-    "messages_written": "those of them that became rows, where a message may become several or none",
+    "messages_written": (
+        "those of them that became rows, where a message may become several or none"
+    ),
     "dropped": "messages without a value that were only counted",
     "filtered": "messages that were fine and became no row",
-    "truncated": "messages with a timestamp finer than a microsecond, which was cut to the microsecond before",
-    "invisible": "offsets without a visible message: transaction markers, aborted or compacted messages",
+    "truncated": (
+        "messages with a timestamp finer than a microsecond, which was cut to the microsecond"
+        " before"
+    ),
+    "invisible": (
+        "offsets without a visible message: transaction markers, aborted or compacted messages"
+    ),
     "aborted": "those of them that were seen to be aborted messages",
     "skipped": "offsets that were not in the log any more",
     "late": "messages in the window that are stamped before its hours",
     "early": "messages in the window that are stamped after its hours",
     "bytes_read": "keys and values of the messages",
-    "run_seconds": "from when the first of the window's tasks began until the last one ended, without Spark's start and the commit",
+    "run_seconds": (
+        "from when the first of the window's tasks began until the last one ended, without Spark's"
+        " start and the commit"
+    ),
     "rows_per_second": "in that time",
-    "mended": "dead letters that became rows, or were found to need none, since the window was read",
+    "mended": (
+        "dead letters that became rows, or were found to need none, since the window was read"
+    ),
     "edited": "those of them that were changed for it",
     "generation": "how often the window was replaced or mended",
     "recovered": "the window was committed before: the run wrote nothing",
@@ -91,7 +128,11 @@ MEANINGS: Mapping[str, str] = {
 
 
 def window_metadata(
-    spec: PipelineSpec, columns: Columns, result: Result, lag: Lag | None = None, state: WindowState | None = None
+    spec: PipelineSpec,
+    columns: Columns,
+    result: Result,
+    lag: Lag | None = None,
+    state: WindowState | None = None,
 ) -> dict[str, Value]:
     """Everything about one window.
 
@@ -99,15 +140,22 @@ def window_metadata(
         spec: the pipeline's.
         columns: of its schema.
         result: of the window's run.
-        lag: what is unread beyond the window's stop; None where that says nothing of the window, or nobody knows.
-        state: whether its hours are over everywhere; None of micro-batches, or where nobody knows.
+        lag: what is unread beyond the window's stop; None where that says nothing of
+            the window, or nobody knows.
+        state: whether its hours are over everywhere; None of micro-batches, or where
+            nobody knows.
     """
     receipt, counts = result.committed.receipt, result.committed.receipt.counts
     found: dict[str, Value] = {
-        "rows_written": counts.rows, "dead_letters": counts.dead, "window": _interval(receipt.window),
-        "offsets": offsets_table(receipt), "messages_read": counts.read, "bytes_read": counts.bytes,
-        "run_seconds": receipt.seconds, "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
-    }  # fmt: skip
+        "rows_written": counts.rows,
+        "dead_letters": counts.dead,
+        "window": _interval(receipt.window),
+        "offsets": offsets_table(receipt),
+        "messages_read": counts.read,
+        "bytes_read": counts.bytes,
+        "run_seconds": receipt.seconds,
+        "rows_per_second": round(counts.rows / max(receipt.seconds, 0.001)),
+    }
     found |= _by_kind(receipt) | _merged(receipt) | _sometimes(result) | _whole(spec, receipt)
     found |= {} if lag is None else lag_metadata(lag)
     found |= {} if state is None else state_metadata(state)
@@ -121,13 +169,17 @@ def window_metadata(
 
 
 def _whole(spec: PipelineSpec, receipt: Receipt) -> dict[str, Value]:
-    """The whole receipt, if that is little; else how many topic-partitions there are, and where to look."""
+    """The whole receipt, if that is little; else how many topic-partitions there are,
+    and where to look.
+    """
     text, topic_partitions = to_json(receipt), len(between(receipt.plan.start, receipt.plan.stop))
     found: dict[str, Value] = {}
     if topic_partitions > SHOWN:
         found["topic_partitions"] = topic_partitions
     if len(text) > _LONG:
-        found["receipt_command"] = with_spec(f"windrow show SPEC --window {receipt.window.key} --json", spec.spec_file)
+        found["receipt_command"] = with_spec(
+            f"windrow show SPEC --window {receipt.window.key} --json", spec.spec_file
+        )
     else:
         found["receipt"] = dg.MetadataValue.json(json.loads(text))
     return found
@@ -148,7 +200,9 @@ def _by_kind(receipt: Receipt) -> dict[str, Value]:
     """What only windows in time have, or only micro-batches."""
     if isinstance(receipt.window.start, int):
         return {"batch": receipt.window.start}
-    return {name: n for name, n in (("late", receipt.counts.late), ("early", receipt.counts.early)) if n}
+    return {
+        name: n for name, n in (("late", receipt.counts.late), ("early", receipt.counts.early)) if n
+    }
 
 
 def _merged(receipt: Receipt) -> dict[str, Value]:
@@ -156,35 +210,55 @@ def _merged(receipt: Receipt) -> dict[str, Value]:
     merged = receipt.merged
     if not isinstance(merged, Merged):
         return {}
-    return {"deletes": receipt.counts.deletes, "rows_added": merged.rows_added, "rows_removed": merged.rows_removed}
+    return {
+        "deletes": receipt.counts.deletes,
+        "rows_added": merged.rows_added,
+        "rows_removed": merged.rows_removed,
+    }
 
 
 def _sometimes(result: Result) -> dict[str, Value]:
     """What only some windows have."""
-    receipt, version, published = result.committed.receipt, result.committed.version, result.published
+    receipt, version, published = (
+        result.committed.receipt,
+        result.committed.version,
+        result.published,
+    )
     counts, reasons = receipt.counts, Counter[str]()
     for split in receipt.splits:
         reasons.update(dict(split.reasons))
     usually_zero = {
-        "messages_written": counts.valid if (counts.rows, counts.filtered) != (counts.valid, 0) else 0,
-        "dropped": counts.dropped, "filtered": counts.filtered, "truncated": counts.truncated,
-        "invisible": counts.invisible, "aborted": counts.aborted,
-        "skipped": counts.skipped, "generation": receipt.generation,
+        "messages_written": (
+            counts.valid if (counts.rows, counts.filtered) != (counts.valid, 0) else 0
+        ),
+        "dropped": counts.dropped,
+        "filtered": counts.filtered,
+        "truncated": counts.truncated,
+        "invisible": counts.invisible,
+        "aborted": counts.aborted,
+        "skipped": counts.skipped,
+        "generation": receipt.generation,
         "mended": 0 if receipt.mending is None else receipt.mending.messages,
         "edited": 0 if receipt.mending is None else receipt.mending.edited,
-    }  # fmt: skip
+    }
     found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
     if result.recovered:
         found["recovered"] = True
     if receipt.routed:
-        found["rows_by_table"] = dg.MetadataValue.json({table.table: table.rows for table in receipt.routed})
+        found["rows_by_table"] = dg.MetadataValue.json(
+            {table.table: table.rows for table in receipt.routed}
+        )
     if version is not None:
         found["table_version"] = version
     if reasons:
         found["dead_reasons"] = dg.MetadataValue.json(dict(reasons.most_common()))
     for name, lines in (("warnings", receipt.warnings), ("partial", receipt.partial)):
         if lines:
-            more = [f"and {len(lines) - _LINES} more: the receipt has them"] if len(lines) > _LINES else []
+            more = (
+                [f"and {len(lines) - _LINES} more: the receipt has them"]
+                if len(lines) > _LINES
+                else []
+            )
             found[name] = dg.MetadataValue.text("\n".join([*lines[:_LINES], *more]))
     if published is not None:
         found["published"] = dg.MetadataValue.json(msgspec.to_builtins(published))
@@ -194,7 +268,11 @@ def _sometimes(result: Result) -> dict[str, Value]:
 def state_metadata(state: WindowState) -> dict[str, Value]:
     """Whether a window's hours are over everywhere."""
     found: dict[str, Value] = {"completeness": state.state}
-    return found if state.watermark is None else found | {"watermark": dg.MetadataValue.timestamp(state.watermark)}
+    return (
+        found
+        if state.watermark is None
+        else found | {"watermark": dg.MetadataValue.timestamp(state.watermark)}
+    )
 
 
 def lag_metadata(lag: Lag) -> dict[str, Value]:
@@ -203,9 +281,13 @@ def lag_metadata(lag: Lag) -> dict[str, Value]:
 
 
 def lag_table(lag: Lag) -> dg.TableMetadataValue:
-    """One line per topic-partition; of many, those that lost something and those that are furthest behind."""
+    """One line per topic-partition; of many, those that lost something and those that
+    are furthest behind.
+    """
     shown = _most(lag.partitions, lambda p: (p.lost, p.records))
-    return dg.MetadataValue.table([dg.TableRecord(msgspec.to_builtins(p)) for p in shown], schema=_LAG)
+    return dg.MetadataValue.table(
+        [dg.TableRecord(msgspec.to_builtins(p)) for p in shown], schema=_LAG
+    )
 
 
 _LAG = dg.TableSchema(
@@ -219,20 +301,30 @@ _LAG = dg.TableSchema(
 
 
 def offsets_table(receipt: Receipt) -> dg.TableMetadataValue:
-    """One line per topic-partition, whatever it was split into; of many, those with losses and dead letters, then the longest."""
+    """One line per topic-partition, whatever it was split into; of many, those with
+    losses and dead letters, then the longest.
+    """
     counted: dict[TopicPartition, list[SplitCounts]] = {}
     for counts in receipt.splits:
         counted.setdefault(TopicPartition(counts.topic, counts.partition), []).append(counts)
-    shown = _most(list(between(receipt.plan.start, receipt.plan.stop).items()), lambda of: _weight(*of[1], counted.get(of[0], ())))
+    shown = _most(
+        list(between(receipt.plan.start, receipt.plan.stop).items()),
+        lambda of: _weight(*of[1], counted.get(of[0], ())),
+    )
     lines = [_offsets_line(*marks, counted.get(tp, ())) for tp, marks in shown]
     empty = {name for name in _USUALLY_ZERO if not any(line[name] for line in lines)}
     columns = [column for column in _OFFSETS if column.name not in empty]
-    kept = [dg.TableRecord({name: value for name, value in line.items() if name not in empty}) for line in lines]
+    kept = [
+        dg.TableRecord({name: value for name, value in line.items() if name not in empty})
+        for line in lines
+    ]
     return dg.MetadataValue.table(kept, schema=dg.TableSchema(columns))
 
 
 def _weight(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> tuple[int, int]:
-    """How much there is to see of a topic-partition: what was lost or refused, and how much was read."""
+    """How much there is to see of a topic-partition: what was lost or refused, and how
+    much was read.
+    """
     return sum(c.skipped + c.dead for c in counts), stop.offset - start.offset
 
 
@@ -249,20 +341,31 @@ _OFFSETS = [
     dg.TableColumn("invisible", "int", "offsets without a visible message"),
     dg.TableColumn("skipped", "int", "offsets that were not in the log any more"),
     dg.TableColumn(
-        "resolved", "string",
-        "how start and stop were found, one word if alike. settled: the first message that belongs to the later window. end: the log's "
-        "end, nothing later was there. open: the same, with a transaction open behind it. clamped: a neighbour's. log_start: the oldest "
-        "that was left. position: where the spec says. batch: where a micro-batch ends. removed: the topic is not read any more",
+        "resolved",
+        "string",
+        "how start and stop were found, one word if alike. settled: the first message that belongs"
+        " to the later window. end: the log's end, nothing later was there. open: the same, with a"
+        " transaction open behind it. clamped: a neighbour's. log_start: the oldest that was left."
+        " position: where the spec says. batch: where a micro-batch ends. removed: the topic is not"
+        " read any more",
     ),
-]  # fmt: skip
+]
 
 
 def _offsets_line(start: Mark, stop: Mark, counts: Iterable[SplitCounts]) -> dict[str, str | int]:
-    """`resolved` is one word without a space: a column as wide as the words needs no second line."""
+    """`resolved` is one word without a space: a column as wide as the words needs no
+    second line.
+    """
     parts = list(counts)
     return {
-        "topic": stop.topic, "partition": stop.partition, "start": start.offset, "stop": stop.offset,
-        "read": sum(c.read for c in parts), "rows": sum(c.rows for c in parts), "dead": sum(c.dead for c in parts),
-        "invisible": sum(c.missing for c in parts), "skipped": sum(c.skipped for c in parts),
+        "topic": stop.topic,
+        "partition": stop.partition,
+        "start": start.offset,
+        "stop": stop.offset,
+        "read": sum(c.read for c in parts),
+        "rows": sum(c.rows for c in parts),
+        "dead": sum(c.dead for c in parts),
+        "invisible": sum(c.missing for c in parts),
+        "skipped": sum(c.skipped for c in parts),
         "resolved": start.how if start.how == stop.how else f"{start.how}→{stop.how}",
-    }  # fmt: skip
+    }

@@ -26,12 +26,18 @@ def topic_key(topic: str) -> dg.AssetKey:
 
 
 def upstream_keys(spec: PipelineSpec) -> list[dg.AssetKey]:
-    """The asset keys of what a pipeline reads: one per topic that it names, or one for its pattern, whatever that matches.
+    """The asset keys of what a pipeline reads: one per topic that it names, or one for
+    its pattern, whatever that matches.
 
-    The UI's graph writes only the last part of a key on a node, so the pattern's must not be the table's.
+    The UI's graph writes only the last part of a key on a node, so the pattern's must
+    not be the table's.
     """
     named = spec.source.topic_names()
-    return [topic_key(topic) for topic in named] if named else [dg.AssetKey(["kafka", "pattern", f"topics-of-{spec.id}"])]
+    return (
+        [topic_key(topic) for topic in named]
+        if named
+        else [dg.AssetKey(["kafka", "pattern", f"topics-of-{spec.id}"])]
+    )
 
 
 def job_name(spec: PipelineSpec) -> str:
@@ -54,11 +60,16 @@ SPARK_KEY = "spark"
 
 
 def kafka_key(spec: PipelineSpec) -> str:
-    """The pipeline's KafkaSource among the resources: its cluster's, or its own where it says more than which cluster.
+    """The pipeline's KafkaSource among the resources: its cluster's, or its own where
+    it says more than which cluster.
 
     No two kinds of resources have names that end alike, so none can be taken for another.
     """
-    return f"{identifier(spec.id)}_kafka" if spec.source.cluster is None or reached_its_own_way(spec) else cluster_key(spec.source.cluster)
+    return (
+        f"{identifier(spec.id)}_kafka"
+        if spec.source.cluster is None or reached_its_own_way(spec)
+        else cluster_key(spec.source.cluster)
+    )
 
 
 def cluster_key(name: str) -> str:

@@ -1,6 +1,9 @@
-"""All arithmetic between Dagster's partition keys and windrow's windows; nothing else does any. Pure, in UTC.
+"""All arithmetic between Dagster's partition keys and windrow's windows; nothing else does any.
 
-Dagster, which writes and reads the same keys, is not asked: each of its answers costs more than all of this.
+Pure, in UTC.
+
+Dagster, which writes and reads the same keys, is not asked: each of its answers costs
+more than all of this.
 
 Micro-batches are no partitions: nobody knows beforehand which there will be.
 """
@@ -17,7 +20,13 @@ import msgspec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows, WindowSpec, in_time
 from windrow.ingest.model.window import Window
-from windrow.ingest.source.enumerator.grid import after, cron, labels_back, labels_between, window_at
+from windrow.ingest.source.enumerator.grid import (
+    after,
+    cron,
+    labels_back,
+    labels_between,
+    window_at,
+)
 
 OFTEN = "*/5 * * * *"
 """When to look for closed windows where a window's end + delay is no cron expression."""
@@ -35,7 +44,8 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def partitions_of(spec_window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
-    """The windows of a pipeline as Dagster's partitions; a key names the window's start, on a cron grid to the minute.
+    """The windows of a pipeline as Dagster's partitions; a key names the window's
+    start, on a cron grid to the minute.
 
     Raises:
         GridError: micro-batches are no partitions.
@@ -47,7 +57,7 @@ def partitions_of(spec_window: WindowSpec) -> dg.TimeWindowPartitionsDefinition:
         return dg.DailyPartitionsDefinition(start_date=window.start, timezone="UTC")
     return dg.TimeWindowPartitionsDefinition(
         start=window.start, cron_schedule=cron(window.grid), fmt=_TO_THE_MINUTE, timezone="UTC"
-    )  # fmt: skip
+    )
 
 
 def windows_of(spec: PipelineSpec, keys: Sequence[str]) -> list[tuple[str, Window]]:
@@ -72,14 +82,20 @@ def _format(window: TimeWindows) -> str:
 
 
 def crons_of(window: TimeWindows) -> list[str]:
-    """When windows close: their ends + delay, the delay rounded up to whole minutes, so that a tick never comes too early.
+    """When windows close: their ends + delay, the delay rounded up to whole minutes, so
+    that a tick never comes too early.
 
-    The grid's ticks of a day, moved by the delay, are one cron expression per set of hours. Where that moves some of them into the next
-    day and the grid is not on every day, no expression says it: then `OFTEN`.
+    The grid's ticks of a day, moved by the delay, are one cron expression per set of
+    hours. Where that moves some of them into the next day and the grid is not on every
+    day, no expression says it: then `OFTEN`.
     """
     minute, hour, *days = cron(window.grid).split(" ")
     delay = -(-window.delay // timedelta(minutes=1))
-    ticks = labels_between(f"{minute} {hour} * * *", _DAY - timedelta(minutes=1), _DAY + timedelta(minutes=_MINUTES - 1))
+    ticks = labels_between(
+        f"{minute} {hour} * * *",
+        _DAY - timedelta(minutes=1),
+        _DAY + timedelta(minutes=_MINUTES - 1),
+    )
     moved = [tick.hour * 60 + tick.minute + delay for tick in ticks]
     if days != ["*", "*", "*"] and max(moved) >= _MINUTES:
         return [OFTEN]
@@ -89,7 +105,10 @@ def crons_of(window: TimeWindows) -> list[str]:
     minutes = dict[tuple[int, ...], list[int]]()
     for at, found in sorted(hours.items()):
         minutes.setdefault(tuple(sorted(found)), []).append(at)
-    return [" ".join([_field(found, 60), _field(of_day, 24), *days]) for of_day, found in minutes.items()]
+    return [
+        " ".join([_field(found, 60), _field(of_day, 24), *days])
+        for of_day, found in minutes.items()
+    ]
 
 
 def _field(values: Collection[int], all_of_them: int) -> str:
@@ -103,19 +122,32 @@ def closed(window: TimeWindows, now: datetime, newest: int) -> list[str]:
 
 
 def catch_up(window: TimeWindows, now: datetime, least: int, span: timedelta) -> int:
-    """How many of the newest windows are worth a look: all that began within a span of time, and no fewer than `least`."""
-    return max(least, len(labels_between(window.grid, now - window.delay - span, now - window.delay)))
+    """How many of the newest windows are worth a look: all that began within a span of
+    time, and no fewer than `least`.
+    """
+    return max(
+        least, len(labels_between(window.grid, now - window.delay - span, now - window.delay))
+    )
 
 
 def earlier(window: TimeWindows, oldest: str, done: Collection[str]) -> int:
     """How many windows of the pipeline before a partition key are not among the done ones."""
     first = key_of(window, window.start)
-    return _starts(window.grid, window.start, _start_of(window, oldest)) - sum(first <= key < oldest for key in done)
+    return _starts(window.grid, window.start, _start_of(window, oldest)) - sum(
+        first <= key < oldest for key in done
+    )
 
 
 def _starts(grid: str, start: datetime, stop: datetime) -> int:
-    """How many labels there are from `start` on, before `stop`. Where all days are alike, only one of them and the rest are counted."""
-    moment, day, alike = timedelta(microseconds=1), timedelta(days=1), cron(grid).split(" ")[2:] == ["*", "*", "*"]
+    """How many labels there are from `start` on, before `stop`.
+
+    Where all days are alike, only one of them and the rest are counted.
+    """
+    moment, day, alike = (
+        timedelta(microseconds=1),
+        timedelta(days=1),
+        cron(grid).split(" ")[2:] == ["*", "*", "*"],
+    )
     days = (stop - start) // day if alike else 0
     in_days = days * len(labels_between(grid, start - moment, start + day - moment)) if days else 0
     return in_days + len(labels_between(grid, start + days * day - moment, stop - moment))
@@ -129,4 +161,7 @@ def stretches(window: TimeWindows, keys: Collection[str]) -> list[Stretch]:
     gaps = [(one, other) for one, other in pairwise(starts) if after(window.grid, one) < other]
     firsts = [starts[0], *(other for _, other in gaps)]
     lasts = [*(one for one, _ in gaps), starts[-1]]
-    return [Stretch(key_of(window, first), key_of(window, last)) for first, last in zip(firsts, lasts, strict=True)]
+    return [
+        Stretch(key_of(window, first), key_of(window, last))
+        for first, last in zip(firsts, lasts, strict=True)
+    ]

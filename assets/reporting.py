@@ -1,4 +1,6 @@
-"""What every run of a table asset does around windrow's own: its errors in Dagster's words, its receipts as metadata."""
+"""What every run of a table asset does around windrow's own: its errors in Dagster's
+words, its receipts as metadata.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,20 @@ NEWEST = 48
 
 def definition_metadata(spec: PipelineSpec, columns: Columns) -> dict[str, Value]:
     """What is known of a table before any run."""
-    files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = [] if spec.spec_file is None else [_file(spec.spec_file)]
+    files: list[dg.LocalFileCodeReference | dg.UrlCodeReference] = (
+        [] if spec.spec_file is None else [_file(spec.spec_file)]
+    )
     if (schema := spec.schema_file()) is not None:
         files.append(_file(schema))
     return {
-        "dagster/table_name": spec.id, "dagster/storage_kind": spec.sink.kind, "dagster/uri": spec.sink_path(),
+        "dagster/table_name": spec.id,
+        "dagster/storage_kind": spec.sink.kind,
+        "dagster/uri": spec.sink_path(),
         "path": dg.MetadataValue.path(spec.sink_path()),
         "dagster/code_references": dg.CodeReferencesMetadataValue(code_references=files),
         "dagster/column_schema": declared_schema(columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [c.name for c in columns.columns]),
-    }  # fmt: skip
+    }
 
 
 def _file(path: Path) -> dg.LocalFileCodeReference:
@@ -59,9 +65,14 @@ def telling(context: dg.AssetExecutionContext) -> Callable[[Progress], None]:
 
 
 def warn_of_processes(context: dg.AssetExecutionContext) -> None:
-    """Dagster's default executor begins a process for each step, which loads all that it stands on anew, and starts its own Spark."""
+    """Dagster's default executor begins a process for each step, which loads all that
+    it stands on anew, and starts its own Spark.
+    """
     if context.job_def.executor_def.name in {"multi_or_in_process_executor", "multiprocess"}:
-        context.log.info("Each step of this run has its own process and its own Spark: executor=dg.in_process_executor saves their start")
+        context.log.info(
+            "Each step of this run has its own process and its own Spark:"
+            " executor=dg.in_process_executor saves their start"
+        )
 
 
 def request_id(context: dg.AssetExecutionContext) -> str:
@@ -69,16 +80,25 @@ def request_id(context: dg.AssetExecutionContext) -> str:
     return context.run.root_run_id or context.run.run_id
 
 
-def reported(context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result, *, last: bool = True) -> dict[str, Value]:
-    """The receipt, and what is known beside it now. `last`: the run goes on to no later window, so that what is beyond this one is unread.
+def reported(
+    context: dg.AssetExecutionContext, pipeline: Pipeline, result: Result, *, last: bool = True
+) -> dict[str, Value]:
+    """The receipt, and what is known beside it now.
+
+    `last`: the run goes on to no later window, so that what is beyond this one is unread.
 
     The window is committed: a broker that doesn't answer now costs some figures, not the run.
     """
     spec, behind, state, size = pipeline.spec, None, None, dict[str, Value]()
     if result.published is not None and result.published.failed:
-        context.log.warning("Group %s was not told: %s", result.published.group, "; ".join(result.published.why))
+        context.log.warning(
+            "Group %s was not told: %s", result.published.group, "; ".join(result.published.why)
+        )
     try:
-        behind, state = _lag(pipeline, result.committed.receipt) if last else None, _state(pipeline, result.committed.receipt)
+        behind, state = (
+            _lag(pipeline, result.committed.receipt) if last else None,
+            _state(pipeline, result.committed.receipt),
+        )
         size = _size(pipeline) if last else size
     except WindrowError as error:
         context.log.warning("Not all figures are shown: %s", error)
@@ -95,7 +115,9 @@ def _size(pipeline: Pipeline) -> dict[str, Value]:
 
 
 def _lag(pipeline: Pipeline, receipt: Receipt) -> Lag | None:
-    """What is unread now; None of an older window: what is beyond its stop is in the windows after it, or about to be."""
+    """What is unread now; None of an older window: what is beyond its stop is in the
+    windows after it, or about to be.
+    """
     spec = pipeline.spec
     if pipeline.ledger.recorded(spec.id, 1)[-1].window != receipt.window:
         return None
@@ -111,16 +133,20 @@ def _state(pipeline: Pipeline, receipt: Receipt) -> WindowState | None:
 
 @contextmanager
 def errors_reported(
-    context: dg.AssetExecutionContext, spec: PipelineSpec, what: str, tell_refused: Callable[[RefusedError], None] | None = None
-) -> Iterator[None]:  # fmt: skip
+    context: dg.AssetExecutionContext,
+    spec: PipelineSpec,
+    what: str,
+    tell_refused: Callable[[RefusedError], None] | None = None,
+) -> Iterator[None]:
     """Windrow's errors in Dagster's words: only what may pass by itself is worth a retry, never a bug.
 
-    `tell_refused`: what lets the schedule leave alone what is refused for its data. A window that isn't closed yet isn't, nor one that was
-    refused for a wrong ledger, table or schema: once that is mended, it is asked for again.
-    """
+    `tell_refused`: what lets the schedule leave alone what is refused for its data. A
+    window that isn't closed yet isn't, nor one that was refused for a wrong ledger,
+    table or schema: once that is mended, it is asked for again.
+    """  # noqa: E501
     try:
         yield
-    except Exception as error:  # noqa: BLE001  # raised again, as a bug if nobody foresaw it
+    except Exception as error:  # raised again, as a bug if nobody foresaw it  # noqa: BLE001
         if isinstance(error, WindrowError):
             error.do = with_spec(error.do, spec.spec_file)
         if tell_refused is not None and isinstance(error, RefusedError) and not error.of_setting:

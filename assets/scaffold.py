@@ -1,4 +1,6 @@
-"""What `dg scaffold defs windrow.dagster.KafkaTable NAME` writes: a pipeline's files, as `windrow infer` or `windrow init` would."""
+"""What `dg scaffold defs windrow.dagster.KafkaTable NAME` writes: a pipeline's files,
+as `windrow infer` or `windrow init` would.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,22 @@ from windrow.ingest.infer.told import Told
 class NewPipeline(BaseModel):
     """What a new pipeline is begun with; each is an option of `dg scaffold defs`."""
 
-    topic: str | None = Field(default=None, description="The topic, whose messages tell format and columns. Left out: a template.")
-    bootstrap: str | None = Field(default=None, description=f"The cluster, HOST:PORT. Left out: {DEFAULT_BOOTSTRAP}.")
-    cluster: str | None = Field(default=None, description="In its place, the cluster's name in a windrow.yaml.")
+    topic: str | None = Field(
+        default=None,
+        description="The topic, whose messages tell format and columns. Left out: a template.",
+    )
+    bootstrap: str | None = Field(
+        default=None, description=f"The cluster, HOST:PORT. Left out: {DEFAULT_BOOTSTRAP}."
+    )
+    cluster: str | None = Field(
+        default=None, description="In its place, the cluster's name in a windrow.yaml."
+    )
 
 
 class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
-    """Writes defs.yaml and schema.py, commented: of a topic that is named as its newest messages are, else a template."""
+    """Writes defs.yaml and schema.py, commented: of a topic that is named as its newest
+    messages are, else a template.
+    """
 
     @classmethod
     def get_scaffold_params(cls) -> type[NewPipeline]:
@@ -37,13 +48,15 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         """Write both files into the component's folder, whose name is the pipeline's id; overwrites nothing.
 
         Raises:
-            ClickException: what `ingest.infer.begin` refuses, in its words, which dg shows without a stack trace.
-        """
+            ClickException: what `ingest.infer.begin` refuses, in its words, which dg
+                shows without a stack trace.
+        """  # noqa: E501
         try:
             self._begin(request)
         except WindrowError as error:
             with suppress(OSError):
-                request.target_path.rmdir()  # dg made it, and takes an empty one for a component that is there
+                # dg made it, and takes an empty one for a component that is there
+                request.target_path.rmdir()
             raise click.ClickException(str(error)) from None
 
     def _begin(self, request: dg.ScaffoldRequest[NewPipeline]) -> None:

@@ -1,4 +1,6 @@
-"""The schedules: when a window closes, run it, and with it whatever closed since the last success; or micro-batches, ever again."""
+"""The schedules: when a window closes, run it, and with it whatever closed since the
+last success; or micro-batches, ever again.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,23 @@ from itertools import takewhile
 import dagster as dg
 
 from windrow.assets.events import REFUSED
-from windrow.assets.names import identifier, job_name, mend_name, table_key, topics_name, upstream_keys
-from windrow.assets.partitions import Stretch, catch_up, closed, crons_of, earlier, stretches, windows_of
+from windrow.assets.names import (
+    identifier,
+    job_name,
+    mend_name,
+    table_key,
+    topics_name,
+    upstream_keys,
+)
+from windrow.assets.partitions import (
+    Stretch,
+    catch_up,
+    closed,
+    crons_of,
+    earlier,
+    stretches,
+    windows_of,
+)
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import MicroBatches, in_time
 from windrow.ingest.model.label import instant, label_text
@@ -18,8 +35,9 @@ from windrow.ingest.model.window import Window
 
 CATCH_UP = 48
 CATCH_UP_SPAN = timedelta(days=2)
-"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what is older is for a backfill that a person starts,
-and each tick says how much that is."""
+"""A tick looks at the closed windows of the newest two days, and no fewer than 48; what
+is older is for a backfill that a person starts, and each tick says how much that is.
+"""
 
 OBSERVED = "*/15 * * * *"
 """When topics are observed."""
@@ -33,11 +51,18 @@ GOING = [
 ]
 
 REFUSED_TAG = "windrow/refused"
-"""The run tag that says that a micro-batch was refused. A person decides about that, so the schedule leaves alone all that comes: a
-refused one is in the way of those after it. Of a window an observation says it (`assets.events.show_refused`)."""
+"""The run tag that says that a micro-batch was refused.
+
+A person decides about that, so the schedule leaves alone all that comes: a refused one
+is in the way of those after it. Of a window an observation says it
+(`assets.events.show_refused`).
+"""
 
 _OBSERVATIONS = 10_000
-"""So many are looked through, which is the most that Dagster gives at once. A window has one for each run in which it was refused."""
+"""So many are looked through, which is the most that Dagster gives at once.
+
+A window has one for each run in which it was refused.
+"""
 
 START_TAG, END_TAG = "windrow/start", "windrow/end"
 """The run tags that say from when until when the windows of a run are."""
@@ -46,8 +71,8 @@ LEFT_TAG = "windrow/left"
 """The run tag that says how many older windows the tick left."""
 
 BATCH_REFUSED = (
-    "The newest run refused a micro-batch, which is in the way of all later ones. See why, mend it and start a run of this job by hand; "
-    "then the schedule goes on."
+    "The newest run refused a micro-batch, which is in the way of all later ones. See why, mend it"
+    " and start a run of this job by hand; then the schedule goes on."
 )
 STILL_GOING = "The run before is still going; the next tick asks for what it leaves."
 
@@ -55,15 +80,21 @@ STILL_GOING = "The run before is still going; the next tick asks for what it lea
 def job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAssetJobDefinition:
     """The job that the schedule starts: the table and its checks."""
     what = "Micro-batches" if spec.window.is_batch else "Windows"
-    return dg.define_asset_job(job_name(spec), selection=[table], description=f"{what} of {spec.id}")
+    return dg.define_asset_job(
+        job_name(spec), selection=[table], description=f"{what} of {spec.id}"
+    )
 
 
 def mend_job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAssetJobDefinition:
-    """The job that a person starts for partitions whose dead letters can be mended: the table and its checks.
+    """The job that a person starts for partitions whose dead letters can be mended: the
+    table and its checks.
 
-    The table's run goes by the job's name: Dagster gives a job's own config to runs of one partition only, not of a range.
+    The table's run goes by the job's name: Dagster gives a job's own config to runs of
+    one partition only, not of a range.
     """
-    return dg.define_asset_job(mend_name(spec), selection=[table], description=f"Mends dead letters of {spec.id}")
+    return dg.define_asset_job(
+        mend_name(spec), selection=[table], description=f"Mends dead letters of {spec.id}"
+    )
 
 
 def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
@@ -73,12 +104,23 @@ def schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.
     return _window_schedule(spec, job)
 
 
-def _window_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
-    """Ticks at each window's end + delay and asks for every closed window that is neither there nor refused; one run per stretch."""
+def _window_schedule(
+    spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition
+) -> dg.ScheduleDefinition:
+    """Ticks at each window's end + delay and asks for every closed window that is
+    neither there nor refused; one run per stretch.
+    """
     window = in_time(spec.window)
 
-    @dg.schedule(name=f"{identifier(spec.id)}_closed", cron_schedule=_one_or_more(crons_of(window)), execution_timezone="UTC", job=job)
-    def closed_windows(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+    @dg.schedule(
+        name=f"{identifier(spec.id)}_closed",
+        cron_schedule=_one_or_more(crons_of(window)),
+        execution_timezone="UTC",
+        job=job,
+    )
+    def closed_windows(
+        context: dg.ScheduleEvaluationContext,
+    ) -> list[dg.RunRequest] | dg.SkipReason:
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
         at = context.scheduled_execution_time
@@ -88,15 +130,24 @@ def _window_schedule(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -
         if left:
             context.log.warning("%s", left)
         found = stretches(window, _open(context.instance, spec, keys, done))
-        return [_request(spec, s, at, left) for s in found] or dg.SkipReason(" ".join(filter(None, ("No closed window is waiting.", left))))
+        return [_request(spec, s, at, left) for s in found] or dg.SkipReason(
+            " ".join(filter(None, ("No closed window is waiting.", left)))
+        )
 
     return closed_windows
 
 
-def _batch_schedule(spec: PipelineSpec, batches: MicroBatches, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+def _batch_schedule(
+    spec: PipelineSpec, batches: MicroBatches, job: dg.UnresolvedAssetJobDefinition
+) -> dg.ScheduleDefinition:
     """Ticks at `window.every` and asks for a run, which cuts whatever is waiting then."""
 
-    @dg.schedule(name=f"{identifier(spec.id)}_waiting", cron_schedule=batches.every, execution_timezone="UTC", job=job)
+    @dg.schedule(
+        name=f"{identifier(spec.id)}_waiting",
+        cron_schedule=batches.every,
+        execution_timezone="UTC",
+        job=job,
+    )
     def waiting_messages(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if _running(context.instance, job.name):
             return dg.SkipReason(STILL_GOING)
@@ -110,10 +161,14 @@ def _batch_schedule(spec: PipelineSpec, batches: MicroBatches, job: dg.Unresolve
 def topics_job_of(spec: PipelineSpec) -> dg.UnresolvedAssetJobDefinition:
     """The job that observes what the pipeline reads."""
     selection = dg.AssetSelection.assets(*upstream_keys(spec))
-    return dg.define_asset_job(topics_name(spec), selection=selection, description=f"Observes what {spec.id} reads")
+    return dg.define_asset_job(
+        topics_name(spec), selection=selection, description=f"Observes what {spec.id} reads"
+    )
 
 
-def topics_schedule_of(spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+def topics_schedule_of(
+    spec: PipelineSpec, job: dg.UnresolvedAssetJobDefinition
+) -> dg.ScheduleDefinition:
     """Observes the topics ever again, so that their newest offsets are shown without a click."""
 
     @dg.schedule(name=topics_name(spec), cron_schedule=OBSERVED, execution_timezone="UTC", job=job)
@@ -133,15 +188,21 @@ def left_words(count: int, oldest: str) -> str:
     """What a tick says of the windows that it doesn't look at; nothing if all of them are there."""
     if not count:
         return ""
-    which = f"{count:,} windows before {oldest} are" if count > 1 else f"1 window before {oldest} is"
+    which = (
+        f"{count:,} windows before {oldest} are" if count > 1 else f"1 window before {oldest} is"
+    )
     return (
-        f"{which} not materialized. The schedule leaves what is older than it catches up with: start a backfill of the missing partitions."
+        f"{which} not materialized. The schedule leaves what is older than it catches up with:"
+        " start a backfill of the missing partitions."
     )
 
 
 def range_tags(stretch: Stretch) -> dict[str, str]:
     """The tags that make one run cover a stretch of partitions."""
-    return {"dagster/asset_partition_range_start": stretch.first, "dagster/asset_partition_range_end": stretch.last}
+    return {
+        "dagster/asset_partition_range_start": stretch.first,
+        "dagster/asset_partition_range_end": stretch.last,
+    }
 
 
 def hours_tags(first: Window, last: Window) -> dict[str, str]:
@@ -161,14 +222,22 @@ def _running(instance: dg.DagsterInstance, job: str) -> bool:
     return bool(instance.get_run_records(going, limit=1))
 
 
-def _open(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]) -> list[str]:
-    """The keys that are neither done nor refused. One that was run too early is neither, and so is asked for again.
+def _open(
+    instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str], done: Collection[str]
+) -> list[str]:
+    """The keys that are neither done nor refused.
+
+    One that was run too early is neither, and so is asked for again.
 
     Where a window can't be committed behind later ones, nothing behind a refused one is asked for.
     """
     left = [key for key in keys if key not in done]
     refused = _refused(instance, spec, left)
-    return list(takewhile(lambda key: key not in refused, left)) if spec.in_order else [key for key in left if key not in refused]
+    return (
+        list(takewhile(lambda key: key not in refused, left))
+        if spec.in_order
+        else [key for key in left if key not in refused]
+    )
 
 
 def refused_tag(spec: PipelineSpec) -> dict[str, str]:
@@ -176,15 +245,23 @@ def refused_tag(spec: PipelineSpec) -> dict[str, str]:
     return {REFUSED_TAG: f"{spec.id}/batch"}
 
 
-def _refused(instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str]) -> set[str | None]:
+def _refused(
+    instance: dg.DagsterInstance, spec: PipelineSpec, keys: Sequence[str]
+) -> set[str | None]:
     if not keys:
         return set()
     wanted = dg.AssetRecordsFilter(table_key(spec), asset_partitions=keys)
     records = instance.fetch_observations(wanted, limit=_OBSERVATIONS).records
-    return {r.partition_key for r in records if r.asset_observation is not None and REFUSED in r.asset_observation.metadata}
+    return {
+        r.partition_key
+        for r in records
+        if r.asset_observation is not None and REFUSED in r.asset_observation.metadata
+    }
 
 
 def _batch_refused(instance: dg.DagsterInstance, job: str) -> bool:
-    """Whether the newest run of the job ended with a refusal: a later run, which only a person starts, lets the schedule go on."""
+    """Whether the newest run of the job ended with a refusal: a later run, which only a
+    person starts, lets the schedule go on.
+    """
     newest = instance.get_run_records(dg.RunsFilter(job_name=job), limit=1)
     return bool(newest) and REFUSED_TAG in newest[0].dagster_run.tags

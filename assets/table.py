@@ -1,4 +1,6 @@
-"""The table asset of windows in time: its partitions are the windows; a run commits each of them once and shows the receipts."""
+"""The table asset of windows in time: its partitions are the windows; a run commits
+each of them once and shows the receipts.
+"""
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
@@ -16,7 +18,14 @@ from windrow.assets.foundations import Clock, keys_of, pipeline_of
 from windrow.assets.mending import Mend, mended
 from windrow.assets.names import mend_name, table_key, upstream_keys
 from windrow.assets.partitions import partitions_of, windows_of
-from windrow.assets.reporting import definition_metadata, errors_reported, reported, request_id, telling, warn_of_processes
+from windrow.assets.reporting import (
+    definition_metadata,
+    errors_reported,
+    reported,
+    request_id,
+    telling,
+    warn_of_processes,
+)
 from windrow.assets.schedule import hours_tags
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
@@ -32,12 +41,18 @@ class OnCommitted(Mend):
 
     on_committed: Literal["report", "replace", "mend"] = Field(
         default="report",
-        description="report: show the receipt, write nothing. replace: read the same offsets again, replace the rows. mend: take the dead "
-        "letters through today's schema again, and add what becomes rows.",
+        description=(
+            "report: show the receipt, write nothing. replace: read the same offsets again, replace"
+            " the rows. mend: take the dead letters through today's schema again, and add what"
+            " becomes rows."
+        ),
     )
     accept_fewer: bool = Field(
         default=False,
-        description="Let a replacement go on although it sees fewer messages than were read before, or some were edited to mend them.",
+        description=(
+            "Let a replacement go on although it sees fewer messages than were read before, or some"
+            " were edited to mend them."
+        ),
     )
 
     def mends(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> bool:
@@ -49,12 +64,18 @@ class OnCommitted(Mend):
         by_job = context.run.job_name == mend_name(pipeline.spec)
         if by_job and self.on_committed == "replace":
             raise SpecError(
-                f"The job {context.run.job_name} mends, and replaces nothing", "spec", "Leave on_committed out, or start another."
+                f"The job {context.run.job_name} mends, and replaces nothing",
+                "spec",
+                "Leave on_committed out, or start another.",
             )
         return by_job or self.on_committed == "mend"
 
-    def results(self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]) -> Iterator[Result | PassedOver]:
-        """Run or mend windows; each result as soon as its window is committed. One that is refused doesn't stop a run of others.
+    def results(
+        self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]
+    ) -> Iterator[Result | PassedOver]:
+        """Run or mend windows; each result as soon as its window is committed.
+
+        One that is refused doesn't stop a run of others.
 
         Raises:
             SpecError: options that don't go together.
@@ -63,7 +84,11 @@ class OnCommitted(Mend):
             yield from mended(context, pipeline, windows, self)
             return
         self.refuse_without()
-        request = Request(request_id(context), replace=self.on_committed == "replace", accept_fewer=self.accept_fewer)
+        request = Request(
+            request_id(context),
+            replace=self.on_committed == "replace",
+            accept_fewer=self.accept_fewer,
+        )
         yield from run_past_refused(pipeline, windows, request, telling(context))
 
 
@@ -88,17 +113,29 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         with errors_reported(context, spec, f"Window {windows[0][0]}"):
             pipeline = pipeline_of(spec, context.resources, clock)
         topics = last_observed(context, spec)
-        results, now = config.results(context, pipeline, [window for _, window in windows]), at_one_moment(pipeline)
+        results, now = (
+            config.results(context, pipeline, [window for _, window in windows]),
+            at_one_moment(pipeline),
+        )
         passed = dict[str, PassedOver]()
         for key, _ in windows:
-            with errors_reported(context, spec, f"Window {key}", partial(show_refused, context, spec, key)):
+            with errors_reported(
+                context, spec, f"Window {key}", partial(show_refused, context, spec, key)
+            ):
                 result = next(results)
             if isinstance(result, PassedOver):
                 show_refused(context, spec, key, result.error)
                 passed[key] = result
                 continue
             last = key == windows[-1][0]
-            show(context, spec, result.committed.receipt, reported(context, pipeline if last else now, result, last=last), topics, key)
+            show(
+                context,
+                spec,
+                result.committed.receipt,
+                reported(context, pipeline if last else now, result, last=last),
+                topics,
+                key,
+            )
         if passed:
             with errors_reported(context, spec, f"Window {', '.join(passed)}"):
                 raise all_refused(list(passed.values()), len(windows))

@@ -1,4 +1,8 @@
-"""Why a window is not complete, in sentences for who has to act: which topic-partition keeps it open, since when, and what to do. Pure."""
+"""Why a window is not complete, in sentences for who has to act: which topic-partition
+keeps it open, since when, and what to do.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,10 @@ _FEW = 3
 _REASONS: Mapping[How, tuple[str, str]] = {
     "end": (
         "when the newest window was cut, its log held no message from after that",
-        "The next window's run looks again. If it is idle and may be, set `window.idle: exempt`; if it may not, look at its producer.",
+        (
+            "The next window's run looks again. If it is idle and may be, set `window.idle:"
+            " exempt`; if it may not, look at its producer."
+        ),
     ),
     "open": (
         "a transaction was open there when the newest window was cut",
@@ -25,10 +32,18 @@ _REASONS: Mapping[How, tuple[str, str]] = {
         "retention had taken what would prove more",
         "The next window's run looks again; run windows sooner, or keep messages longer.",
     ),
-    "clamped": ("the newest cut was moved to a neighbour's, which proves nothing by itself", "The next window's run looks again."),
-    "position": ("the pipeline begins there, at a position of its spec", "The next window's run looks again."),
+    "clamped": (
+        "the newest cut was moved to a neighbour's, which proves nothing by itself",
+        "The next window's run looks again.",
+    ),
+    "position": (
+        "the pipeline begins there, at a position of its spec",
+        "The next window's run looks again.",
+    ),
 }
-"""Of each way in which a boundary's offset was found and that proves nothing: why, and what to do."""
+"""Of each way in which a boundary's offset was found and that proves nothing: why, and
+what to do.
+"""
 
 _UNKNOWN = ("no boundary proves more", "The next window's run looks again.")
 
@@ -41,22 +56,36 @@ def overdue_words(judgement: Completeness, overdue: Sequence[str], newest: Bound
         overdue: the keys of those that are open past their time.
         newest: the newest frozen boundary, which says what was last seen of each topic-partition.
     """
-    open_past_time = f"{_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and max_wait are over."
+    open_past_time = (
+        f"{_few(overdue)} {'are' if len(overdue) > 1 else 'is'} not complete, though delay and"
+        " max_wait are over."
+    )
     marks = newest.by_tp()
     by_reason: dict[tuple[str, str], list[TopicPartition]] = {}
     for tp in judgement.holding:
         reason = _REASONS.get(marks[tp].how, _UNKNOWN) if tp in marks else _UNKNOWN
         by_reason.setdefault(reason, []).append(tp)
-    return " ".join([open_past_time, *(_holding(tps, judgement.watermark, *reason) for reason, tps in by_reason.items())])
+    return " ".join(
+        [
+            open_past_time,
+            *(_holding(tps, judgement.watermark, *reason) for reason, tps in by_reason.items()),
+        ]
+    )
 
 
 def late_words(late: Mapping[str, int]) -> str:
-    """Which windows were complete, and yet later ones hold messages of their hours; `late`: how many, by window."""
+    """Which windows were complete, and yet later ones hold messages of their hours;
+    `late`: how many, by window.
+    """
     count, whose = sum(late.values()), "its" if len(late) == 1 else "their"
-    which = f"1 message of {whose} hours is" if count == 1 else f"{count:,} messages of {whose} hours are"
+    which = (
+        f"1 message of {whose} hours is"
+        if count == 1
+        else f"{count:,} messages of {whose} hours are"
+    )
     return (
-        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sums by hour go by the message's timestamp; a longer "
-        "`window.delay` waits for such messages."
+        f"{_few(list(late))}: {which} in later windows. Nothing is lost: sums by hour go by the"
+        " message's timestamp; a longer `window.delay` waits for such messages."
     )
 
 

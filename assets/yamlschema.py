@@ -1,7 +1,10 @@
-"""The spec's JSON schema in the forms in which a spec is written, for editors and `dg check yaml`. Pure.
+"""The spec's JSON schema in the forms in which a spec is written, for editors and `dg check yaml`.
 
-pydantic describes the values that it ends with: a duration in ISO's form, a size as an integer. A spec is written with `5m`, `16MiB`,
-`none`, and with templates anywhere. What can't be said in a schema (which settings go together) is for `dg check defs` to find.
+Pure.
+
+pydantic describes the values that it ends with: a duration in ISO's form, a size as an
+integer. A spec is written with `5m`, `16MiB`, `none`, and with templates anywhere. What
+can't be said in a schema (which settings go together) is for `dg check defs` to find.
 """
 
 from __future__ import annotations
@@ -33,9 +36,15 @@ _ABOUT = ("default", "description", "title")
 
 def as_written(schema: Mapping[str, Any]) -> Node:
     """The schema with each setting in all the forms in which it may be written."""
-    found: Node = {name: value for name, value in schema.items() if name not in {"properties", "$defs", "allOf"}}
+    found: Node = {
+        name: value
+        for name, value in schema.items()
+        if name not in {"properties", "$defs", "allOf"}
+    }
     if "properties" in schema:
-        found["properties"] = {name: _setting(name, node) for name, node in schema["properties"].items()}
+        found["properties"] = {
+            name: _setting(name, node) for name, node in schema["properties"].items()
+        }
     if "$defs" in schema:
         found["$defs"] = {name: as_written(node) for name, node in schema["$defs"].items()}
     if "allOf" in schema:  # a section whose options depend on its kind
@@ -66,8 +75,13 @@ def _kind(name: str, node: Node) -> Node:
     if node.get("format") == "date-time":
         return {"type": "string"}
     if node.get("type") in ("integer", "number"):  # it may be a list
-        pattern = _NUMBER if node["type"] == "number" else _SIZE if name.endswith("_bytes") else _COUNT
-        bounds = {"minimum": node.get("ge", node.get("minimum", 0)), **({"maximum": node["maximum"]} if "maximum" in node else {})}
+        pattern = (
+            _NUMBER if node["type"] == "number" else _SIZE if name.endswith("_bytes") else _COUNT
+        )
+        bounds = {
+            "minimum": node.get("ge", node.get("minimum", 0)),
+            **({"maximum": node["maximum"]} if "maximum" in node else {}),
+        }
         return {"type": [node["type"], "string"], "pattern": pattern, **bounds}
     if name in _TEXTS and "string" in node.get("type", ()):  # one type, or a list of them
         return {**node, "pattern": _TEXTS[name]}

@@ -1,6 +1,7 @@
 """A spec becomes a pipeline: the only place where interfaces meet their implementations.
 
-Each part is loaded by who needs it: the schema, with pandera, polars and what these bring, takes longer than a look at a pipeline.
+Each part is loaded by who needs it: the schema, with pandera, polars and what these
+bring, takes longer than a look at a pipeline.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
 
 @dataclass(frozen=True)
 class Foundations:
-    """What a pipeline stands on besides its spec and schema. `table` is told the columns of the rows, without the metadata's.
+    """What a pipeline stands on besides its spec and schema.
+
+    `table` is told the columns of the rows, without the metadata's.
 
     `dead_topic`: of a spec that has one.
     """
@@ -50,16 +53,21 @@ class Foundations:
     dead_topic: DeadTopic | None = None
 
 
-def assemble(spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None) -> Pipeline:
+def assemble(
+    spec: PipelineSpec, engine: Engine | None = None, transform: Transform | None = None
+) -> Pipeline:
     """Everything a pipeline stands on, untouched yet.
 
     Args:
         spec: what a user wrote.
-        engine: where tasks run; None: a local Spark session, started when there is something to read.
-        transform: what becomes of decoded rows, in the place of the rules of the spec's schema. The table has the columns that it gives.
+        engine: where tasks run; None: a local Spark session, started when there is
+            something to read.
+        transform: what becomes of decoded rows, in the place of the rules of the spec's
+            schema. The table has the columns that it gives.
 
     Raises:
-        SpecError: the schema can't be loaded or stored, or the ledger's or the table's place makes no sense.
+        SpecError: the schema can't be loaded or stored, or the ledger's or the table's
+            place makes no sense.
     """
     columns = table_columns(spec, transform)
     return _pipeline(spec, lambda: columns, columns.arrow_schema, _named(spec, engine), transform)
@@ -76,7 +84,8 @@ def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
 
 
 def assemble_to_look(spec: PipelineSpec) -> Pipeline:
-    """The same for who looks and writes nothing: the schema is loaded at the first write, and so is what is wrong with it told then.
+    """The same for who looks and writes nothing: the schema is loaded at the first
+    write, and so is what is wrong with it told then.
 
     Raises:
         SpecError: the ledger's or the table's place makes no sense.
@@ -118,7 +127,9 @@ def dead_topic(cluster: ClusterSpec, topic: str) -> DeadTopic:
     """
     from windrow.ingest.kafka.dead_topic import KafkaDeadTopic
 
-    return KafkaDeadTopic(cluster.bootstrap_servers, cluster.client, topic, tuning=cluster.tuning.client())
+    return KafkaDeadTopic(
+        cluster.bootstrap_servers, cluster.client, topic, tuning=cluster.tuning.client()
+    )
 
 
 def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
@@ -126,11 +137,15 @@ def open_table(spec: PipelineSpec) -> tuple[Sink, DeadLetters]:
 
     Raises:
         SpecError: no table can lie there.
-    """
-    return make_table(spec.reached_sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder)
+    """  # noqa: E501
+    return make_table(
+        spec.reached_sink, lambda: table_columns(spec).arrow_schema, spec.metadata, spec.folder
+    )
 
 
-def make_table(section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> tuple[Sink, DeadLetters]:
+def make_table(
+    section: SinkSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+) -> tuple[Sink, DeadLetters]:
     """The table of a spec's section, and its dead letters.
 
     Args:
@@ -149,7 +164,10 @@ def make_table(section: SinkSection, rows: Rows, metadata: Mapping[str, str], fo
 
 
 def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Columns:
-    """The columns of the pipeline's table, but for the metadata columns: what becomes of the decoded ones. `transform`: see `assemble`.
+    """The columns of the pipeline's table, but for the metadata columns: what becomes
+    of the decoded ones.
+
+    `transform`: see `assemble`.
 
     Where the spec's own transform says a schema, they are that one's.
 
@@ -160,7 +178,9 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
         from windrow.ingest.schema.columns import Columns
 
         return Columns.of(model_now(ModelReference(spec.transform.schema_, spec.folder))[1])
-    return (_rules(spec) if transform is None else transform).columns(_decoder(spec, transform).columns)
+    return (_rules(spec) if transform is None else transform).columns(
+        _decoder(spec, transform).columns
+    )
 
 
 def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
@@ -174,13 +194,21 @@ def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
         open_ledger(spec.state_url()),
         lambda rows: make_table(spec.reached_sink, rows, spec.metadata, spec.folder),
         engine or SparkEngine(local_session),
-        None if spec.dead_letters is None else dead_topic(spec.dead_cluster or spec.cluster, spec.dead_letters.topic),
+        (
+            None
+            if spec.dead_letters is None
+            else dead_topic(spec.dead_cluster or spec.cluster, spec.dead_letters.topic)
+        ),
     )
 
 
 def _pipeline(
-    spec: PipelineSpec, columns: Callable[[], Columns], rows: Rows, on: Foundations, transform: Transform | None = None
-) -> Pipeline:  # fmt: skip
+    spec: PipelineSpec,
+    columns: Callable[[], Columns],
+    rows: Rows,
+    on: Foundations,
+    transform: Transform | None = None,
+) -> Pipeline:
     broker, reader = on.connection
     sink, dead_letters = on.table(rows)
     reshape = _reshape(spec, transform)
@@ -203,7 +231,9 @@ def _pipeline(
 
 
 def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
-    """The function of Spark's, and what its rows are held to: the rules of its own schema, else of that by which they were decoded."""
+    """The function of Spark's, and what its rows are held to: the rules of its own
+    schema, else of that by which they were decoded.
+    """
     if spec.transform is None:
         return None
     from windrow.ingest.transform.chain import Chain
@@ -211,7 +241,9 @@ def _reshape(spec: PipelineSpec, transform: Transform | None) -> Reshape | None:
 
     function = FunctionReference(spec.transform.spark, spec.folder)
     if spec.transform.schema_ is not None:
-        return Reshape(function, Chain((Validate(ModelReference(spec.transform.schema_, spec.folder)),)))
+        return Reshape(
+            function, Chain((Validate(ModelReference(spec.transform.schema_, spec.folder)),))
+        )
     return Reshape(function, _rules(spec) if transform is None else Chain())
 
 
@@ -222,12 +254,24 @@ def _refuse_unfit(sink: Sink, engine: Engine) -> None:
         SpecError: says what is missing.
     """
     if sink.promises.atomic != "window":
-        what = f"transform.spark needs a table that shows a window as a whole, and {sink.identity} shows it {sink.promises.atomic} by "
-        what += f"{sink.promises.atomic}: a run that dies halfway would have to get the very same rows of the function again"
-        raise SpecError(what, "spec", "Take another kind of table; a Kafka topic can with sink.atomic_window: true.")
+        what = (
+            f"transform.spark needs a table that shows a window as a whole, and {sink.identity}"
+            f" shows it {sink.promises.atomic} by "
+        )
+        what += (
+            f"{sink.promises.atomic}: a run that dies halfway would have to get the very same rows"
+            " of the function again"
+        )
+        raise SpecError(
+            what,
+            "spec",
+            "Take another kind of table; a Kafka topic can with sink.atomic_window: true.",
+        )
     if not isinstance(engine, ReshapingEngine):
         what = f"transform.spark needs Spark, and {type(engine).__name__} has no DataFrames"
-        raise SpecError(what, "spec", "Run the pipeline on Spark, or take transform out of the spec.")
+        raise SpecError(
+            what, "spec", "Run the pipeline on Spark, or take transform out of the spec."
+        )
 
 
 def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
@@ -235,8 +279,17 @@ def _decoder(spec: PipelineSpec, transform: Transform | None) -> Decoder:
     from windrow.ingest.ports.schemas import UsesSchemas
 
     key, registry = spec.sink.key, spec.registry
-    decoder = make_decoder(spec.decode, spec.folder, () if key is None else key.deletes, keeps=spec.keeps and transform is None)
-    return decoder.asking(registry) if registry is not None and isinstance(decoder, UsesSchemas) else decoder
+    decoder = make_decoder(
+        spec.decode,
+        spec.folder,
+        () if key is None else key.deletes,
+        keeps=spec.keeps and transform is None,
+    )
+    return (
+        decoder.asking(registry)
+        if registry is not None and isinstance(decoder, UsesSchemas)
+        else decoder
+    )
 
 
 def _rules(spec: PipelineSpec) -> Transform:

@@ -1,9 +1,11 @@
 """Named places at which a test may kill the process: off unless WINDROW_CRASH names one.
 
     WINDROW_CRASH=commit.before:kill        kill -9 of this process
-    WINDROW_CRASH=commit.before:stop        SIGSTOP: a zombie that a test wakes later with SIGCONT, and that then runs on to its end
+    WINDROW_CRASH=commit.before:stop        SIGSTOP: a zombie that a test wakes later with SIGCONT,
+                            and that then runs on to its end
     WINDROW_CRASH=commit.before:raise       an exception
-    WINDROW_CRASH=write.middle:kill:FILE    only the first process that comes by: it makes FILE, and whoever finds it there lives
+    WINDROW_CRASH=write.middle:kill:FILE    only the first process that comes by: it makes FILE, and
+                            whoever finds it there lives
 
 The idea of fail points compiled into the code, named and off by default, is FreeBSD's fail(9).
 """
@@ -16,22 +18,31 @@ import threading
 from typing import Literal, get_args
 
 RunPoint = Literal[
-    "boundary.before", "boundary.after",  # around the freezing of each boundary
-    "plan.before", "plan.after",  # around the freezing of the plan
-    "write.middle", "write.after",  # on the executor: after the first batch is staged, after the last
+    "boundary.before",
+    "boundary.after",  # around the freezing of each boundary
+    "plan.before",
+    "plan.after",  # around the freezing of the plan
+    # on the executor: after the first batch is staged, after the last
+    "write.middle",
+    "write.after",
     "dead.before",  # all tasks returned; before the dead letters' commit
-    "commit.before", "commit.after",  # around the data commit
+    "commit.before",
+    "commit.after",  # around the data commit
     "report.before",  # ledger and receipt are in, before the caller hears of it
-]  # fmt: skip
+]
 LetterPoint = Literal[
     "letters.begun",  # it is noted that a committed window's dead letters are about to be published
-    "letters.before", "letters.after",  # around the commit of their transaction
-]  # fmt: skip
+    "letters.before",
+    "letters.after",  # around the commit of their transaction
+]
 SplitPoint = Literal[
-    "split.before", "split.after",  # around the commit of a transaction that publishes splits of a window
-]  # fmt: skip
+    # around the commit of a transaction that publishes splits of a window
+    "split.before",
+    "split.after",
+]
 RoutePoint = Literal["commit.between"]  # a window is in one of its tables, and not in the next
-ReshapePoint = Literal["reshape.middle"]  # on the executor: after a batch is staged of what a function of Spark's has given
+# on the executor: after a batch is staged of what a function of Spark's has given
+ReshapePoint = Literal["reshape.middle"]
 CrashPoint = RunPoint | LetterPoint | SplitPoint | RoutePoint | ReshapePoint
 
 CRASH_POINTS: tuple[CrashPoint, ...] = get_args(RunPoint)
@@ -60,7 +71,8 @@ def crash_point(name: CrashPoint) -> None:
         raise CrashError(name)
     if how == "stop":
         _woken.add(name)
-        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # it stops all threads, this one first: os.kill might let it run on
+        # it stops all threads, this one first: os.kill might let it run on
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     else:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -12,17 +12,22 @@
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
     │   ├── DeadLetterLimitError   more dead letters than the limits allow
-    │   ├── UnfitRowsError         rows that the table has no place for: a task makes dead letters of their messages
+    │   ├── UnfitRowsError         rows that the table has no place for: a task makes dead letters
+        of their messages
     │   └── DamagedError           the ledger, or a receipt of the table, can't be read any more
     ├── UnreachableError     exit 3   broker, sink, ledger or Java can't be reached: try again later
     │   ├── LostConnectionError    surely nothing was written: the same may be tried again at once
-    │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will look
+    │   └── OutcomeUnknownError    a commit was sent and not answered: run the window again, it will
+        look
     ├── NotClosedError       exit 4   the window is not over yet: come back
-    │   └── OpenTransactionError       an open transaction may still bring messages of the window's time
-    └── BugError             exit 70  a mistake of windrow's own, or of what it stands on: report it, nobody's retry mends it
+    │   └── OpenTransactionError       an open transaction may still bring messages of the window's
+        time
+    └── BugError             exit 70  a mistake of windrow's own, or of what it stands on: report
+                            it, nobody's retry mends it
         └── AccountingError            the counters disagree
 
-Every error names its stage, where possible its topic-partition and offset, and what to do. No error carries a payload or a secret.
+Every error names its stage, where possible its topic-partition and offset, and what to
+do. No error carries a payload or a secret.
 """
 
 from __future__ import annotations
@@ -35,24 +40,61 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal
 
-Stage = Literal["spec", "plan", "freeze", "read", "decode", "validate", "stage", "check", "commit", "ledger", "setup"]
+Stage = Literal[
+    "spec",
+    "plan",
+    "freeze",
+    "read",
+    "decode",
+    "validate",
+    "stage",
+    "check",
+    "commit",
+    "ledger",
+    "setup",
+]
 
 
 def with_spec(text: str, spec: Path | None) -> str:
-    """The text with a pipeline's file in the commands that it advises, `windrow verify SPEC`, where the file is known."""
-    return text if spec is None else re.sub(r"\b(windrow [a-z]+(?: [a-z]+)?) SPEC\b", lambda m: f"{m[1]} {shlex.quote(str(spec))}", text)
+    """The text with a pipeline's file in the commands that it advises, `windrow verify
+    SPEC`, where the file is known.
+    """
+    return (
+        text
+        if spec is None
+        else re.sub(
+            r"\b(windrow [a-z]+(?: [a-z]+)?) SPEC\b",
+            lambda m: f"{m[1]} {shlex.quote(str(spec))}",
+            text,
+        )
+    )
 
 
 class WindrowError(Exception):
-    """The root. All fields go to `Exception.__init__`, so that every error survives pickling on its way from a Spark worker."""
+    """The root.
+
+    All fields go to `Exception.__init__`, so that every error survives pickling on its
+    way from a Spark worker.
+    """
 
     exit_code: ClassVar[int] = 70
-    """What the command ends with. Each branch says its own; an error of no branch would be a mistake of ours."""
+    """What the command ends with.
+
+    Each branch says its own; an error of no branch would be a mistake of ours.
+    """
 
     def __init__(
-        self, what: str, stage: Stage, do: str, topic: str | None = None, partition: int | None = None, offset: int | None = None
+        self,
+        what: str,
+        stage: Stage,
+        do: str,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
     ) -> None:
-        """`what` happened in which `stage`, and what the reader should `do`; coordinates where there are any."""
+        """`what` happened in which `stage`, and what the reader should `do`;
+        coordinates where there are any.
+        """
         super().__init__(what, stage, do, topic, partition, offset)
         self.what = what
         self.stage = stage
@@ -62,7 +104,10 @@ class WindrowError(Exception):
         self.offset = offset
 
     def __str__(self) -> str:
-        """One clear paragraph: what happened, where, what to do. Of a spec the stage goes without saying."""
+        """One clear paragraph: what happened, where, what to do.
+
+        Of a spec the stage goes without saying.
+        """
         stage = "" if self.stage == "spec" else self.stage
         where = ", ".join(part for part in (stage, self.place) if part)
         return f"{self.what} ({where}). {self.do}" if where else f"{self.what}. {self.do}"
@@ -91,8 +136,10 @@ class SpecMistakesError(SpecError):
 class RefusedError(WindrowError):
     """The window was refused; nothing of it became visible.
 
-    `of_setting`: it is how the pipeline is set up that is wrong, not the window's data. Every window is refused until that is mended, and
-    then this one can be run like any other. Most classes say it of all their errors; of others it depends on where they are raised.
+    `of_setting`: it is how the pipeline is set up that is wrong, not the window's data.
+    Every window is refused until that is mended, and then this one can be run like any
+    other. Most classes say it of all their errors; of others it depends on where they
+    are raised.
     """
 
     exit_code = 1
@@ -114,7 +161,9 @@ class DataLossError(RefusedError):
 
 
 class CutOffError(DataLossError):
-    """A log ends below an offset that it had reached before: right after an election a broker may say so for a moment."""
+    """A log ends below an offset that it had reached before: right after an election a
+    broker may say so for a moment.
+    """
 
 
 class IdentityError(RefusedError):
@@ -122,13 +171,17 @@ class IdentityError(RefusedError):
 
 
 class BindingError(IdentityError):
-    """The pipeline doesn't belong together with its ledger, the table that its sink names, or the schema registry."""
+    """The pipeline doesn't belong together with its ledger, the table that its sink
+    names, or the schema registry.
+    """
 
     of_setting = True
 
 
 class OverlapError(RefusedError):
-    """A range of the plan is already committed under another window: the plan was made by another ledger than the table's."""
+    """A range of the plan is already committed under another window: the plan was made
+    by another ledger than the table's.
+    """
 
     of_setting = True
 
@@ -150,19 +203,30 @@ class DeadLetterLimitError(RefusedError):
 
 
 class UnfitRowsError(RefusedError):
-    """Rows that a table has no place for, raised by a stager that has taken none of their batch. `offset` is that of the first of them."""
+    """Rows that a table has no place for, raised by a stager that has taken none of their batch.
+
+    `offset` is that of the first of them.
+    """
 
     def __init__(
-        self, what: str, stage: Stage, do: str, topic: str | None = None, partition: int | None = None, offset: int | None = None,
+        self,
+        what: str,
+        stage: Stage,
+        do: str,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
         rows: Sequence[int] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """As `WindrowError`; `rows`: which they are, by their positions in the batch."""
         super().__init__(what, stage, do, topic, partition, offset)
         self.rows = rows
 
 
 class DamagedError(RefusedError):
-    """The ledger, or a receipt that the table names, is missing, damaged or of a later form: to be mended before any window can be run."""
+    """The ledger, or a receipt that the table names, is missing, damaged or of a later
+    form: to be mended before any window can be run.
+    """
 
     of_setting = True
 
@@ -174,7 +238,9 @@ class UnreachableError(WindrowError):
 
 
 class LostConnectionError(UnreachableError):
-    """The way to a table was lost before a change was sent, or its server took the change back by itself."""
+    """The way to a table was lost before a change was sent, or its server took the
+    change back by itself.
+    """
 
 
 class OutcomeUnknownError(UnreachableError):
@@ -188,31 +254,52 @@ class NotClosedError(WindrowError):
 
 
 class OpenTransactionError(NotClosedError):
-    """An open transaction holds the end of a topic-partition back, and may still bring messages from before the label."""
+    """An open transaction holds the end of a topic-partition back, and may still bring
+    messages from before the label.
+    """
 
 
 class BugError(WindrowError):
-    """A mistake of windrow's own, or of what it stands on: report it. Nothing became visible; trying again mends nothing."""
+    """A mistake of windrow's own, or of what it stands on: report it.
+
+    Nothing became visible; trying again mends nothing.
+    """
 
     exit_code = 70
 
     @classmethod
     def of(
-        cls, error: BaseException, stage: Stage, topic: str | None = None, partition: int | None = None, offset: int | None = None
-    ) -> BugError:  # fmt: skip
+        cls,
+        error: BaseException,
+        stage: Stage,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> BugError:
         """The bug that an exception shows which nobody foresaw.
 
-        It carries the exception's type and the places in the code, never the text: Arrow, polars and others quote values in theirs. How it
-        came there is a note, which a stack trace shows and nothing else does.
+        It carries the exception's type and the places in the code, never the text:
+        Arrow, polars and others quote values in theirs. How it came there is a note,
+        which a stack trace shows and nothing else does.
         """
         kind, came = type(error).__qualname__, list(traceback.walk_tb(error.__traceback__))
-        place = "".join(f", at {frame.f_globals.get('__name__', '?')}:{line}" for frame, line in came[-1:])
+        place = "".join(
+            f", at {frame.f_globals.get('__name__', '?')}:{line}" for frame, line in came[-1:]
+        )
         what = f"{kind}: this is a bug in windrow{place}"
-        do = "Nothing was committed. Report it with its stack trace, which the command shows with --debug."
+        do = (
+            "Nothing was committed. Report it with its stack trace, which the command shows with"
+            " --debug."
+        )
         bug = cls(what, stage, do, topic, partition, offset)
-        bug.add_note("".join(["How it came there:\n", *traceback.format_tb(error.__traceback__), kind]))
+        bug.add_note(
+            "".join(["How it came there:\n", *traceback.format_tb(error.__traceback__), kind])
+        )
         return bug
 
 
 class AccountingError(BugError):
-    """Independent counters disagree. The data is not refused: whichever counter is wrong, no setting and no decision mends it."""
+    """Independent counters disagree.
+
+    The data is not refused: whichever counter is wrong, no setting and no decision mends it.
+    """

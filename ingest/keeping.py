@@ -1,7 +1,10 @@
-"""What is dear to open and waits for the next split: clients, while a worker takes the splits of one job one after the other.
+"""What is dear to open and waits for the next split: clients, while a worker takes the
+splits of one job one after the other.
 
-Each try at a split has a task of its own, which keeps nothing. So what may outlive a try is kept here, by the thread that runs the tasks,
-and no longer than until the last of them. Whoever takes something has it alone, and who keeps it vouches that it is whole.
+Each try at a split has a task of its own, which keeps nothing. So what may outlive a
+try is kept here, by the thread that runs the tasks, and no longer than until the last
+of them. Whoever takes something has it alone, and who keeps it vouches that it is
+whole.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ def is_keeping() -> bool:
 
 
 def keep(key: Hashable, thing: Closeable) -> None:
-    """Let a thing wait under a key, in the place of what waits there; that, or without `keeping` the thing itself, is closed."""
+    """Let a thing wait under a key, in the place of what waits there; that, or without
+    `keeping` the thing itself, is closed.
+    """
     left = thing if _thread.shelf is None else _thread.shelf.pop(key, None)
     if _thread.shelf is not None:
         _thread.shelf[key] = thing

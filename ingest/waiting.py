@@ -1,4 +1,6 @@
-"""What takes long says what it is: who waits at a terminal would else take the silence for a hang."""
+"""What takes long says what it is: who waits at a terminal would else take the silence
+for a hang.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ def say(what: str) -> None:
 
 @contextmanager
 def waiting_for(what: str | Callable[[], str]) -> Iterator[None]:
-    """Say what is waited for, if the block takes longer than `SECONDS`: by Python's logging, which has it on stderr unless told.
+    """Say what is waited for, if the block takes longer than `SECONDS`: by Python's
+    logging, which has it on stderr unless told.
 
     `what`: asked only then, if it is to be asked.
     """

@@ -24,14 +24,24 @@ class KafkaSource(dg.ConfigurableResource[None], SourceResource):
     """
 
     bootstrap_servers: str
-    tuning: Mapping[str, Any] = Field(default_factory=dict, description="As under a cluster's tuning, or a spec's source.tuning")
-    client: Mapping[str, Any] = Field(default_factory=dict, repr=False, description="librdkafka properties, as under a cluster's client")
+    tuning: Mapping[str, Any] = Field(
+        default_factory=dict, description="As under a cluster's tuning, or a spec's source.tuning"
+    )
+    client: Mapping[str, Any] = Field(
+        default_factory=dict,
+        repr=False,
+        description="librdkafka properties, as under a cluster's client",
+    )
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Self:
         """The resource of a spec's cluster."""
         told = cluster.model_dump(mode="json", exclude_none=True, include={"client", "tuning"})
-        return cls(bootstrap_servers=cluster.bootstrap_servers, tuning=told["tuning"], client=told["client"])
+        return cls(
+            bootstrap_servers=cluster.bootstrap_servers,
+            tuning=told["tuning"],
+            client=told["client"],
+        )
 
     def connect(self, isolation: Isolation) -> Connection:
         """See `SourceResource.connect`.
@@ -51,7 +61,12 @@ class KafkaSource(dg.ConfigurableResource[None], SourceResource):
 
     def _cluster(self) -> ClusterSpec:
         cluster, wrong = validated(
-            ClusterSpec, {"bootstrap_servers": self.bootstrap_servers, "tuning": dict(self.tuning), "client": dict(self.client)}
+            ClusterSpec,
+            {
+                "bootstrap_servers": self.bootstrap_servers,
+                "tuning": dict(self.tuning),
+                "client": dict(self.client),
+            },
         )
         if cluster is None:
             raise refusal("the resource KafkaSource", wrong, Document())

@@ -10,7 +10,9 @@ from windrow.ingest.ports.ledger import Ledger
 
 
 class LedgerState(dg.ConfigurableResource[None]):
-    """Where boundaries, plans and copies of receipts are kept: a database URL, SQLite or PostgreSQL."""
+    """Where boundaries, plans and copies of receipts are kept: a database URL, SQLite
+    or PostgreSQL.
+    """
 
     url: str = Field(repr=False, description="A path, sqlite:///path or postgresql+psycopg://...")
 

@@ -1,4 +1,6 @@
-"""Spark as a Dagster resource: dagster-pyspark's lazy session, set up for windrow, or one on a server that is up; as an `ingest` engine."""
+"""Spark as a Dagster resource: dagster-pyspark's lazy session, set up for windrow, or
+one on a server that is up; as an `ingest` engine.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,34 @@ from windrow.ingest.runner.spark.spark import SparkEngine
 
 
 class Spark(LazyPySparkResource):
-    """Starts Spark at the first window that has something to read, and stops at the end of the run what it started.
+    """Starts Spark at the first window that has something to read, and stops at the end
+    of the run what it started.
 
-    A run that only reports what is committed never starts Spark. One that is told of a Spark Connect server (`windrow spark run`) has a
-    session there, of its own, and starts none.
+    A run that only reports what is committed never starts Spark. One that is told of a
+    Spark Connect server (`windrow spark run`) has a session there, of its own, and
+    starts none.
     """
 
-    master: str = Field(default=MASTER, description="Spark's master; the default runs a task per core, a failed one up to 4 times.")
-    spark_config: dict[str, str] = Field(default_factory=dict, description="Spark properties by dotted name, on top of windrow's own.")
-    connect: str | None = Field(default=None, description="A Spark that is up, sc://HOST:PORT; it has a master and properties of its own.")
+    master: str = Field(
+        default=MASTER,
+        description="Spark's master; the default runs a task per core, a failed one up to 4 times.",
+    )
+    spark_config: dict[str, str] = Field(
+        default_factory=dict,
+        description="Spark properties by dotted name, on top of windrow's own.",
+    )
+    connect: str | None = Field(
+        default=None,
+        description=(
+            "A Spark that is up, sc://HOST:PORT; it has a master and properties of its own."
+        ),
+    )
     connect_token_file: str | None = Field(
-        default=None, description="Holds the token that the server asks for; left out: SPARK_CONNECT_AUTHENTICATE_TOKEN in the environment."
+        default=None,
+        description=(
+            "Holds the token that the server asks for; left out: SPARK_CONNECT_AUTHENTICATE_TOKEN"
+            " in the environment."
+        ),
     )
     _own: bool = PrivateAttr(default=False)
     _connected: ConnectedSpark | None = PrivateAttr(default=None)
@@ -36,7 +55,10 @@ class Spark(LazyPySparkResource):
     def _one_of_both(self) -> Self:
         """What would have no effect is a mistake."""
         if self.connect is not None and (self.spark_config or self.master != MASTER):
-            raise ValueError("connect excludes master and spark_config: tell them to the server, windrow spark run --conf NAME=VALUE")
+            raise ValueError(
+                "connect excludes master and spark_config: tell them to the server, windrow spark"
+                " run --conf NAME=VALUE"
+            )
         if self.connect is None and self.connect_token_file is not None:
             raise ValueError("connect_token_file goes with connect")
         return self
@@ -54,7 +76,11 @@ class Spark(LazyPySparkResource):
         Raises:
             SpecError: `connect` is no address.
         """
-        return spark_engine(lambda: self.spark_session, self.master) if self.connect is None else self._server(self.connect).engine()
+        return (
+            spark_engine(lambda: self.spark_session, self.master)
+            if self.connect is None
+            else self._server(self.connect).engine()
+        )
 
     def _server(self, address: str) -> ConnectedSpark:
         if self._connected is None:

@@ -29,7 +29,10 @@ class Table(dg.ConfigurableResource[None]):
     @classmethod
     def of(cls, spec: PipelineSpec) -> Self:
         """The resource of a spec's table."""
-        return cls(settings=spec.reached_sink.model_dump(mode="json", exclude_none=True), folder=str(spec.folder))
+        return cls(
+            settings=spec.reached_sink.model_dump(mode="json", exclude_none=True),
+            folder=str(spec.folder),
+        )
 
     def open(self, rows: Rows, metadata: Mapping[str, str]) -> tuple[Sink, DeadLetters]:
         """The table, and its dead letters; nothing is touched yet.

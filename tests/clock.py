@@ -1,4 +1,6 @@
-"""A clock of the sinks that is ahead: to a sweep, what has just been staged is old, and no file is touched for it."""
+"""A clock of the sinks that is ahead: to a sweep, what has just been staged is old, and
+no file is touched for it.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,9 @@ def clock_ahead(ahead: timedelta) -> Iterator[None]:
 
     with ExitStack() as patches:
         for name, module in list(sys.modules.items()):
-            if name.startswith("windrow.ingest.sinks.") and vars(module).get("datetime") is datetime:
+            if (
+                name.startswith("windrow.ingest.sinks.")
+                and vars(module).get("datetime") is datetime
+            ):
                 patches.enter_context(mock.patch.object(module, "datetime", Ahead))
         yield

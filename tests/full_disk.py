@@ -13,8 +13,9 @@ from unittest.mock import patch
 def files_end_at(size: int) -> Iterator[None]:
     """What a quota does, for whoever runs it.
 
-    Python doesn't see that a compiled module was cut off while it was kept: half of one would stay beside its source, and every process
-    after this one would fail to import it. So none is kept meanwhile.
+    Python doesn't see that a compiled module was cut off while it was kept: half of one
+    would stay beside its source, and every process after this one would fail to import
+    it. So none is kept meanwhile.
     """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))

@@ -2,9 +2,11 @@
 
     python -m tests.soak --seed 1 --minutes 10 [--workers 2] [PYTEST ARGUMENT ...]
 
-A round is every part of the tests marked `sampled` (random kills, layouts, sweeps) and every property with Hypothesis's profile
-`soak`. Rounds follow each other, each with a seed of its own drawn from SEED, until the minutes are over: the last one goes on to its
-end. The first round in which a test fails ends it; pytest says then how to run that test again.
+A round is every part of the tests marked `sampled` (random kills, layouts, sweeps) and
+every property with Hypothesis's profile `soak`. Rounds follow each other, each with a
+seed of its own drawn from SEED, until the minutes are over: the last one goes on to its
+end. The first round in which a test fails ends it; pytest says then how to run that
+test again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,15 @@ def seeds(first: int) -> Iterator[int]:
 
 def round_of(seed: int, workers: int, more: list[str]) -> int:
     """One round's exit code."""
-    command = [sys.executable, "-m", "pytest", *ROUND, f"--numprocesses={workers}", f"--seed={seed}", *more]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *ROUND,
+        f"--numprocesses={workers}",
+        f"--seed={seed}",
+        *more,
+    ]
     return subprocess.run(command, check=False, timeout=LIMIT).returncode
 
 
@@ -47,11 +57,19 @@ def main() -> int:
     for number, seed in enumerate(seeds(first), 1):
         print(f"soak: round {number}, seed {seed}", flush=True)
         if code := round_of(seed, asked.workers, more):
-            print(f"soak: round {number} failed; the same round again: make soak SEED={seed} MINUTES=0", flush=True)
+            print(
+                f"soak: round {number} failed; the same round again: make soak SEED={seed}"
+                " MINUTES=0",
+                flush=True,
+            )
             return code
         if time.monotonic() > end:
             break
-    print(f"soak: {number} rounds, nothing failed; the same again: make soak SEED={first} MINUTES={asked.minutes:g}", flush=True)
+    print(
+        f"soak: {number} rounds, nothing failed; the same again: make soak SEED={first}"
+        f" MINUTES={asked.minutes:g}",
+        flush=True,
+    )
     return 0
 
 

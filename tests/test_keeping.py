@@ -21,7 +21,9 @@ class Thing:
 
 
 def test_what_is_kept_is_taken_once_and_closed_at_the_end() -> None:
-    """Who takes a thing has it alone; what nobody takes is closed when the last split is done, and nothing is closed twice."""
+    """Who takes a thing has it alone; what nobody takes is closed when the last split
+    is done, and nothing is closed twice.
+    """
     one, other = Thing(), Thing()
     with keeping():
         keep("a", one)

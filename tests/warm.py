@@ -1,7 +1,9 @@
-"""Where the children of tests come from: one server process, which has imported what they need and has used none of it.
+"""Where the children of tests come from: one server process, which has imported what
+they need and has used none of it.
 
-A child then costs no start-up, and a library that doesn't survive a fork once it was used (deltalake's, librdkafka's threads) is as new in
-each. What is not installed is left out.
+A child then costs no start-up, and a library that doesn't survive a fork once it was
+used (deltalake's, librdkafka's threads) is as new in each. What is not installed is
+left out.
 """
 
 from __future__ import annotations
@@ -13,10 +15,15 @@ from multiprocessing.process import BaseProcess
 import psutil
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload([
-    "tests.integration.harness", "windrow.ingest.formats.json.decoder", "windrow.ingest.ledger.sql", "windrow.ingest.source.reader.reader",
-    "tests.chaos.preloaded",
-])  # fmt: skip
+SERVER.set_forkserver_preload(
+    [
+        "tests.integration.harness",
+        "windrow.ingest.formats.json.decoder",
+        "windrow.ingest.ledger.sql",
+        "windrow.ingest.source.reader.reader",
+        "tests.chaos.preloaded",
+    ]
+)
 
 
 def stops(process: BaseProcess) -> bool:

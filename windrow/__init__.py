@@ -1,14 +1,19 @@
-"""Kafka topics become tables, one bounded window at a time, exactly once; a library that needs no Dagster.
+"""Kafka topics become tables, one bounded window at a time, exactly once; a library
+that needs no Dagster.
 
-The names in `__all__` are what Python code may rely on: `docs/python.md` shows them at work. Everything else below `windrow` may change
-from one version to the next without a word, but for `windrow.dagster` and `windrow.ingest.testing`.
+The names in `__all__` are what Python code may rely on: `docs/python.md` shows them at
+work. Everything else below `windrow` may change from one version to the next without a
+word, but for `windrow.dagster` and `windrow.ingest.testing`.
 
-A name is loaded when it is first used, so `import windrow` costs nothing, and who only reads a spec loads neither Kafka's client nor Spark.
-None is called like a module of `windrow`: importing that module would put it over the name.
+A name is loaded when it is first used, so `import windrow` costs nothing, and who only
+reads a spec loads neither Kafka's client nor Spark. None is called like a module of
+`windrow`: importing that module would put it over the name.
 """
 
 TYPE_CHECKING = False
-"""True for type checkers alone; `typing` has the same constant, and takes longer to load than this module."""
+"""True for type checkers alone; `typing` has the same constant, and takes longer to
+load than this module.
+"""
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.dead_letters import Chosen
@@ -21,7 +26,14 @@ if TYPE_CHECKING:
     from windrow.ingest.config.pipeline import PipelineSpec
     from windrow.ingest.config.windows import windows_named
     from windrow.ingest.dataframes.formats import WindrowKafka, WindrowSource
-    from windrow.ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
+    from windrow.ingest.errors import (
+        BugError,
+        NotClosedError,
+        RefusedError,
+        SpecError,
+        UnreachableError,
+        WindrowError,
+    )
     from windrow.ingest.model.plan import Plan
     from windrow.ingest.model.receipt import Committed, Receipt
     from windrow.ingest.model.window import Window
@@ -60,7 +72,10 @@ _HOMES = {
     "run_window": "windrow.ingest.runner.pipeline:run",
     "windows_named": "windrow.ingest.config.windows:windows_named",
 }
-"""Where each public name is made: the module, and its name there. `tests/shape/test_face.py` holds it to the imports above."""
+"""Where each public name is made: the module, and its name there.
+
+`tests/shape/test_face.py` holds it to the imports above.
+"""
 
 __all__ = [
     "BugError",
@@ -104,7 +119,7 @@ if not TYPE_CHECKING:  # a type checker that knew of it would take any name
         if name not in _HOMES:
             msg = f"module 'windrow' has no attribute {name!r}"
             raise AttributeError(msg)
-        from importlib import import_module  # noqa: PLC0415  # `import windrow` loads nothing
+        from importlib import import_module  # `import windrow` loads nothing
 
         module, _, attribute = _HOMES[name].partition(":")
         return getattr(import_module(module), attribute)

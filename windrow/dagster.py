@@ -1,10 +1,14 @@
 """The public face for Dagster: what a code location may rely on; `docs/python.md` lists it.
 
-- `KafkaTable`: a pipeline in a file, as a component: `type: windrow.dagster.KafkaTable`.
-- `kafka_table(spec)`: the same from Python: the table's asset, with its topics, schedule and checks.
-- `standing_on(definitions, resources)`: definitions on other resources, such as a `KafkaSource`, `Table`, `LedgerState` or `Spark`, each
-  under the key that `kafka_key(spec)`, `sink_key(spec)`, `ledger_key(spec)` or `SPARK_KEY` says.
-- `table_key(spec)`, `partitions_of(spec.window)`, `when_complete(spec, target)`: for what comes after a table.
+- `KafkaTable`: a pipeline in a file, as a component: `type:
+  windrow.dagster.KafkaTable`.
+- `kafka_table(spec)`: the same from Python: the table's asset, with its topics,
+  schedule and checks.
+- `standing_on(definitions, resources)`: definitions on other resources, such as a
+  `KafkaSource`, `Table`, `LedgerState` or `Spark`, each under the key that
+  `kafka_key(spec)`, `sink_key(spec)`, `ledger_key(spec)` or `SPARK_KEY` says.
+- `table_key(spec)`, `partitions_of(spec.window)`, `when_complete(spec, target)`: for
+  what comes after a table.
 """
 
 from windrow.assets.component import KafkaTable

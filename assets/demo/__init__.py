@@ -1,4 +1,5 @@
-"""The demo: a real Kafka with a day of orders and of customers' changes, through Dagster and Spark, and checks against what was produced.
+"""The demo: a real Kafka with a day of orders and of customers' changes, through
+Dagster and Spark, and checks against what was produced.
 
 - `python -m windrow.assets.demo run`: everything; a second run writes nothing
 - `python -m windrow.assets.demo check`: the check alone

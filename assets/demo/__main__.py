@@ -12,9 +12,15 @@ from rich.console import Console
 from windrow import WindrowError, load_spec
 from windrow.assets.demo.place import PROJECT, DemoHome, SparkPlace
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="A real Kafka, a day of orders and customers, the checks.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="A real Kafka, a day of orders and customers, the checks.",
+)
 Kind = Literal["files", "iceberg", "kafka", "postgres", "routes", "sqlite"]
-Home = Annotated[Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")]
+Home = Annotated[
+    Path, typer.Option(help="Where the demo keeps everything; the project itself unless told.")
+]
 
 # Wide enough for the table of windows where nobody looks (a log, a pipe).
 console = Console() if sys.stdout.isatty() else Console(width=140)
@@ -22,15 +28,24 @@ console = Console() if sys.stdout.isatty() else Console(width=140)
 
 @app.command()
 def run(
-    messages: Annotated[int, typer.Option(min=480, help="How many orders to produce, at the first run.")] = 240_000,
+    messages: Annotated[
+        int, typer.Option(min=480, help="How many orders to produce, at the first run.")
+    ] = 240_000,
     home: Home = PROJECT,
-    sink: Annotated[Kind | None, typer.Option(help="Only the orders, into another kind of sink.")] = None,
-    spark: Annotated[SparkPlace | None, typer.Option(help="Tasks on a cluster of two workers, or on a Spark Connect server.")] = None,
+    sink: Annotated[
+        Kind | None, typer.Option(help="Only the orders, into another kind of sink.")
+    ] = None,
+    spark: Annotated[
+        SparkPlace | None,
+        typer.Option(help="Tasks on a cluster of two workers, or on a Spark Connect server."),
+    ] = None,
 ) -> None:
     """Produce once, run the 24 windows and what waits of customers, show and check them."""
     if sink is not None and spark is not None:
         raise typer.BadParameter("--sink and --spark exclude each other")
-    from windrow.assets.demo.run import demo  # noqa: PLC0415  # half a second that the other commands don't need
+    from windrow.assets.demo.run import (
+        demo,
+    )  # half a second that the other commands don't need
 
     if not demo(DemoHome(home.resolve()), messages, console, sink, spark):
         raise typer.Exit(1)
@@ -39,8 +54,8 @@ def run(
 @app.command()
 def check(home: Home = PROJECT) -> None:
     """Hold the tables against what was produced."""
-    from windrow.assets.demo.report import say, say_customers  # noqa: PLC0415
-    from windrow.assets.demo.run import SPEC, verdict_on, verdict_on_customers  # noqa: PLC0415
+    from windrow.assets.demo.report import say, say_customers
+    from windrow.assets.demo.run import SPEC, verdict_on, verdict_on_customers
 
     place = DemoHome(home.resolve())
     place.enter()
@@ -55,7 +70,7 @@ def check(home: Home = PROJECT) -> None:
 @app.command()
 def ui(home: Home = PROJECT) -> None:
     """Broker and Dagster's UI on loopback, until Ctrl-C."""
-    from windrow.assets.demo.ui import serve  # noqa: PLC0415
+    from windrow.assets.demo.ui import serve
 
     place = DemoHome(home.resolve())
     place.enter()
@@ -65,7 +80,7 @@ def ui(home: Home = PROJECT) -> None:
 @app.command()
 def stop(home: Home = PROJECT) -> None:
     """End what was started and is still running."""
-    from windrow.assets.demo.ui import stop as stop_all  # noqa: PLC0415
+    from windrow.assets.demo.ui import stop as stop_all
 
     console.print("Stopping ...")
     ended = stop_all(DemoHome(home.resolve()))

@@ -1,4 +1,6 @@
-"""The day through Dagster: one run over 24 partitions, as a backfill from the UI, with a bar that moves at each commit; one that drains."""
+"""The day through Dagster: one run over 24 partitions, as a backfill from the UI, with
+a bar that moves at each commit; one that drains.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,22 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 _LOOK_SECONDS = 0.3
 
 
-def backfill(defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str], console: Console) -> dg.ExecuteInProcessResult:
-    """Observe the topic, then run the windows of `keys` in one run; both go into the history of DAGSTER_HOME."""
+def backfill(
+    defs: dg.Definitions, spec: PipelineSpec, keys: Sequence[str], console: Console
+) -> dg.ExecuteInProcessResult:
+    """Observe the topic, then run the windows of `keys` in one run; both go into the
+    history of DAGSTER_HOME.
+    """
     instance, run_id = dg.DagsterInstance.get(), str(uuid.uuid4())
     job = defs.resolve_job_def(job_name(spec))
     _observe(defs, spec, instance)
     with _bar(instance, run_id, len(keys), console):
         return job.execute_in_process(
-            run_config=_QUIET, instance=instance, raise_on_error=False, run_id=run_id, tags=range_tags(Stretch(keys[0], keys[-1]))
+            run_config=_QUIET,
+            instance=instance,
+            raise_on_error=False,
+            run_id=run_id,
+            tags=range_tags(Stretch(keys[0], keys[-1])),
         )
 
 
@@ -38,7 +48,9 @@ def drain(defs: dg.Definitions, spec: PipelineSpec) -> dg.ExecuteInProcessResult
     """Observe the topic, then commit what is waiting in micro-batches, in one run."""
     instance = dg.DagsterInstance.get()
     _observe(defs, spec, instance)
-    return defs.resolve_job_def(job_name(spec)).execute_in_process(run_config=_QUIET, instance=instance, raise_on_error=False)
+    return defs.resolve_job_def(job_name(spec)).execute_in_process(
+        run_config=_QUIET, instance=instance, raise_on_error=False
+    )
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
@@ -49,12 +61,16 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 
 def _observe(defs: dg.Definitions, spec: PipelineSpec, instance: dg.DagsterInstance) -> None:
     everything = defs.resolve_implicit_global_asset_job_def()
-    everything.execute_in_process(run_config=_QUIET, instance=instance, asset_selection=upstream_keys(spec))
+    everything.execute_in_process(
+        run_config=_QUIET, instance=instance, asset_selection=upstream_keys(spec)
+    )
 
 
 @contextmanager
 def aside(log: Path) -> Iterator[None]:
-    """What Spark's JVM and Dagster say on stderr goes to a file: they write to the descriptor itself, past Python."""
+    """What Spark's JVM and Dagster say on stderr goes to a file: they write to the
+    descriptor itself, past Python.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     with log.open("ab") as file:
@@ -68,8 +84,15 @@ def aside(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _bar(instance: dg.DagsterInstance, run_id: str, total: int, console: Console) -> Iterator[None]:
-    """Looks into the run's events from a second thread: the first belongs to Dagster, which minds Ctrl-C there."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    """Looks into the run's events from a second thread: the first belongs to Dagster,
+    which minds Ctrl-C there.
+    """
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     ended = threading.Event()
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("windows committed", total=total)
@@ -89,5 +112,7 @@ def _bar(instance: dg.DagsterInstance, run_id: str, total: int, console: Console
 
 
 def _committed(instance: dg.DagsterInstance, run_id: str) -> int:
-    records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
+    records = instance.get_records_for_run(
+        run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION
+    ).records
     return len({r.partition_key for r in records})

@@ -1,4 +1,7 @@
-"""The check: what is in the tables against what was produced, message by message. Nothing of windrow's own counting is believed."""
+"""The check: what is in the tables against what was produced, message by message.
+
+Nothing of windrow's own counting is believed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ _NO_DEAD = pa.table({"_partition": pa.array([], pa.int32()), "_offset": pa.array
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How many messages were produced, and everything that is wrong; nothing wrong is what we want."""
+    """How many messages were produced, and everything that is wrong; nothing wrong is
+    what we want.
+    """
 
     orders: int
     dead: int
@@ -36,9 +41,15 @@ def check(manifest: Path, rows: pa.Table, dead: pa.Table, receipts: Iterable[Rec
         receipts: of all windows.
     """
     sent = pl.read_parquet(manifest).with_columns(pl.col("kind").cast(pl.String))
-    orders, aborted = sent.filter(pl.col("kind") == "order"), sent.filter(pl.col("kind") == "aborted")
+    orders, aborted = (
+        sent.filter(pl.col("kind") == "order"),
+        sent.filter(pl.col("kind") == "aborted"),
+    )
     refused = sent.filter(pl.col("kind").is_in(["poison", "tombstone"]))
-    table, letters = _frame(rows.select(["_partition", "_offset", "order_id"])), _frame(dead.select(["_partition", "_offset"]))
+    table, letters = (
+        _frame(rows.select(["_partition", "_offset", "order_id"])),
+        _frame(dead.select(["_partition", "_offset"])),
+    )
     wrong = [
         *_compare("orders", orders.select(*_PLACE, "order_id"), table),
         *_compare("dead letters", refused.select(_PLACE), letters),
@@ -50,13 +61,18 @@ def check(manifest: Path, rows: pa.Table, dead: pa.Table, receipts: Iterable[Rec
 
 def dead_of(store: DeadLetters, receipts: Iterable[Receipt]) -> pa.Table:
     """The places of the committed dead letters of some windows."""
-    every = (store.read(r.window, r.attempt).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema) for r in receipts)
+    every = (
+        store.read(r.window, r.attempt).select(_NO_DEAD.column_names).cast(_NO_DEAD.schema)
+        for r in receipts
+    )
     return pa.concat_tables([_NO_DEAD, *every])
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:
     frame = cast("pl.DataFrame", pl.from_arrow(table))
-    return frame.rename({"_partition": "partition", "_offset": "offset"}).with_columns(pl.col("partition").cast(pl.Int32))
+    return frame.rename({"_partition": "partition", "_offset": "offset"}).with_columns(
+        pl.col("partition").cast(pl.Int32)
+    )
 
 
 def _compare(what: str, wanted: pl.DataFrame, found: pl.DataFrame) -> list[str]:
@@ -65,7 +81,10 @@ def _compare(what: str, wanted: pl.DataFrame, found: pl.DataFrame) -> list[str]:
     return [
         *_said(f"{what} are lost", wanted.join(found, on=columns, how="anti")),
         *_said(f"{what} were never produced", found.join(wanted, on=columns, how="anti")),
-        *_said(f"{what} are there more than once", found.group_by(columns).len().filter(pl.col("len") > 1)),
+        *_said(
+            f"{what} are there more than once",
+            found.group_by(columns).len().filter(pl.col("len") > 1),
+        ),
     ]
 
 
@@ -80,14 +99,28 @@ def _totals(sent: pl.DataFrame, receipts: list[Receipt]) -> list[str]:
     """Per window: the receipt's counts against what was produced into its ranges."""
     wrong = []
     for receipt in receipts:
-        inside = pl.concat([sent.head(0), *(_inside(sent, s.partition, s.start, s.stop) for s in receipt.plan.splits)])
+        inside = pl.concat(
+            [
+                sent.head(0),
+                *(_inside(sent, s.partition, s.start, s.stop) for s in receipt.plan.splits),
+            ]
+        )
         kinds = dict(inside.group_by("kind").len().iter_rows())
         valid, dead = kinds.get("order", 0), kinds.get("poison", 0) + kinds.get("tombstone", 0)
         counts = receipt.counts
-        if (counts.read, counts.valid, counts.dead, counts.aborted) != (valid + dead, valid, dead, kinds.get("aborted", 0)):
-            wrong.append(f"window {receipt.window.key}: produced {kinds}, the receipt says {counts}")
+        if (counts.read, counts.valid, counts.dead, counts.aborted) != (
+            valid + dead,
+            valid,
+            dead,
+            kinds.get("aborted", 0),
+        ):
+            wrong.append(
+                f"window {receipt.window.key}: produced {kinds}, the receipt says {counts}"
+            )
     return wrong
 
 
 def _inside(sent: pl.DataFrame, partition: int, start: int, stop: int) -> pl.DataFrame:
-    return sent.filter((pl.col("partition") == partition) & (pl.col("offset") >= start) & (pl.col("offset") < stop))
+    return sent.filter(
+        (pl.col("partition") == partition) & (pl.col("offset") >= start) & (pl.col("offset") < stop)
+    )

@@ -1,7 +1,10 @@
-"""A day of changes to a table of customers, as Debezium tells of them; the same for the same seed. Pure.
+"""A day of changes to a table of customers, as Debezium tells of them; the same for the same seed.
 
-First a snapshot of all who were there, then inserts, updates, and deletions, each of which a tombstone follows. Now and then one gets
-another number, which is its key: Debezium tells that as a deletion and an insert.
+Pure.
+
+First a snapshot of all who were there, then inserts, updates, and deletions, each of
+which a tombstone follows. Now and then one gets another number, which is its key:
+Debezium tells that as a deletion and an insert.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ class CustomerRow(NamedTuple):
 
 
 class CustomerMessage(NamedTuple):
-    """What is to be produced; `row`: what the customer's row is from then on, None: there is none any more."""
+    """What is to be produced; `row`: what the customer's row is from then on, None:
+    there is none any more.
+    """
 
     partition: int
     key: bytes
@@ -85,13 +90,30 @@ def _deletion(old: CustomerRow, now: int) -> Iterator[CustomerMessage]:
     yield gone._replace(value=None)
 
 
-def _message(op: str, before: CustomerRow | None, after: CustomerRow | None, now: int) -> CustomerMessage:
+def _message(
+    op: str, before: CustomerRow | None, after: CustomerRow | None, now: int
+) -> CustomerMessage:
     row = after or before
     assert row is not None
-    source = {"version": "3.0.0.Final", "connector": "mysql", "name": "shop", "ts_ms": now, "db": "shop", "table": "customers"}
-    event = {"before": _image(before), "after": _image(after), "source": source, "op": op, "ts_ms": now + 250}
+    source = {
+        "version": "3.0.0.Final",
+        "connector": "mysql",
+        "name": "shop",
+        "ts_ms": now,
+        "db": "shop",
+        "table": "customers",
+    }
+    event = {
+        "before": _image(before),
+        "after": _image(after),
+        "source": source,
+        "op": op,
+        "ts_ms": now + 250,
+    }
     key = json.dumps({"customer": row.customer}).encode()
-    return CustomerMessage(zlib.crc32(key) % PARTITIONS, key, json.dumps(event).encode(), now, row.customer, after)
+    return CustomerMessage(
+        zlib.crc32(key) % PARTITIONS, key, json.dumps(event).encode(), now, row.customer, after
+    )
 
 
 def _image(row: CustomerRow | None) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """A day of orders as a sequence of messages, the same for the same seed. Pure.
 
-Timestamps go up within each hour, but 1.5% of the messages are late: they carry an earlier time than their neighbours.
+Timestamps go up within each hour, but 1.5% of the messages are late: they carry an
+earlier time than their neighbours.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class OrderMessage(NamedTuple):
 
 
 def day(start: datetime, orders: int, seed: int = 7) -> Iterator[OrderMessage]:
-    """The messages of 24 hours from `start`: exactly `orders` orders, and beside them poison, tombstones and one aborted transaction."""
+    """The messages of 24 hours from `start`: exactly `orders` orders, and beside them
+    poison, tombstones and one aborted transaction.
+    """
     rng = random.Random(seed)
     first = 1
     for hour in range(HOURS):
@@ -49,10 +52,14 @@ def day(start: datetime, orders: int, seed: int = 7) -> Iterator[OrderMessage]:
         first += count
 
 
-def _hour(rng: random.Random, start: datetime, hour: int, first: int, count: int) -> Iterator[OrderMessage]:
-    """One hour: orders in the order of time; in some hours the middle twentieth goes through a transaction.
+def _hour(
+    rng: random.Random, start: datetime, hour: int, first: int, count: int
+) -> Iterator[OrderMessage]:
+    """One hour: orders in the order of time; in some hours the middle twentieth goes
+    through a transaction.
 
-    An aborted transaction's orders stand before them: written, taken back, never to be seen. Their ids lie far from all others.
+    An aborted transaction's orders stand before them: written, taken back, never to be
+    seen. Their ids lie far from all others.
     """
     begin, earliest = (int((start + timedelta(hours=h)).timestamp() * 1000) for h in (hour, 0))
     low, high = count // 2, count // 2 + max(1, count // 20)
@@ -62,18 +69,27 @@ def _hour(rng: random.Random, start: datetime, hour: int, first: int, count: int
         now = begin + i * 3_600_000 // count
         through: Through = "commit" if transaction == "commit" and low <= i < high else "plain"
         if transaction == "abort" and i == low:
-            yield from (_order(rng, 10_000_000 + k, now, "aborted", "abort") for k in range(high - low))
+            yield from (
+                _order(rng, 10_000_000 + k, now, "aborted", "abort") for k in range(high - low)
+            )
         future = hour == _FUTURE_HOUR and i == 0
-        yield _order(rng, first + i, _FAR_FUTURE if future else _late(rng, now, earliest), "order", through)
+        yield _order(
+            rng, first + i, _FAR_FUTURE if future else _late(rng, now, earliest), "order", through
+        )
         for value in strange.get(i, ()):
             kind: Kind = "tombstone" if value is None else "poison"
-            yield OrderMessage(kind, through, rng.randrange(PARTITIONS), b"customer-poison", value, now, None)
+            yield OrderMessage(
+                kind, through, rng.randrange(PARTITIONS), b"customer-poison", value, now, None
+            )
 
 
 def _strange(rng: random.Random, hour: int, count: int) -> dict[int, list[bytes | None]]:
     """Where in the hour the poison and the tombstones stand that fall into it."""
     values = [value for i, (_, value) in enumerate(POISON) if i % HOURS == hour]
-    values_and_nulls: list[bytes | None] = [*values, *[None for i in range(TOMBSTONES) if i * 3 % HOURS == hour]]
+    values_and_nulls: list[bytes | None] = [
+        *values,
+        *[None for i in range(TOMBSTONES) if i * 3 % HOURS == hour],
+    ]
     found: dict[int, list[bytes | None]] = {}
     for value in values_and_nulls:
         found.setdefault(rng.randrange(count), []).append(value)
@@ -85,27 +101,45 @@ def _late(rng: random.Random, now: int, earliest: int) -> int:
     luck = rng.random()
     if luck < 0.985:
         return now
-    ago = rng.randrange(60_000, 45 * 60_000) if luck < 0.995 else rng.randrange(3_600_000, 5 * 3_600_000)
+    ago = (
+        rng.randrange(60_000, 45 * 60_000)
+        if luck < 0.995
+        else rng.randrange(3_600_000, 5 * 3_600_000)
+    )
     return max(earliest, now - ago)
 
 
-def _order(rng: random.Random, order_id: int, stamp: int, kind: Kind, through: Through) -> OrderMessage:
+def _order(
+    rng: random.Random, order_id: int, stamp: int, kind: Kind, through: Through
+) -> OrderMessage:
     customer = f"customer-{rng.randrange(5000):04d}"
     key = customer.encode() if order_id % 50 else None
     partition = zlib.crc32(key) % PARTITIONS if key else rng.randrange(PARTITIONS)
-    return OrderMessage(kind, through, partition, key, _value(rng, order_id, customer, stamp).encode(), stamp, order_id)
+    return OrderMessage(
+        kind,
+        through,
+        partition,
+        key,
+        _value(rng, order_id, customer, stamp).encode(),
+        stamp,
+        order_id,
+    )
 
 
 def _value(rng: random.Random, order_id: int, customer: str, stamp: int) -> str:
     amount = f"{rng.randrange(1, 500)}.{rng.randrange(100):02d}"
     if order_id % 10 == 0:
         amount = f'"{amount}"'  # some shops send amounts as strings, which is exact as well
-    ship_to = f'{{"city":"{rng.choice(CITIES)}","postcode":"{rng.randrange(10000, 99999)}"}}' if order_id % 4 else "null"
+    ship_to = (
+        f'{{"city":"{rng.choice(CITIES)}","postcode":"{rng.randrange(10000, 99999)}"}}'
+        if order_id % 4
+        else "null"
+    )
     more = "" if order_id % 3 else f',"note":"{rng.choice(_NOTES)}"'
     more += "" if order_id % 100 else ',"coupon":"SPRING"'  # a field that the schema doesn't name
     created = datetime.fromtimestamp(stamp / 1000, UTC).isoformat(timespec="milliseconds")
     return (
-        f'{{"order_id":{order_id},"customer":"{customer}","amount":{amount},"currency":"{rng.choice(("EUR", "USD", "CNY"))}",'
-        f'"sku":"SKU-{rng.randrange(5000):05d}","quantity":{rng.randrange(1, 20)},"created_at":"{created}",'
-        f'"express":{"true" if order_id % 7 == 0 else "false"},"tags":{rng.choice(_TAGS)},"ship_to":{ship_to}{more}}}'
+        f'{{"order_id":{order_id},"customer":"{customer}","amount":{amount},"currency":"{rng.choice(("EUR", "USD", "CNY"))}",'  # noqa: E501
+        f'"sku":"SKU-{rng.randrange(5000):05d}","quantity":{rng.randrange(1, 20)},"created_at":"{created}",'  # noqa: E501
+        f'"express":{"true" if order_id % 7 == 0 else "false"},"tags":{rng.choice(_TAGS)},"ship_to":{ship_to}{more}}}'  # noqa: E501
     )

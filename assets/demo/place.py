@@ -12,7 +12,8 @@
     ROOT/.windrow/demo/ui.json     which process the UI is
     ROOT/.windrow/demo/tmp         the UI's temporary files, while it runs
 
-Broker, tables, ledger and manifest live and die together: without the manifests the demo begins anew.
+Broker, tables, ledger and manifest live and die together: without the manifests the
+demo begins anew.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ class DemoHome:
 
     def is_set_up(self) -> bool:
         """Whether the topics are there, whole, and the environment says which day it holds."""
-        return self.manifest.exists() and self.customers.exists() and "ORDERS_START" in self._written()
+        return (
+            self.manifest.exists() and self.customers.exists() and "ORDERS_START" in self._written()
+        )
 
     def _written(self) -> dict[str, str | None]:
         return dict(dotenv_values(self.env_file)) if self.env_file.exists() else {}
@@ -114,9 +117,11 @@ class DemoHome:
     def write_env(self, bootstrap: str, start: datetime) -> None:
         """Put the demo's variables into .env, whole or not at all."""
         ours = {
-            "DAGSTER_HOME": str(self.dagster_home), "WINDROW_HOME": str(self.demo.parent),
-            "WINDROW_BOOTSTRAP": bootstrap, "ORDERS_START": instant(start),
-        }  # fmt: skip
+            "DAGSTER_HOME": str(self.dagster_home),
+            "WINDROW_HOME": str(self.demo.parent),
+            "WINDROW_BOOTSTRAP": bootstrap,
+            "ORDERS_START": instant(start),
+        }
         assert ours.keys() == OURS
         lines = [*self._kept(), *(f"{k}='{v}'" for k, v in ours.items())]
         part = self.env_file.with_suffix(".part")
@@ -141,10 +146,16 @@ class DemoHome:
         return datetime.fromisoformat(str(self._written()["ORDERS_START"]))
 
     def enter(self) -> None:
-        """Make .env this process's environment: what the demo wrote wins over what the shell has."""
-        os.environ.update({name: value for name, value in self._written().items() if value is not None})
+        """Make .env this process's environment: what the demo wrote wins over what the
+        shell has.
+        """
+        os.environ.update(
+            {name: value for name, value in self._written().items() if value is not None}
+        )
 
 
 def last_full_day(now: datetime) -> datetime:
     """The start of the last 24 full hours that are closed for good."""
-    return (now.astimezone(UTC) - SETTLE).replace(minute=0, second=0, microsecond=0) - timedelta(hours=24)
+    return (now.astimezone(UTC) - SETTLE).replace(minute=0, second=0, microsecond=0) - timedelta(
+        hours=24
+    )

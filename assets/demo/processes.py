@@ -1,4 +1,6 @@
-"""Programs that the demo leaves running: noted with what makes them unmistakable, so that `stop` never ends another's."""
+"""Programs that the demo leaves running: noted with what makes them unmistakable, so
+that `stop` never ends another's.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def noted(file: Path) -> psutil.Process | None:
     try:
         known = msgspec.json.decode(file.read_bytes(), type=Noted)
         process = psutil.Process(known.pid)
-        same = abs(process.create_time() - known.started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        same = (
+            abs(process.create_time() - known.started) < 1
+            and process.status() != psutil.STATUS_ZOMBIE
+        )
     except (FileNotFoundError, msgspec.DecodeError, psutil.NoSuchProcess):
         return None
     return process if same else None
@@ -54,11 +59,18 @@ def end(file: Path) -> bool:
 
 
 def _alive_after(family: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Who still runs. A zombie doesn't: only its parent, which may be another program, can reap it."""
+    """Who still runs.
+
+    A zombie doesn't: only its parent, which may be another program, can reap it.
+    """
     deadline = time.monotonic() + seconds
     alive = family
     while alive and time.monotonic() < deadline:
-        alive = [each for each in psutil.wait_procs(alive, timeout=_SLICE_SECONDS)[1] if not _is_zombie(each)]
+        alive = [
+            each
+            for each in psutil.wait_procs(alive, timeout=_SLICE_SECONDS)[1]
+            if not _is_zombie(each)
+        ]
     return alive
 
 

@@ -1,4 +1,6 @@
-"""Produces the day of orders and customers once, and writes down what went where: the manifests that the checks trust."""
+"""Produces the day of orders and customers once, and writes down what went where: the
+manifests that the checks trust.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ TOPIC_CONFIG = {
 
 
 def produce_day(bootstrap: str, start: datetime, orders: int, manifest: Path) -> int:
-    """Make the topic and fill it; the number of messages. The manifest appears last: where it is, the topic is whole."""
+    """Make the topic and fill it; the number of messages.
+
+    The manifest appears last: where it is, the topic is whole.
+    """
     _create(bootstrap, ORDERS)
     sent = list(day(start, orders))
     offsets = _produce(bootstrap, sent)
@@ -50,7 +55,9 @@ def produce_customers(bootstrap: str, start: datetime, manifest: Path) -> int:
     return len(sent)
 
 
-def write_customers(manifest: Path, sent: Sequence[CustomerMessage], offsets: Sequence[int]) -> None:
+def write_customers(
+    manifest: Path, sent: Sequence[CustomerMessage], offsets: Sequence[int]
+) -> None:
     """What became of each customer's row, and where the message went that tells it."""
     rows = [m.row for m in sent]
     columns = {
@@ -58,7 +65,9 @@ def write_customers(manifest: Path, sent: Sequence[CustomerMessage], offsets: Se
         "name": pa.array([row and row.name for row in rows], pa.string()),
         "city": pa.array([row and row.city for row in rows], pa.string()),
         "born": pa.array([row and row.born for row in rows], pa.int32()).cast(pa.date32()),
-        "credit": pa.array([row and Decimal(row.credit).scaleb(-2) for row in rows], pa.decimal128(12, 2)),
+        "credit": pa.array(
+            [row and Decimal(row.credit).scaleb(-2) for row in rows], pa.decimal128(12, 2)
+        ),
         "changed_at": pa.array([m.timestamp * 1000 for m in sent], pa.timestamp("us", tz="UTC")),
         "gone": pa.array([row is None for row in rows]),
     }
@@ -67,7 +76,9 @@ def write_customers(manifest: Path, sent: Sequence[CustomerMessage], offsets: Se
 
 def _create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=TOPIC_CONFIG)]).values():
+    for future in admin.create_topics(
+        [NewTopic(topic, PARTITIONS, 1, config=TOPIC_CONFIG)]
+    ).values():
         future.result()
 
 
@@ -75,23 +86,38 @@ def _produce(bootstrap: str, sent: Sequence[OrderMessage]) -> array[int]:
     """Everything in its order; the offsets that the broker reported, one per message."""
     plain = Producer(_config(bootstrap))
     offsets = array("q", [-1]) * len(sent)
-    for number, (through, stretch) in enumerate(groupby(enumerate(sent), key=lambda numbered: numbered[1].through)):
+    for number, (through, stretch) in enumerate(
+        groupby(enumerate(sent), key=lambda numbered: numbered[1].through)
+    ):
         if through == "plain":
             _send(plain, ORDERS, stretch, offsets)
         else:
-            _transact(Producer({**_config(bootstrap), "transactional.id": f"demo-{number}"}), through, stretch, offsets)
+            _transact(
+                Producer({**_config(bootstrap), "transactional.id": f"demo-{number}"}),
+                through,
+                stretch,
+                offsets,
+            )
     return offsets
 
 
 def _config(bootstrap: str) -> dict[str, str | int | bool]:
     return {
-        "bootstrap.servers": bootstrap, "enable.idempotence": True, "compression.type": "lz4", "linger.ms": 20,
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "compression.type": "lz4",
+        "linger.ms": 20,
         "queue.buffering.max.messages": 1_000_000,
         "log_level": 3,  # a new broker is still loading its coordinators, which is no news
-    }  # fmt: skip
+    }
 
 
-def _transact(producer: Producer, through: Through, stretch: Iterable[tuple[int, OrderMessage]], offsets: array[int]) -> None:
+def _transact(
+    producer: Producer,
+    through: Through,
+    stretch: Iterable[tuple[int, OrderMessage]],
+    offsets: array[int],
+) -> None:
     producer.init_transactions()
     producer.begin_transaction()
     _send(producer, ORDERS, stretch, offsets)
@@ -101,10 +127,24 @@ def _transact(producer: Producer, through: Through, stretch: Iterable[tuple[int,
         producer.abort_transaction()
 
 
-def _send(producer: Producer, topic: str, stretch: Iterable[tuple[int, OrderMessage | CustomerMessage]], offsets: array[int]) -> None:
-    """Until every message of the stretch has its offset; what comes next then lies behind it in the log."""
+def _send(
+    producer: Producer,
+    topic: str,
+    stretch: Iterable[tuple[int, OrderMessage | CustomerMessage]],
+    offsets: array[int],
+) -> None:
+    """Until every message of the stretch has its offset; what comes next then lies
+    behind it in the log.
+    """
     for number, m in stretch:
-        producer.produce(topic, m.value, m.key, m.partition, timestamp=m.timestamp, on_delivery=partial(_note, offsets, number))
+        producer.produce(
+            topic,
+            m.value,
+            m.key,
+            m.partition,
+            timestamp=m.timestamp,
+            on_delivery=partial(_note, offsets, number),
+        )
         if number % 5000 == 0:
             producer.poll(0)
     producer.flush()
@@ -117,7 +157,12 @@ def _note(offsets: array[int], number: int, error: KafkaError | None, delivered:
     offsets[number] = -1 if offset is None else offset
 
 
-def _write(manifest: Path, sent: Sequence[OrderMessage | CustomerMessage], offsets: Sequence[int], columns: dict[str, pa.Array]) -> None:
+def _write(
+    manifest: Path,
+    sent: Sequence[OrderMessage | CustomerMessage],
+    offsets: Sequence[int],
+    columns: dict[str, pa.Array],
+) -> None:
     """One line per message: where it went, what it was."""
     if min(offsets) < 0:
         msg = f"{sum(o < 0 for o in offsets)} messages of the demo were not delivered; run it again"

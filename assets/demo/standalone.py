@@ -1,4 +1,6 @@
-"""A standalone Spark cluster on this machine, on loopback: a master and workers, each a process with a folder of its own."""
+"""A standalone Spark cluster on this machine, on loopback: a master and workers, each a
+process with a folder of its own.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ class Cluster:
 
 def of_this_process(_: Path) -> Mapping[str, str]:
     """A worker's environment: this process's own, with its Python."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+    }
 
 
 @contextmanager
@@ -55,39 +60,78 @@ def cluster(
         workers: how many.
         cores: of each worker, which is how many tasks it runs at once.
         environment: the environment of a worker, from its folder.
-        hosts: the address of a worker, from its number: Spark takes workers with one address for one machine.
+        hosts: the address of a worker, from its number: Spark takes workers with one
+            address for one machine.
 
     Raises:
         UnreachableError: a part of it doesn't come up; names its log.
     """
     with ExitStack() as stack:
-        address, _ = stack.enter_context(_daemon(folder, "master.Master", [], r"Starting Spark master at (spark://\S+)", os.environ))
+        address, _ = stack.enter_context(
+            _daemon(
+                folder, "master.Master", [], r"Starting Spark master at (spark://\S+)", os.environ
+            )
+        )
         found = {}
         for number in range(workers):
             place = folder / f"worker-{number}"
             place.mkdir()
-            words = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(place / "work"), address]
+            words = [
+                "--cores",
+                str(cores),
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(place / "work"),
+                address,
+            ]
             _, found[place] = stack.enter_context(
-                _daemon(place, "worker.Worker", words, r"Successfully registered with master (\S+)", environment(place), hosts(number))
+                _daemon(
+                    place,
+                    "worker.Worker",
+                    words,
+                    r"Successfully registered with master (\S+)",
+                    environment(place),
+                    hosts(number),
+                )
             )
         yield Cluster(address, found)
 
 
 @contextmanager
 def _daemon(
-    folder: Path, name: str, words: list[str], says: str, environment: Mapping[str, str], host: str = LOOPBACK
+    folder: Path,
+    name: str,
+    words: list[str],
+    says: str,
+    environment: Mapping[str, str],
+    host: str = LOOPBACK,
 ) -> Iterator[tuple[str, psutil.Process]]:
     folder.mkdir(parents=True, exist_ok=True)
     here = ["--host", host, "--port", "0", "--webui-port", "0"]
     command = [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *here]
-    env = {**environment, "SPARK_LOCAL_IP": host, "SPARK_HOME": str(SPARK), "SPARK_DAEMON_MEMORY": "256m"}
+    env = {
+        **environment,
+        "SPARK_LOCAL_IP": host,
+        "SPARK_HOME": str(SPARK),
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
     env.pop("PYTHONPATH", None)
     log = folder / f"{name}.log"
-    with log.open("w") as out, subprocess.Popen([*command, *words], stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder) as process:
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            [*command, *words], stdout=out, stderr=subprocess.STDOUT, env=env, cwd=folder
+        ) as process,
+    ):
         try:
             yield _said(log, process, says), psutil.Process(process.pid)
         finally:
-            below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+            below = (
+                psutil.Process(process.pid).children(recursive=True)
+                if process.poll() is None
+                else []
+            )
             process.terminate()
             process.wait(LIMIT)
             for left in below:
@@ -101,6 +145,8 @@ def _said(log: Path, process: subprocess.Popen[bytes], says: str) -> str:
     until, pause = time.monotonic() + LIMIT, threading.Event()
     while (found := re.search(says, log.read_text(errors="replace"))) is None:
         if process.poll() is not None or time.monotonic() > until:
-            raise UnreachableError("A part of the Spark cluster doesn't come up", "setup", f"What it said is in {log}.")
+            raise UnreachableError(
+                "A part of the Spark cluster doesn't come up", "setup", f"What it said is in {log}."
+            )
         pause.wait(0.05)
     return found[1]

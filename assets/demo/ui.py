@@ -19,12 +19,17 @@ from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _FIRST_PORT = 3000
 _LONGEST_TMPDIR = 90
-"""Bytes. Dagster's processes talk through sockets in TMPDIR, and a socket's path has 107 at most."""
+"""Bytes.
+
+Dagster's processes talk through sockets in TMPDIR, and a socket's path has 107 at most.
+"""
 _OF_DAGSTERS_OWN = (
     "ignore:Function `dev_command` is superseded",
     "ignore:Parameter `execution_type` of function `AssetsDefinition",
 )
-"""Warnings of Dagster's own code about itself, which nobody here can act on: its server's start, and how it copies asset checks."""
+"""Warnings of Dagster's own code about itself, which nobody here can act on: its
+server's start, and how it copies asset checks.
+"""
 
 
 def serve(place: DemoHome, console: Console) -> None:
@@ -36,8 +41,13 @@ def serve(place: DemoHome, console: Console) -> None:
     if not place.is_set_up():
         raise SpecError("There is nothing to show yet", "setup", "Run the demo first: make demo")
     if noted(place.ui_file) is not None:
-        raise SpecError("The UI is running already", "setup", "Open it in the browser, or end it first: make stop")
-    # A script's background job inherits an ignored SIGINT. Dagster would too, and then waits for one in vain when it is told to end.
+        raise SpecError(
+            "The UI is running already",
+            "setup",
+            "Open it in the browser, or end it first: make stop",
+        )
+    # A script's background job inherits an ignored SIGINT. Dagster would too, and then
+    # waits for one in vain when it is told to end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console.print("Starting the broker and Dagster ...")
     with EmbeddedBroker(place.kafka, find_jars()):
@@ -47,7 +57,8 @@ def serve(place: DemoHome, console: Console) -> None:
 def stop(place: DemoHome) -> list[str]:
     """End the UI and the broker of this place; what was ended."""
     broker = EmbeddedBroker(place.kafka, place.kafka)  # the jars are needed for a start only
-    broker_ran = broker.running()  # asked first: where the UI ends, its own process stops the broker too
+    # asked first: where the UI ends, its own process stops the broker too
+    broker_ran = broker.running()
     ui_ran = end(place.ui_file)
     broker.stop()
     return [name for name, ran in (("Dagster's UI", ui_ran), ("the broker", broker_ran)) if ran]
@@ -55,12 +66,28 @@ def stop(place: DemoHome) -> list[str]:
 
 def _dagster(place: DemoHome, console: Console) -> None:
     port = _free_port()
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "windrow.assets.definitions", "-h", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen([*command, "--log-level", "error"], cwd=PROJECT, env=_environment(place))
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "dev",
+        "-m",
+        "windrow.assets.definitions",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(port),
+    ]
+    process = subprocess.Popen(
+        [*command, "--log-level", "error"], cwd=PROJECT, env=_environment(place)
+    )
     try:
         note(place.ui_file, process.pid)
         if _answers(port, process):
-            console.print(f"Dagster's UI: http://127.0.0.1:{port}/assets/orders   (Ctrl-C, or `make stop` elsewhere, ends it)")
+            console.print(
+                f"Dagster's UI: http://127.0.0.1:{port}/assets/orders   (Ctrl-C, or `make stop`"
+                " elsewhere, ends it)"
+            )
         process.wait()
     except KeyboardInterrupt:
         console.print("Stopping ...")
@@ -71,8 +98,13 @@ def _dagster(place: DemoHome, console: Console) -> None:
 
 
 def _environment(place: DemoHome) -> dict[str, str]:
-    """Temporary files lie in the demo's folder, where nothing is left of them; in the system's if its path is too long for a socket."""
-    environment = os.environ | {"DAGSTER_HOME": str(place.dagster_home), "PYTHONWARNINGS": ",".join(_OF_DAGSTERS_OWN)}
+    """Temporary files lie in the demo's folder, where nothing is left of them; in the
+    system's if its path is too long for a socket.
+    """
+    environment = os.environ | {
+        "DAGSTER_HOME": str(place.dagster_home),
+        "PYTHONWARNINGS": ",".join(_OF_DAGSTERS_OWN),
+    }
     if len(os.fsencode(place.ui_tmp)) > _LONGEST_TMPDIR:
         return environment
     place.ui_tmp.mkdir(exist_ok=True)
@@ -80,7 +112,9 @@ def _environment(place: DemoHome) -> dict[str, str]:
 
 
 def _answers(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the port takes connections; the process's end, not a clock, ends the wait early."""
+    """Wait until the port takes connections; the process's end, not a clock, ends the
+    wait early.
+    """
     while process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -100,4 +134,6 @@ def _free_port() -> int:
             except OSError:
                 continue
             return port
-    raise SpecError(f"No free port from {_FIRST_PORT} on", "setup", "End some programs and try again.")
+    raise SpecError(
+        f"No free port from {_FIRST_PORT} on", "setup", "End some programs and try again."
+    )

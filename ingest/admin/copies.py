@@ -28,55 +28,114 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def against_ledger(
-    pipeline_id: str, receipts: Sequence[Receipt], unread: Collection[str], sink: Sink, ledger: Ledger
-) -> list[Finding]:  # fmt: skip
-    """What differs between a table's receipts and the ledger; `unread` are keys of windows whose receipts can't be read."""
+    pipeline_id: str,
+    receipts: Sequence[Receipt],
+    unread: Collection[str],
+    sink: Sink,
+    ledger: Ledger,
+) -> list[Finding]:
+    """What differs between a table's receipts and the ledger; `unread` are keys of
+    windows whose receipts can't be read.
+    """
     copies = {r.window: r for r in ledger.recorded(pipeline_id)}
     if copies and sink.binding() is None:
         error = gone(sink.identity, len(copies), absent=True)
         return [Finding("wrong", "table", error.what, error.do)]
     windows = [r.window for r in receipts]
     kept = [
-        Kept(ledger.start(pipeline_id, w.start), ledger.boundary(pipeline_id, w.end), ledger.plan(w), copies.pop(w, None)) for w in windows
+        Kept(
+            ledger.start(pipeline_id, w.start),
+            ledger.boundary(pipeline_id, w.end),
+            ledger.plan(w),
+            copies.pop(w, None),
+        )
+        for w in windows
     ]
-    # Asking for the identity would make an absent ledger, and one that holds nothing of ours is told of anyway.
+    # Asking for the identity would make an absent ledger, and one that holds nothing of
+    # ours is told of anyway.
     identity = ledger.identity() if any(k != Kept(None, None, None, None) for k in kept) else None
     findings = _writes_to(ledger.sink(pipeline_id), sink)
-    findings += [f for r, k in zip(receipts, kept, strict=True) for f in compare_ledger(r, k, identity)]
-    return findings + [f for r in copies.values() if r.window.key not in unread for f in _only_in_ledger(r, sink)]
+    findings += [
+        f for r, k in zip(receipts, kept, strict=True) for f in compare_ledger(r, k, identity)
+    ]
+    return findings + [
+        f for r in copies.values() if r.window.key not in unread for f in _only_in_ledger(r, sink)
+    ]
 
 
 def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
     if bound is None or sink.is_at(bound):
         return []
-    do = "Set the sink of the spec back; if the table was moved there: windrow rebind SPEC shows what going on there means."
-    return [Finding("wrong", "ledger", f"the pipeline writes to {bound}, and the spec names {sink.identity}", do)]
+    do = (
+        "Set the sink of the spec back; if the table was moved there: windrow rebind SPEC shows"
+        " what going on there means."
+    )
+    return [
+        Finding(
+            "wrong",
+            "ledger",
+            f"the pipeline writes to {bound}, and the spec names {sink.identity}",
+            do,
+        )
+    ]
 
 
 def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
     planned = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
     if not sink.promises.replaces:
-        return [Finding("wrong", "ledger", f"the window {LOST}{planned}", ways_out(copy.window.key), copy.window.key)]
+        return [
+            Finding(
+                "wrong",
+                "ledger",
+                f"the window {LOST}{planned}",
+                ways_out(copy.window.key),
+                copy.window.key,
+            )
+        ]
     do = "Was the table restored from a backup? Run the window again: it reads the same offsets."
-    return [Finding("wrong", "ledger", f"the ledger knows a receipt that the table doesn't hold{planned}", do, copy.window.key)]
+    return [
+        Finding(
+            "wrong",
+            "ledger",
+            f"the ledger knows a receipt that the table doesn't hold{planned}",
+            do,
+            copy.window.key,
+        )
+    ]
 
 
 def compare_ledger(receipt: Receipt, kept: Kept, identity: str | None) -> list[Finding]:
-    """One receipt against what the ledger holds of its window; without an identity, that isn't compared. Pure."""
+    """One receipt against what the ledger holds of its window; without an identity,
+    that isn't compared.
+
+    Pure.
+    """
     problems: list[tuple[Level, str]] = []
     if identity is not None and receipt.ledger != identity:
         problems.append(("wrong", f"committed by ledger {receipt.ledger}, this one is {identity}"))
-    for name, frozen, used in (("start", kept.start, receipt.plan.start), ("end", kept.stop, receipt.plan.stop)):
+    for name, frozen, used in (
+        ("start", kept.start, receipt.plan.start),
+        ("end", kept.stop, receipt.plan.stop),
+    ):
         if frozen is None:
             problems.append(("wrong", f"the boundary at its {name} is missing in the ledger"))
         elif difference(frozen, used):
-            problems.append(("wrong", f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}"))
+            problems.append(
+                (
+                    "wrong",
+                    f"the boundary at its {name} differs in the ledger: {difference(frozen, used)}",
+                )
+            )
     if kept.plan is None or kept.plan.digest != receipt.digest:
-        problems.append(("wrong", f"its plan {'is missing' if kept.plan is None else 'differs'} in the ledger"))
+        problems.append(
+            ("wrong", f"its plan {'is missing' if kept.plan is None else 'differs'} in the ledger")
+        )
     if kept.receipt is None or kept.receipt.generation < receipt.generation:
         # A run that died after its commit leaves this behind; it harms nothing.
         problems.append(("info", "the ledger's copy of the receipt is missing or older"))
     elif kept.receipt != receipt:
         newer = kept.receipt.generation > receipt.generation
-        problems.append(("wrong", f"the ledger's copy of the receipt {'is newer' if newer else 'differs'}"))
+        problems.append(
+            ("wrong", f"the ledger's copy of the receipt {'is newer' if newer else 'differs'}")
+        )
     return [Finding(level, "ledger", what, REBUILD, receipt.window.key) for level, what in problems]

@@ -24,11 +24,18 @@ from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 
 
-def read_dead(sink: Sink, store: DeadLetters, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
-    """A window's dead letters, at most `limit`: `_topic, _partition, _offset, _timestamp`, the message, `stage, reason, detail`.
+def read_dead(
+    sink: Sink,
+    store: DeadLetters,
+    window: Window,
+    limit: int | None = None,
+    attempt: str | None = None,
+) -> pa.Table:
+    """A window's dead letters, at most `limit`: `_topic, _partition, _offset,
+    _timestamp`, the message, `stage, reason, detail`.
 
-    Those of the attempt that the sink's receipt names, none if the window isn't committed; or, to look into a refusal, those of another
-    `attempt`.
+    Those of the attempt that the sink's receipt names, none if the window isn't
+    committed; or, to look into a refusal, those of another `attempt`.
     """
     if attempt is None:
         committed = sink.look(window)
@@ -46,7 +53,8 @@ class Chosen(msgspec.Struct, frozen=True):
     """Some of a window's dead letters: those of a stage, those with a reason, or both; None: any.
 
     Raises:
-        SpecError: there is no such stage. Reasons are the formats' and the rules' own, so any may be asked for.
+        SpecError: there is no such stage. Reasons are the formats' and the rules' own,
+            so any may be asked for.
     """
 
     stage: str | None = None
@@ -55,12 +63,17 @@ class Chosen(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """No dead letter is of a stage that there isn't, so who names one means another."""
         if self.stage is not None and self.stage not in STAGES:
-            raise SpecError(f"There is no stage {self.stage!a} of dead letters", "spec", f"Name one of {', '.join(STAGES)}.")
+            raise SpecError(
+                f"There is no stage {self.stage!a} of dead letters",
+                "spec",
+                f"Name one of {', '.join(STAGES)}.",
+            )
 
     def may_be_in(self, receipt: Receipt) -> bool:
         """Whether a window has any, as far as its receipt tells, which knows reasons alone."""
         return receipt.counts.dead > 0 and (
-            self.reason is None or any(self.reason == reason for s in receipt.splits for reason, _ in s.reasons)
+            self.reason is None
+            or any(self.reason == reason for s in receipt.splits for reason, _ in s.reasons)
         )
 
     def mask(self, letters: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -73,7 +86,8 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
-    """An attempt's dead letters of a window, in batches of bounded size that have the columns of `DEAD_LETTERS` but for the window's.
+    """An attempt's dead letters of a window, in batches of bounded size that have the
+    columns of `DEAD_LETTERS` but for the window's.
 
     Raises (when read on):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
@@ -82,21 +96,36 @@ def letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.
 
 
 def _as_now(letters: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of today: a file may be older, and have fewer, or have been rewritten with other types for the same."""
+    """The columns of today: a file may be older, and have fewer, or have been rewritten
+    with other types for the same.
+    """
     there = set(letters.schema.names)
-    columns = [letters[f.name].cast(f.type) if f.name in there else pa.nulls(letters.num_rows, f.type) for f in DEAD_FILE]
+    columns = [
+        letters[f.name].cast(f.type) if f.name in there else pa.nulls(letters.num_rows, f.type)
+        for f in DEAD_FILE
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=DEAD_FILE)
 
 
 def messages_of(letters: pa.RecordBatch) -> pa.RecordBatch:
-    """Dead letters as the messages that they are. A timestamp that no table can hold was null already."""
+    """Dead letters as the messages that they are.
+
+    A timestamp that no table can hold was null already.
+    """
     names = {f"{DEFAULT[name]}": name for name in ("topic", "partition", "offset", "timestamp")}
-    columns = {names.get(name, name): column for name, column in zip(letters.schema.names, letters.columns, strict=True)}
-    return pa.RecordBatch.from_arrays([_as(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES)
+    columns = {
+        names.get(name, name): column
+        for name, column in zip(letters.schema.names, letters.columns, strict=True)
+    }
+    return pa.RecordBatch.from_arrays(
+        [_as(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES
+    )
 
 
 def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
+    return (
+        column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
+    )
 
 
 def documents(letters: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -107,15 +136,25 @@ def documents(letters: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _document(letter: dict[str, Any]) -> dict[str, Any]:
-    payload: dict[str, Any] = {name: text_or_base64(letter[name]) for name in ("key", "value") if name in letter}
+    payload: dict[str, Any] = {
+        name: text_or_base64(letter[name]) for name in ("key", "value") if name in letter
+    }
     if "headers" in letter:
-        payload["headers"] = [{"key": header["key"], "value": text_or_base64(header["value"])} for header in letter["headers"]]
+        payload["headers"] = [
+            {"key": header["key"], "value": text_or_base64(header["value"])}
+            for header in letter["headers"]
+        ]
     stamp = letter["_timestamp"]
     return letter | {"_timestamp": None if stamp is None else iso_instant(stamp)} | payload
 
 
-def refused_attempts(sink: Sink, store: DeadLetters, windows: Sequence[Window] | None = None) -> dict[str, str]:
-    """Of windows that aren't committed and have dead letters all the same: the newest attempt that left any. Writes nothing.
+def refused_attempts(
+    sink: Sink, store: DeadLetters, windows: Sequence[Window] | None = None
+) -> dict[str, str]:
+    """Of windows that aren't committed and have dead letters all the same: the newest
+    attempt that left any.
+
+    Writes nothing.
 
     Such an attempt was refused, or died before its commit, or is at work now.
 
@@ -127,5 +166,9 @@ def refused_attempts(sink: Sink, store: DeadLetters, windows: Sequence[Window] |
     if windows is None:
         committed = {c.receipt.window.key for c in sink.receipts()}
         return store.attempts(lambda key: key not in committed)
-    waiting = {window.key for window, committed in zip(windows, sink.looks(windows), strict=True) if committed is None}
+    waiting = {
+        window.key
+        for window, committed in zip(windows, sink.looks(windows), strict=True)
+        if committed is None
+    }
     return store.attempts(waiting.__contains__)

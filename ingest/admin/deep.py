@@ -1,4 +1,8 @@
-"""Holds what a table holds, value by value, against the checksums of its receipts: every row and dead letter is read back. Reads only."""
+"""Holds what a table holds, value by value, against the checksums of its receipts:
+every row and dead letter is read back.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,9 @@ COMPACTED = "Kafka compacts the topic: of each key it keeps the last message."
 
 
 class Summed(msgspec.Struct, frozen=True):
-    """What was read back: per split the number of rows and their checksum, and how many rows lie in none of them."""
+    """What was read back: per split the number of rows and their checksum, and how many
+    rows lie in none of them.
+    """
 
     counts: tuple[int, ...]
     checksums: tuple[str, ...]
@@ -39,11 +45,16 @@ class Summed(msgspec.Struct, frozen=True):
 
 
 def compare_contents(
-    receipts: Sequence[Receipt], audit: Audit, dead_letters: DeadLetters, promises: Promises = EXACTLY
-) -> list[Finding]:  # fmt: skip
-    """Each window's rows and dead letters against its receipt, split by split; one window, and of it one batch, at a time.
+    receipts: Sequence[Receipt],
+    audit: Audit,
+    dead_letters: DeadLetters,
+    promises: Promises = EXACTLY,
+) -> list[Finding]:
+    """Each window's rows and dead letters against its receipt, split by split; one
+    window, and of it one batch, at a time.
 
-    Of a table whose rows replace each other the dead letters alone: its rows are no single window's.
+    Of a table whose rows replace each other the dead letters alone: its rows are no
+    single window's.
     """
     findings = []
     for receipt in receipts:
@@ -51,40 +62,75 @@ def compare_contents(
             findings += _compared(receipt, kind, audit, dead_letters, promises)
     old = sum(any(not isinstance(s.checksums, Checksums) for s in r.splits) for r in receipts)
     if old:
-        what = f"{old} of {len(receipts)} windows were committed before there were checksums: what they hold was read and counted only"
-        findings.append(Finding("info", "table", what, "A replay of such a window gives it checksums."))
+        what = (
+            f"{old} of {len(receipts)} windows were committed before there were checksums: what"
+            " they hold was read and counted only"
+        )
+        findings.append(
+            Finding("info", "table", what, "A replay of such a window gives it checksums.")
+        )
     return findings
 
 
-def _compared(receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLetters, promises: Promises) -> list[Finding]:
+def _compared(
+    receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLetters, promises: Promises
+) -> list[Finding]:
     key = receipt.window.key
     again = read_again(key, promises)
     try:
-        if kind == "rows" and isinstance(audit, PublishedAudit) and (published := audit.published(receipt.window)) is not None:
+        if (
+            kind == "rows"
+            and isinstance(audit, PublishedAudit)
+            and (published := audit.published(receipt.window)) is not None
+        ):
             return _compared_published(receipt, published, audit.replaced(), promises)
         if kind == "rows":
             back = summed(receipt.splits, audit.contents(receipt.window), audit.metadata)
         else:
-            back = summed(receipt.splits, dead_letters.contents(receipt.window), DEFAULT, receipt.attempt)
+            back = summed(
+                receipt.splits, dead_letters.contents(receipt.window), DEFAULT, receipt.attempt
+            )
     except UnreachableError as error:
-        return [Finding("unchecked", "table", f"the {kind} can't be read: {error.what}", error.do, key)]
+        return [
+            Finding("unchecked", "table", f"the {kind} can't be read: {error.what}", error.do, key)
+        ]
     except RefusedError as error:
-        return [Finding("wrong", "table", f"the {kind} can't be read: {error.what}", f"{error.do} Or: {again}", key)]
+        return [
+            Finding(
+                "wrong",
+                "table",
+                f"the {kind} can't be read: {error.what}",
+                f"{error.do} Or: {again}",
+                key,
+            )
+        ]
     wrong, allowed = differences(receipt, kind, back, promises)
     return [
-        *(Finding("wrong", "table", what, f"Something changed the table. {again}", key) for what in wrong),
+        *(
+            Finding("wrong", "table", what, f"Something changed the table. {again}", key)
+            for what in wrong
+        ),
         *(Finding("info", "table", what, ALLOWED, key) for what in allowed),
     ]
 
 
-def differences(receipt: Receipt, kind: Kind, read_back: Summed, promises: Promises = EXACTLY) -> tuple[list[str], list[str]]:
-    """Where rows, or dead letters, are not those that were committed, one sentence per split: what is wrong, and what the sink may do.
+def differences(
+    receipt: Receipt, kind: Kind, read_back: Summed, promises: Promises = EXACTLY
+) -> tuple[list[str], list[str]]:
+    """Where rows, or dead letters, are not those that were committed, one sentence per
+    split: what is wrong, and what the sink may do.
 
-    Pure. Of a split with rows that are there twice the values aren't compared: its checksum is that of all its rows.
+    Pure. Of a split with rows that are there twice the values aren't compared: its
+    checksum is that of all its rows.
     """
     problems, allowed = list[str](), list[str]()
-    for split, count, checksum in zip(receipt.splits, read_back.counts, read_back.checksums, strict=True):
-        where = f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop} (exclusive)"
+    for split, count, checksum in zip(
+        receipt.splits, read_back.counts, read_back.checksums, strict=True
+    ):
+        where = (
+            f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
+            " (exclusive)"
+        )
         wanted = split.rows if kind == "rows" else split.dead
         sums = split.checksums if isinstance(split.checksums, Checksums) else None
         known = checksum if sums is None else sums.rows if kind == "rows" else sums.dead
@@ -92,47 +138,100 @@ def differences(receipt: Receipt, kind: Kind, read_back: Summed, promises: Promi
             told = allowed if kind == "rows" and promises.allows(lost=count < wanted) else problems
             told.append(f"{where}: {count} {kind} were read back, {wanted} are in the receipt")
         elif checksum != known:
-            problems.append(f"{where}: the {kind} are not those that were committed (checksum {checksum}, in the receipt {known})")
-    return problems + ([f"{read_back.outside} {kind} lie in none of its splits"] if read_back.outside else []), allowed
+            problems.append(
+                f"{where}: the {kind} are not those that were committed (checksum {checksum}, in"
+                f" the receipt {known})"
+            )
+    return (
+        problems
+        + ([f"{read_back.outside} {kind} lie in none of its splits"] if read_back.outside else []),
+        allowed,
+    )
 
 
-def _compared_published(receipt: Receipt, published: PublishedRows, replaced: bool, promises: Promises) -> list[Finding]:
+def _compared_published(
+    receipt: Receipt, published: PublishedRows, replaced: bool, promises: Promises
+) -> list[Finding]:
     sums = _Sums(receipt.splits)
     for batch in published.rows:
-        sums.add(sums.places.of(batch["topic"], batch["partition"], batch["offset"]), batch["hash"].to_numpy())
-    wrong, allowed = published_differences(receipt, published.noted, sums.summed, promises, replaced=replaced)
+        sums.add(
+            sums.places.of(batch["topic"], batch["partition"], batch["offset"]),
+            batch["hash"].to_numpy(),
+        )
+    wrong, allowed = published_differences(
+        receipt, published.noted, sums.summed, promises, replaced=replaced
+    )
     key, do = receipt.window.key, COMPACTED if replaced else ALLOWED
     return [
-        *(Finding("wrong", "table", what, "Something else wrote under the window's headers, or it is a bug.", key) for what in wrong),
+        *(
+            Finding(
+                "wrong",
+                "table",
+                what,
+                "Something else wrote under the window's headers, or it is a bug.",
+                key,
+            )
+            for what in wrong
+        ),
         *(Finding("info", "table", what, do, key) for what in allowed),
     ]
 
 
 def published_differences(
-    receipt: Receipt, noted: Mapping[tuple[str, int, int], str], read_back: Summed, promises: Promises = EXACTLY, *, replaced: bool = False
+    receipt: Receipt,
+    noted: Mapping[tuple[str, int, int], str],
+    read_back: Summed,
+    promises: Promises = EXACTLY,
+    *,
+    replaced: bool = False,
 ) -> tuple[list[str], list[str]]:
-    """Where messages are not those that were published, one sentence per split: what is wrong, and what may be.
+    """Where messages are not those that were published, one sentence per split: what is
+    wrong, and what may be.
 
-    Pure. Of a split with messages that are there twice, or gone, the rest isn't compared: the checksum is that of all. `replaced`: whether
-    those that later ones replaced may be gone.
+    Pure. Of a split with messages that are there twice, or gone, the rest isn't
+    compared: the checksum is that of all. `replaced`: whether those that later ones
+    replaced may be gone.
     """
     problems, allowed = list[str](), list[str]()
-    for split, count, checksum in zip(receipt.splits, read_back.counts, read_back.checksums, strict=True):
-        where = f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop} (exclusive)"
-        wanted, known = split.rows + split.deletes, noted.get((split.topic, split.partition, split.start), text(0))
+    for split, count, checksum in zip(
+        receipt.splits, read_back.counts, read_back.checksums, strict=True
+    ):
+        where = (
+            f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
+            " (exclusive)"
+        )
+        wanted, known = (
+            split.rows + split.deletes,
+            noted.get((split.topic, split.partition, split.start), text(0)),
+        )
         if count != wanted:
             lost = count < wanted
             told = allowed if promises.allows(lost=lost) or (lost and replaced) else problems
             told.append(f"{where}: {count} messages were read back, {wanted} were published")
         elif checksum != known:
-            problems.append(f"{where}: the messages are not those that were published (checksum {checksum}, published {known})")
-    return problems + ([f"{read_back.outside} messages are of none of its splits"] if read_back.outside else []), allowed
+            problems.append(
+                f"{where}: the messages are not those that were published (checksum {checksum},"
+                f" published {known})"
+            )
+    return (
+        problems
+        + (
+            [f"{read_back.outside} messages are of none of its splits"] if read_back.outside else []
+        ),
+        allowed,
+    )
 
 
 def summed(
-    splits: Sequence[SplitCounts], batches: Iterable[pa.RecordBatch], names: Mapping[str, str], attempt: str | None = None
-) -> Summed:  # fmt: skip
-    """Count and sum up rows by the split that holds their offset; of dead letters, those of one attempt. Pure; holds one batch.
+    splits: Sequence[SplitCounts],
+    batches: Iterable[pa.RecordBatch],
+    names: Mapping[str, str],
+    attempt: str | None = None,
+) -> Summed:
+    """Count and sum up rows by the split that holds their offset; of dead letters,
+    those of one attempt.
+
+    Pure; holds one batch.
 
     Raises:
         RefusedError: a batch has no such columns, or holds types that no table of windrow has.
@@ -140,11 +239,15 @@ def summed(
     sums = _Sums(splits)
     for batch in batches:
         try:
-            where = sums.places.of(*(batch.column(names[name]) for name in ("topic", "partition", "offset")))
+            where = sums.places.of(
+                *(batch.column(names[name]) for name in ("topic", "partition", "offset"))
+            )
             hashes = row_hashes(batch, leave_out=(names["window"],))
             if attempt is not None:
                 mine = pc.equal(batch.column("attempt").cast(pa.string()), attempt).fill_null(False)
-                where, hashes = (found[mine.to_numpy(zero_copy_only=False)] for found in (where, hashes))
+                where, hashes = (
+                    found[mine.to_numpy(zero_copy_only=False)] for found in (where, hashes)
+                )
         except (KeyError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             what = f"a file has other columns than windrow wrote ({type(error).__name__})"
             raise RefusedError(what, "commit", "Restore the file from a backup.") from error
@@ -157,7 +260,10 @@ class _Sums:
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
         self.places = Places(splits)
-        self._sums, self._counts = np.zeros(len(splits) + 1, np.uint64), np.zeros(len(splits) + 1, np.int64)
+        self._sums, self._counts = (
+            np.zeros(len(splits) + 1, np.uint64),
+            np.zeros(len(splits) + 1, np.int64),
+        )
 
     def add(self, where: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
         """Rows more: of each the number of its split, and its hash."""
@@ -167,11 +273,18 @@ class _Sums:
     @property
     def summed(self) -> Summed:
         """What was added up."""
-        return Summed(tuple(self._counts[:-1].tolist()), tuple(text(int(s)) for s in self._sums[:-1]), int(self._counts[-1]))
+        return Summed(
+            tuple(self._counts[:-1].tolist()),
+            tuple(text(int(s)) for s in self._sums[:-1]),
+            int(self._counts[-1]),
+        )
 
 
 class Places:
-    """Which split holds an offset of a topic-partition. `nowhere`: the number that stands for none."""
+    """Which split holds an offset of a topic-partition.
+
+    `nowhere`: the number that stands for none.
+    """
 
     def __init__(self, splits: Sequence[SplitCounts]) -> None:
         self.nowhere = len(splits)
@@ -184,11 +297,15 @@ class Places:
         """Per row the number of its split; the number of splits, where none holds it."""
         topics = topic.cast(pa.string()).dictionary_encode()
         codes = topics.indices.cast(pa.int64()).fill_null(-1).to_numpy()
-        partitions, offsets = (column.cast(pa.int64()).fill_null(-1).to_numpy() for column in (partition, offset))
+        partitions, offsets = (
+            column.cast(pa.int64()).fill_null(-1).to_numpy() for column in (partition, offset)
+        )
         places = np.full(len(codes), self.nowhere)
         pairs = np.stack([codes, partitions], axis=1)
         for code, number in np.unique(pairs, axis=0).tolist():
-            ranges = None if code < 0 else self._ranges.get((topics.dictionary[code].as_py(), number))
+            ranges = (
+                None if code < 0 else self._ranges.get((topics.dictionary[code].as_py(), number))
+            )
             if ranges is None:
                 continue
             rows = np.flatnonzero((codes == code) & (partitions == number))

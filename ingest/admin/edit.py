@@ -1,4 +1,6 @@
-"""A user's function that repairs refused messages: how it is loaded, what it is given, and what it may give back."""
+"""A user's function that repairs refused messages: how it is loaded, what it is given,
+and what it may give back.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class RefusedMessage:
-    """A message as it lies in the log, and why it was refused. `dataclasses.replace` makes a repaired one: of key, value and headers.
+    """A message as it lies in the log, and why it was refused.
+
+    `dataclasses.replace` makes a repaired one: of key, value and headers.
 
     `schema_id`: of a format with a registry, the id or GUID of the schema that it named.
     """
@@ -55,16 +59,26 @@ def load_edit(script: Path) -> Edit:
         SpecError: there is no such file or function, or the file can't be run.
     """
     if not script.is_file():
-        raise SpecError(f"There is no script {script}", "spec", "Name a Python file that has a function edit(message).")
+        raise SpecError(
+            f"There is no script {script}",
+            "spec",
+            "Name a Python file that has a function edit(message).",
+        )
     try:
         names = runpy.run_path(str(script), run_name=script.stem)
     except SyntaxError as error:
-        raise SpecError(f"{script} is not Python: line {error.lineno}", "spec", "Mend the script.") from None
-    except Exception as error:  # noqa: BLE001  # whatever a user's script raises
+        raise SpecError(
+            f"{script} is not Python: line {error.lineno}", "spec", "Mend the script."
+        ) from None
+    except Exception as error:  # whatever a user's script raises  # noqa: BLE001
         raise _failed(f"{script} can't be run", error, script) from None
     edit = names.get(_FUNCTION)
     if not callable(edit):
-        raise SpecError(f"{script} has no function {_FUNCTION}", "spec", "Write: def edit(message): ... return message, or None.")
+        raise SpecError(
+            f"{script} has no function {_FUNCTION}",
+            "spec",
+            "Write: def edit(message): ... return message, or None.",
+        )
     return _checked(edit, script)
 
 
@@ -74,7 +88,7 @@ def _checked(edit: Callable[[RefusedMessage], object], script: Path) -> Edit:
     def call(message: RefusedMessage) -> RefusedMessage | None:
         try:
             edited = edit(message)
-        except Exception as error:  # noqa: BLE001  # whatever a user's function raises
+        except Exception as error:  # whatever a user's function raises  # noqa: BLE001
             raise _failed(f"{_FUNCTION} failed", error, script, message) from None
         wrong = None if edited is None else _wrong(edited, message)
         if wrong is not None:
@@ -88,19 +102,38 @@ def _wrong(edited: object, message: RefusedMessage) -> str | None:
     """What is wrong with what a function gave back; never what it holds."""
     if not isinstance(edited, RefusedMessage):
         return f"gave back {type(edited).__name__}, neither a message nor None"
-    changed = next((name for name in _STAYS if getattr(edited, name) != getattr(message, name)), None)
+    changed = next(
+        (name for name in _STAYS if getattr(edited, name) != getattr(message, name)), None
+    )
     if changed is not None:
         return f"changed the {changed}: a message stays where it is in the log"
-    payload = next((name for name in ("key", "value") if not isinstance(getattr(edited, name), bytes | None)), None)
+    payload = next(
+        (name for name in ("key", "value") if not isinstance(getattr(edited, name), bytes | None)),
+        None,
+    )
     if payload is not None:
-        return f"gave a {payload} that is {type(getattr(edited, payload)).__name__}, neither bytes nor None"
-    return None if _are_headers(edited.headers) else "gave headers that are no pairs of a text and bytes or None"
+        return (
+            f"gave a {payload} that is {type(getattr(edited, payload)).__name__}, neither bytes nor"
+            " None"
+        )
+    return (
+        None
+        if _are_headers(edited.headers)
+        else "gave headers that are no pairs of a text and bytes or None"
+    )
 
 
 def _are_headers(headers: object) -> bool:
     if not isinstance(headers, tuple | list):
         return False
-    pairs = [header if isinstance(header, tuple) and len(header) == len(("name", "value")) else (None, None) for header in headers]
+    pairs = [
+        (
+            header
+            if isinstance(header, tuple) and len(header) == len(("name", "value"))
+            else (None, None)
+        )
+        for header in headers
+    ]
     return all(isinstance(name, str) and isinstance(value, bytes | None) for name, value in pairs)
 
 
@@ -109,15 +142,25 @@ def _refused(what: str, message: RefusedMessage) -> SpecError:
     return SpecError(what, "decode", do, message.topic, message.partition, message.offset)
 
 
-def _failed(what: str, error: Exception, script: Path, message: RefusedMessage | None = None) -> SpecError:
+def _failed(
+    what: str, error: Exception, script: Path, message: RefusedMessage | None = None
+) -> SpecError:
     """By the type and the script's line alone: an exception's text may quote a payload."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == script]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == script
+    ]
     place = f"{script}:{lines[-1]}" if lines else str(script)
     said = f"{what}: {type(error).__name__} at {place}"
-    return SpecError(said, "spec", "Mend the script.") if message is None else _refused(said, message)
+    return (
+        SpecError(said, "spec", "Mend the script.") if message is None else _refused(said, message)
+    )
 
 
-def with_edits(letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit) -> tuple[pa.RecordBatch, Mask, Mask]:
+def with_edits(
+    letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit
+) -> tuple[pa.RecordBatch, Mask, Mask]:
     """Messages as a function makes them; for each whether it is to be tried, and whether it was changed.
 
     Args:
@@ -127,12 +170,14 @@ def with_edits(letters: pa.RecordBatch, messages: pa.RecordBatch, edit: Edit) ->
 
     Raises:
         SpecError: as the function does.
-    """
+    """  # noqa: E501
     before = [_message(letter) for letter in letters.to_pylist()]
     after = [edit(message) for message in before]
     tried = np.array([message is not None for message in after])
     kept = [old if new is None else new for old, new in zip(before, after, strict=True)]
-    changed = np.array([_payload(old) != _payload(new) for old, new in zip(before, kept, strict=True)])
+    changed = np.array(
+        [_payload(old) != _payload(new) for old, new in zip(before, kept, strict=True)]
+    )
     columns = {
         "key": pa.array([m.key for m in kept], pa.binary()),
         "value": pa.array([m.value for m in kept], pa.binary()),

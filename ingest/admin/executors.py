@@ -4,8 +4,9 @@ Python and packages are compared before any task begins (`ingest.runner.spark.ar
 the rest: the brokers, the places that tasks
 write to.
 
-Nothing tells a task from outside which executor takes it, and executors may still be coming up. So there are rounds of as many tasks as
-run at once, each of which stays a moment, and they end with the first round that meets nobody new.
+Nothing tells a task from outside which executor takes it, and executors may still be
+coming up. So there are rounds of as many tasks as run at once, each of which stays a
+moment, and they end with the first round that meets nobody new.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _LIMIT_SECONDS = 180.0
 """Of a round: an executor has to begin, and to give up a broker that doesn't answer."""
 
 _READ_OF = 8
-"""At so many topic-partitions, spread over all, each executor tries to read: their leaders are different brokers."""
+"""At so many topic-partitions, spread over all, each executor tries to read: their
+leaders are different brokers.
+"""
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -54,7 +57,9 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a task saw: its machine, the folder that its executor works in, the interpreter, what is wrong."""
+    """What a task saw: its machine, the folder that its executor works in, the
+    interpreter, what is wrong.
+    """
 
     machine: str
     folder: str
@@ -77,7 +82,8 @@ class Marker(msgspec.Struct, frozen=True):
 class Survey(msgspec.Struct, frozen=True):
     """The task: what it finds travels as the committable of a split that holds nothing. Picklable.
 
-    `reader` and `splits`: what to read, and by what, of each split the first batch. `markers`: what the driver has put where tasks write.
+    `reader` and `splits`: what to read, and by what, of each split the first batch.
+    `markers`: what the driver has put where tasks write.
     """
 
     reader: Reader
@@ -85,42 +91,71 @@ class Survey(msgspec.Struct, frozen=True):
     markers: tuple[Marker, ...]
 
     def __call__(self, split: Split) -> Staged:
-        unread = next((trouble for trouble in map(self._read, self.splits) if trouble is not None), None)  # each may take a while
+        # each may take a while
+        unread = next(
+            (trouble for trouble in map(self._read, self.splits) if trouble is not None), None
+        )
         troubles = [t for t in (unread, *map(_written, self.markers)) if t is not None]
         seen = Answer(socket.gethostname(), str(Path.cwd()), sys.executable, tuple(troubles))
         time.sleep(_STAY_SECONDS)
-        nothing = SplitCounts(split.topic, split.partition, split.start, split.stop, split.stop, 0, 0, 0, 0, 0, 0, 0, 0)
+        nothing = SplitCounts(
+            split.topic,
+            split.partition,
+            split.start,
+            split.stop,
+            split.stop,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        )
         return Staged(split, nothing, (msgspec.json.encode(seen).decode(),), ())
 
     def _read(self, split: Split) -> Trouble | None:
         try:
             read_until(self.reader, split, lambda _: True)
         except WindrowError as error:
-            return Trouble(f"{split.topic}/{split.partition} can't be read there: {error.what}", error.do)
+            return Trouble(
+                f"{split.topic}/{split.partition} can't be read there: {error.what}", error.do
+            )
         return None
 
 
 def _written(marker: Marker) -> Trouble | None:
     """Whether the driver's file is seen, and another one can be put beside it, and removed."""
     place, other = Place(marker.place), f"{marker.name}-{socket.gethostname()}-{os.getpid()}"
-    do = "Put the table on a folder that all machines share under one name, or into an object store."
+    do = (
+        "Put the table on a folder that all machines share under one name, or into an object store."
+    )
     try:
         if place.seen([marker.name])[marker.name] is None:
-            return Trouble(f"{marker.place} isn't there what it is here: a file that was just written is not seen", do)
+            return Trouble(
+                f"{marker.place} isn't there what it is here: a file that was just written is not"
+                " seen",
+                do,
+            )
         place.put(other, b"windrow doctor")
         place.remove(other)
     except WindrowError as error:
         return Trouble(f"{marker.place} can't be written there: {error.what}", error.do)
     except OSError as error:
-        return Trouble(f"{marker.place} can't be written there: {type(error).__name__}", "Let the workers' user write there.")
+        return Trouble(
+            f"{marker.place} can't be written there: {type(error).__name__}",
+            "Let the workers' user write there.",
+        )
     return None
 
 
 class Surveyed(msgspec.Struct, frozen=True):
-    """All executors that answered, and of each trouble the machines that have it, in the order of their names.
+    """All executors that answered, and of each trouble the machines that have it, in
+    the order of their names.
 
-    `read`: from how many topic-partitions each of them was to read; `written`: to how many places it was to write. `complete`: whether the
-    last round met nobody new.
+    `read`: from how many topic-partitions each of them was to read; `written`: to how
+    many places it was to write. `complete`: whether the last round met nobody new.
     """
 
     executors: Sequence[Answer]
@@ -135,8 +170,12 @@ class Surveyed(msgspec.Struct, frozen=True):
         return sorted({seen.machine for seen in self.executors})
 
 
-def look_around(pipeline: Pipeline, engine: Engine, slots: Callable[[], int], topics: Discovered) -> Surveyed:
-    """Look around on every executor. Writes a small file to each place that tasks write to, and removes it.
+def look_around(
+    pipeline: Pipeline, engine: Engine, slots: Callable[[], int], topics: Discovered
+) -> Surveyed:
+    """Look around on every executor.
+
+    Writes a small file to each place that tasks write to, and removes it.
 
     Args:
         pipeline: whose brokers and places are tried.
@@ -145,12 +184,22 @@ def look_around(pipeline: Pipeline, engine: Engine, slots: Callable[[], int], to
         topics: the pipeline's.
 
     Raises:
-        UnreachableError: tasks can't be run, or don't come back within three minutes; or a worker is not as the driver is: says which.
+        UnreachableError: tasks can't be run, or don't come back within three minutes;
+            or a worker is not as the driver is: says which.
         WindrowError: besides, the driver itself can't read or write.
     """
-    reader = pipeline.reader(ReadPlan(pipeline.broker.cluster_id(), {name: t.topic_id for name, t in topics.topics.items()}, "fail"))
+    reader = pipeline.reader(
+        ReadPlan(
+            pipeline.broker.cluster_id(),
+            {name: t.topic_id for name, t in topics.topics.items()},
+            "fail",
+        )
+    )
     splits = tuple(_first_messages(pipeline, topics))
-    markers = tuple(Marker(_there(place), f".windrow-doctor-{uuid.uuid4().hex}") for place in sorted(set(pipeline.sink.places())))
+    markers = tuple(
+        Marker(_there(place), f".windrow-doctor-{uuid.uuid4().hex}")
+        for place in sorted(set(pipeline.sink.places()))
+    )
     for marker in markers:
         Place(marker.place).put(marker.name, b"windrow doctor")
     try:
@@ -189,7 +238,7 @@ def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
     def run() -> None:
         try:
             answer.set_result(call())
-        except BaseException as failed:  # noqa: BLE001  # handed over, not swallowed
+        except BaseException as failed:  # handed over, not swallowed  # noqa: BLE001
             answer.set_exception(failed)
 
     Thread(target=run, daemon=True).start()
@@ -197,13 +246,19 @@ def _within(seconds: float, call: Callable[[], list[Answer]]) -> list[Answer]:
         return answer.result(seconds)
     except TimeoutError:
         what = f"No task has come back within {seconds:.0f} s"
-        do = "Has the cluster workers with cores and memory to spare, and do they reach the driver (spark.driver.host)?"
+        do = (
+            "Has the cluster workers with cores and memory to spare, and do they reach the driver"
+            " (spark.driver.host)?"
+        )
         raise UnreachableError(what, "setup", do) from None
 
 
 def _answers(engine: Engine, task: Survey, tasks: int) -> list[Answer]:
-    nothing = [Split("windrow-doctor", number, 0, 1) for number in range(tasks)]  # no more than run at once, so each is a Spark task
-    return [msgspec.json.decode(staged.rows[0], type=Answer) for staged in engine.run(task, nothing)]
+    # no more than run at once, so each is a Spark task
+    nothing = [Split("windrow-doctor", number, 0, 1) for number in range(tasks)]
+    return [
+        msgspec.json.decode(staged.rows[0], type=Answer) for staged in engine.run(task, nothing)
+    ]
 
 
 def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:
@@ -215,11 +270,16 @@ def _first_messages(pipeline: Pipeline, topics: Discovered) -> Iterator[Split]:
 
 
 def _there(place: str) -> str:
-    """A place that is there: of a local one that isn't yet, the nearest folder above it. Nothing is made that stays."""
+    """A place that is there: of a local one that isn't yet, the nearest folder above it.
+
+    Nothing is made that stays.
+    """
     if "://" in place and not place.startswith("file://"):
         return place
     folder = Path(place.removeprefix("file://")).absolute()
     nearest = next((path for path in (folder, *folder.parents) if path.is_dir()), None)
     if nearest is None:
-        raise UnreachableError(f"{place} has no folder above it", "setup", "Set the sink's place to one that is there.")
+        raise UnreachableError(
+            f"{place} has no folder above it", "setup", "Set the sink's place to one that is there."
+        )
     return str(nearest)

@@ -1,4 +1,6 @@
-"""A file that somebody asks for, `.parquet` or `.jsonl`: there whole or not at all; and bytes and instants as JSON has them."""
+"""A file that somebody asks for, `.parquet` or `.jsonl`: there whole or not at all; and
+bytes and instants as JSON has them.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,11 @@ Documents = Callable[[pa.RecordBatch], Sequence[dict[str, Any]]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def write_file(path: Path, schema: pa.Schema, documents: Documents, read: Callable[[Take], None]) -> int:
-    """Write what `read` gives away, batch by batch, replacing a file of that name once the new one is whole; how many rows.
+def write_file(
+    path: Path, schema: pa.Schema, documents: Documents, read: Callable[[Take], None]
+) -> int:
+    """Write what `read` gives away, batch by batch, replacing a file of that name once
+    the new one is whole; how many rows.
 
     Args:
         path: its ending says the form: `.parquet`, or `.jsonl` with a document a line.
@@ -37,10 +42,17 @@ def write_file(path: Path, schema: pa.Schema, documents: Documents, read: Callab
     Raises:
         SpecError: the name ends otherwise, or its folder isn't there.
     """
-    forms = {".parquet": partial(_parquet, schema=schema), ".jsonl": partial(_jsonl, documents=documents)}
+    forms = {
+        ".parquet": partial(_parquet, schema=schema),
+        ".jsonl": partial(_jsonl, documents=documents),
+    }
     form: Callable[[Path], AbstractContextManager[Take]] | None = forms.get(path.suffix)
     if form is None:
-        raise SpecError(f"{path.name} is neither a .parquet nor a .jsonl file", "stage", "Name one of the two: the ending says the form.")
+        raise SpecError(
+            f"{path.name} is neither a .parquet nor a .jsonl file",
+            "stage",
+            "Name one of the two: the ending says the form.",
+        )
     if not path.parent.is_dir():
         raise SpecError(f"There is no folder {path.parent}", "stage", "Make it, or name another.")
     part, count = path.with_name(f".{path.name}.{uuid.uuid4().hex}"), 0
@@ -68,16 +80,24 @@ def _parquet(path: Path, schema: pa.Schema) -> Iterator[Take]:
 @contextmanager
 def _jsonl(path: Path, documents: Documents) -> Iterator[Take]:
     with path.open("x", encoding="utf-8") as file:
-        yield lambda batch: file.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents(batch))
+        yield lambda batch: file.writelines(
+            json.dumps(document, ensure_ascii=False) + "\n" for document in documents(batch)
+        )
 
 
 def iso_instant(millis: int) -> str:
     """Epoch milliseconds as an ISO instant."""
-    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        (_EPOCH + timedelta(milliseconds=millis))
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def text_or_base64(value: bytes | None) -> str | dict[str, str] | None:
-    """Text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be taken for; null where there are none."""
+    """Text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be
+    taken for; null where there are none.
+    """
     if value is None:
         return None
     try:

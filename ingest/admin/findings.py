@@ -13,7 +13,10 @@ About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that verification has to say. `wrong` asks for a person; `unchecked` could not be looked at; `info` is for knowing."""
+    """One thing that verification has to say.
+
+    `wrong` asks for a person; `unchecked` could not be looked at; `info` is for knowing.
+    """
 
     level: Level
     about: About
@@ -26,4 +29,7 @@ def read_again(key: str, promises: Promises) -> str:
     """What brings a window's rows back that are not as they were committed."""
     if promises.replaces:
         return f"windrow replay SPEC --window {key} reads the window again from the same offsets."
-    return "Nothing can replace it: to have the window again, begin a pipeline with another id and another place for its rows."
+    return (
+        "Nothing can replace it: to have the window again, begin a pipeline with another id and"
+        " another place for its rows."
+    )

@@ -1,7 +1,8 @@
 """How far the table is behind the topics, in messages and in time.
 
-Lag is what lies between the newest committed window's end and the stable end now: offsets, so markers and aborted messages count too, as
-they do in every tool that subtracts offsets.
+Lag is what lies between the newest committed window's end and the stable end now:
+offsets, so markers and aborted messages count too, as they do in every tool that
+subtracts offsets.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 class PartitionLag(msgspec.Struct, frozen=True):
     """One topic-partition: unread offsets are [start, end), `records` of them.
 
-    `seconds`: the age of the first visible unread message; 0 where there is none, or where it has no timestamp or one in the future.
-    `lost` offsets were not read and are gone; they are not among the records.
+    `seconds`: the age of the first visible unread message; 0 where there is none, or
+    where it has no timestamp or one in the future. `lost` offsets were not read and are
+    gone; they are not among the records.
     """
 
     topic: str
@@ -44,7 +46,9 @@ class PartitionLag(msgspec.Struct, frozen=True):
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """All topic-partitions that are read, in order; `records`, `lost` are sums, `seconds` is the most, `behind` how many have records."""
+    """All topic-partitions that are read, in order; `records`, `lost` are sums,
+    `seconds` is the most, `behind` how many have records.
+    """
 
     records: int
     seconds: float
@@ -54,15 +58,18 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 def newest_committed(receipts: Iterable[Receipt]) -> Receipt | None:
-    """The receipt of the last window, by its end; its `plan.stop` is what `lag` and `publish` take."""
+    """The receipt of the last window, by its end; its `plan.stop` is what `lag` and
+    `publish` take.
+    """
     return max(receipts, key=lambda r: r.window.end, default=None)
 
 
 def lag(broker: ClusterView, source: Source, committed: Boundary | None, now: datetime) -> Lag:
     """What is unread, per topic-partition that the source selects and the cluster has.
 
-    What the boundary doesn't know, also because its topic was made anew, counts from where the source starts; from the log start where that
-    is for a label to say, or has no answer.
+    What the boundary doesn't know, also because its topic was made anew, counts from
+    where the source starts; from the log start where that is for a label to say, or has
+    no answer.
 
     Args:
         broker: its isolation level decides what the stable end is.
@@ -81,7 +88,9 @@ def lag(broker: ClusterView, source: Source, committed: Boundary | None, now: da
     log_starts = broker.log_starts(found.tps)
     cuts |= _origins(broker, source, log_starts, [tp for tp in found.tps if tp not in cuts])
     ends = broker.stable_ends(found.tps)
-    parts = [_partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now) for tp in found.tps]
+    parts = [
+        _partition(broker, tp, cuts[tp], log_starts[tp], ends[tp].offset, now) for tp in found.tps
+    ]
     return Lag(
         sum(p.records for p in parts),
         max((p.seconds for p in parts), default=0.0),
@@ -96,17 +105,26 @@ def _cuts(found: Discovered, committed: Boundary | None) -> dict[TopicPartition,
     if committed is None:
         return {}
     seen = committed.by_topic()
-    same = [tp for tp in found.tps if tp.topic in seen and seen[tp.topic].topic_id == found.topics[tp.topic].topic_id]
+    same = [
+        tp
+        for tp in found.tps
+        if tp.topic in seen and seen[tp.topic].topic_id == found.topics[tp.topic].topic_id
+    ]
     return {tp: mark.offset for tp, mark in committed.cuts(same).items()}
 
 
 def _origins(
-    broker: ClusterView, source: Source, log_starts: dict[TopicPartition, int], tps: Sequence[TopicPartition]
+    broker: ClusterView,
+    source: Source,
+    log_starts: dict[TopicPartition, int],
+    tps: Sequence[TopicPartition],
 ) -> dict[TopicPartition, int]:
     """Where topic-partitions begin that nothing was read of."""
     if not isinstance(source.start, AtLabel):
         try:
-            return {tp: position.offset for tp, position in positions(broker, source.start, tps).items()}
+            return {
+                tp: position.offset for tp, position in positions(broker, source.start, tps).items()
+            }
         except UnreachableError:
             raise
         except WindrowError:
@@ -114,7 +132,9 @@ def _origins(
     return {tp: log_starts[tp] for tp in tps}
 
 
-def _partition(broker: ClusterView, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime) -> PartitionLag:
+def _partition(
+    broker: ClusterView, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime
+) -> PartitionLag:
     start = max(cut, log_start)
     records = max(0, end - start)
     seconds = _age(broker, tp, start, end, now) if records else 0.0

@@ -1,10 +1,14 @@
-"""Mending: a committed window's dead letters go through today's decoder and rules again, and what becomes rows joins the window.
+"""Mending: a committed window's dead letters go through today's decoder and rules
+again, and what becomes rows joins the window.
 
-    look -> dead letters of the attempt that counts -> (edit) -> decode -> transform -> stage -> commit what stays dead -> commit
+    look -> dead letters of the attempt that counts -> (edit) -> decode -> transform ->
+    stage -> commit what stays dead -> commit
 
-A mending is the window's next generation: the rows that are there stay, and the receipt says what is in the table and what is dead after
-it. The dead letters that stay are staged anew under the mending's attempt; readers see those of the receipt's attempt alone. So the one
-commit of rows and receipt takes a message from one side to the other. Killed anywhere before it, nothing has changed; behind it, all has.
+A mending is the window's next generation: the rows that are there stay, and the receipt
+says what is in the table and what is dead after it. The dead letters that stay are
+staged anew under the mending's attempt; readers see those of the receipt's attempt
+alone. So the one commit of rows and receipt takes a message from one side to the other.
+Killed anywhere before it, nothing has changed; behind it, all has.
 """
 
 from __future__ import annotations
@@ -25,7 +29,15 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Committed, Counts, Mending, Receipt, SplitCounts
+from windrow.ingest.model.receipt import (
+    RECEIPT_VERSION,
+    Checksums,
+    Committed,
+    Counts,
+    Mending,
+    Receipt,
+    SplitCounts,
+)
 from windrow.ingest.model.refusals import Refusals, RefusedAt
 from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.model.window import Window
@@ -47,9 +59,11 @@ TRIES = 5
 class Mended(msgspec.Struct, frozen=True):
     """What a mending did to a window, or would do.
 
-    `open` dead letters were there, `tried` of them were chosen and not left alone by the edit; `messages` were mended, which became `rows`
-    (or were filtered, or dropped); `edited` of these are not as they are in the log. `refused`: of the others that were tried, what was
-    wrong with them today. `committed`: the window's receipt; of a dry run, and where nothing could be mended, the one that was there.
+    `open` dead letters were there, `tried` of them were chosen and not left alone by
+    the edit; `messages` were mended, which became `rows` (or were filtered, or
+    dropped); `edited` of these are not as they are in the log. `refused`: of the others
+    that were tried, what was wrong with them today. `committed`: the window's receipt;
+    of a dry run, and where nothing could be mended, the one that was there.
     """
 
     window: str
@@ -63,7 +77,10 @@ class Mended(msgspec.Struct, frozen=True):
 
 
 class MendRequest(msgspec.Struct, frozen=True):
-    """Who asks (`id`), for which dead letters, and what repairs them first. `dry_run`: only see what would be mended."""
+    """Who asks (`id`), for which dead letters, and what repairs them first.
+
+    `dry_run`: only see what would be mended.
+    """
 
     id: str
     chosen: Chosen = Chosen()
@@ -72,10 +89,12 @@ class MendRequest(msgspec.Struct, frozen=True):
 
 
 def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
-    """Have the window's chosen dead letters that today's decoder and rules take in the table, exactly once.
+    """Have the window's chosen dead letters that today's decoder and rules take in the
+    table, exactly once.
 
     Raises:
-        RefusedError: the window isn't committed; its dead letters are not those that its receipt counts.
+        RefusedError: the window isn't committed; its dead letters are not those that
+            its receipt counts.
         SpecError: the sink can't mend; the edit failed, or gave what is no message.
         UnreachableError: table or ledger; mend the window again.
     """
@@ -85,7 +104,9 @@ def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
         found = pipeline.sink.look(window)
         if found is None:
             do = "Run it: its messages are read from the topic, with today's schema."
-            raise RefusedError(f"Window {window.key} isn't committed, so nothing of it is to be mended", "plan", do)
+            raise RefusedError(
+                f"Window {window.key} isn't committed, so nothing of it is to be mended", "plan", do
+            )
         if not request.dry_run:  # one that died after its commit may not have said so to the ledger
             pipeline.ledger.record(found.receipt, pipeline.sink.receipt_text(found.receipt))
         if not request.chosen.may_be_in(found.receipt):
@@ -93,22 +114,39 @@ def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
         mended = _try(pipeline, found, request)
         if mended is not None:
             return mended
-    what = f"Window {window.key} was committed anew by others each of {TRIES} times that it was to be mended"
-    raise UnreachableError(what, "commit", "Nothing was committed by this run. Mend the window again.")
+    what = (
+        f"Window {window.key} was committed anew by others each of {TRIES} times that it was to be"
+        " mended"
+    )
+    raise UnreachableError(
+        what, "commit", "Nothing was committed by this run. Mend the window again."
+    )
 
 
 def _refuse_unmendable(pipeline: Pipeline) -> None:
     promises = pipeline.sink.promises
     if not promises.replaces:
-        what = f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second generation of a window"
-        raise SpecError(what, "plan", "Nothing was read. Mend the schema, and write the messages to the topic again.")
+        what = (
+            f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second"
+            " generation of a window"
+        )
+        raise SpecError(
+            what,
+            "plan",
+            "Nothing was read. Mend the schema, and write the messages to the topic again.",
+        )
     if pipeline.reshape is not None:
-        what = f"Dead letters of {pipeline.spec.id} can't be mended: its rows go through {pipeline.reshape.function}, a window's together"
+        what = (
+            f"Dead letters of {pipeline.spec.id} can't be mended: its rows go through"
+            f" {pipeline.reshape.function}, a window's together"
+        )
         raise SpecError(what, "plan", "Nothing was read. Mend the schema, and replay the window.")
 
 
 def _try(pipeline: Pipeline, found: Committed, request: MendRequest) -> Mended | None:
-    """One attempt on the generation that was found; None if another commit of the window came first."""
+    """One attempt on the generation that was found; None if another commit of the
+    window came first.
+    """
     began, before, attempt = time.monotonic(), found.receipt, uuid.uuid4().hex
     _refuse_other_letters(pipeline, before)
     work = _Work(pipeline, before, request, attempt)
@@ -125,7 +163,11 @@ def _try(pipeline: Pipeline, found: Committed, request: MendRequest) -> Mended |
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, attempt, staged)
     committed = commit(pipeline, receipt, staged).committed
-    return _mended(committed, work.counted, work.refusals.by_stage()) if committed.receipt.attempt == attempt else None
+    return (
+        _mended(committed, work.counted, work.refusals.by_stage())
+        if committed.receipt.attempt == attempt
+        else None
+    )
 
 
 def _mended(committed: Committed, counted: Counter[str], refused: tuple[RefusedAt, ...]) -> Mended:
@@ -142,30 +184,60 @@ def _refuse_other_letters(pipeline: Pipeline, receipt: Receipt) -> None:
     letters = letters_of(pipeline.dead_letters, receipt.window, receipt.attempt)
     problems, _ = differences(receipt, "dead letters", summed(receipt.splits, letters, DEFAULT))
     if problems:
-        what = f"The dead letters of window {receipt.window.key} are not those of its receipt: {problems[0]}"
-        raise RefusedError(what, "check", "Nothing was mended: windrow verify --deep shows all of it. Restore their table from a backup.")
+        what = (
+            f"The dead letters of window {receipt.window.key} are not those of its receipt:"
+            f" {problems[0]}"
+        )
+        raise RefusedError(
+            what,
+            "check",
+            "Nothing was mended: windrow verify --deep shows all of it. Restore their table from a"
+            " backup.",
+        )
 
 
-def _receipt(pipeline: Pipeline, before: Receipt, staged: Sequence[Staged], work: _Work, seconds: float) -> Receipt:
+def _receipt(
+    pipeline: Pipeline, before: Receipt, staged: Sequence[Staged], work: _Work, seconds: float
+) -> Receipt:
     """The receipt before, with what is different now."""
     splits = tuple(s.counts for s in staged)
     last = before.mending or Mending(before.attempt, before.attempt, 0)
     counted = work.counted
-    mending = Mending(before.attempt, last.read_by, last.messages + counted["messages"], last.edited + counted["edited"])
+    mending = Mending(
+        before.attempt,
+        last.read_by,
+        last.messages + counted["messages"],
+        last.edited + counted["edited"],
+    )
     return msgspec.structs.replace(
-        before, generation=before.generation + 1, attempt=work.attempt, request=work.request.id, ledger=pipeline.ledger.identity(),
-        counts=Counts.total(splits), splits=splits, schema=pipeline.columns().described(), code=written_by(), staged_at=pipeline.now(),
-        seconds=round(seconds, 3), version=RECEIPT_VERSION, mending_=mending,
-    )  # fmt: skip
+        before,
+        generation=before.generation + 1,
+        attempt=work.attempt,
+        request=work.request.id,
+        ledger=pipeline.ledger.identity(),
+        counts=Counts.total(splits),
+        splits=splits,
+        schema=pipeline.columns().described(),
+        code=written_by(),
+        staged_at=pipeline.now(),
+        seconds=round(seconds, 3),
+        version=RECEIPT_VERSION,
+        mending_=mending,
+    )
 
 
 class _Work:
-    """One attempt: stages each of the window's dead letters as rows, or as what it was. Memory: a batch, and what stagers hold.
+    """One attempt: stages each of the window's dead letters as rows, or as what it was.
 
-    `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `Mended`. `refusals`: what was tried and refused again.
+    Memory: a batch, and what stagers hold.
+
+    `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `Mended`.
+    `refusals`: what was tried and refused again.
     """
 
-    def __init__(self, pipeline: Pipeline, before: Receipt, request: MendRequest, attempt: str) -> None:
+    def __init__(
+        self, pipeline: Pipeline, before: Receipt, request: MendRequest, attempt: str
+    ) -> None:
         self.request, self.attempt = request, attempt
         self.counted: Counter[str] = Counter()
         self.refusals = Refusals()
@@ -183,13 +255,18 @@ class _Work:
         decode, transform = decoder.open(), pipeline.transform().open()
         self._decode: Decode = lambda messages: transform(decode(messages))
         self._keyed = pipeline.sink.promises.mode != "append"
-        self._splits = [_SplitWork(split, counts, rows, dead) for split, counts in zip(before.plan.splits, before.splits, strict=True)]
+        self._splits = [
+            _SplitWork(split, counts, rows, dead)
+            for split, counts in zip(before.plan.splits, before.splits, strict=True)
+        ]
 
     def read(self) -> None:
         """All letters of the attempt that counts, each by the split that holds it."""
         places = Places(self._before.splits)
         for letters in letters_of(self._store, self._before.window, self._before.attempt):
-            where = places.of(*(letters[DEFAULT[name]] for name in ("topic", "partition", "offset")))
+            where = places.of(
+                *(letters[DEFAULT[name]] for name in ("topic", "partition", "offset"))
+            )
             for number in np.unique(where).tolist():
                 self._take(self._splits[number], letters.filter(pa.array(where == number)))
                 crash_point("write.middle")
@@ -201,28 +278,44 @@ class _Work:
         letters = letters.filter(pa.array(chosen))
         if not letters.num_rows:
             return
-        messages, tried, edited = messages_of(letters), np.ones(letters.num_rows, bool), np.zeros(letters.num_rows, bool)
+        messages, tried, edited = (
+            messages_of(letters),
+            np.ones(letters.num_rows, bool),
+            np.zeros(letters.num_rows, bool),
+        )
         if self.request.edit is not None:
             messages, tried, edited = with_edits(letters, messages, self.request.edit)
         work.keep(letters.filter(pa.array(~tried)))
-        letters, messages, edited = letters.filter(pa.array(tried)), messages.filter(pa.array(tried)), edited[tried]
+        letters, messages, edited = (
+            letters.filter(pa.array(tried)),
+            messages.filter(pa.array(tried)),
+            edited[tried],
+        )
         if letters.num_rows:
             self._try(work, letters, messages, edited)
 
-    def _try(self, work: _SplitWork, letters: pa.RecordBatch, messages: pa.RecordBatch, edited: Mask) -> None:
+    def _try(
+        self, work: _SplitWork, letters: pa.RecordBatch, messages: pa.RecordBatch, edited: Mask
+    ) -> None:
         decoded = self._decode(messages)
         refuse_unplaced(work.split, messages, decoded, keyed=self._keyed)
         decoded = work.stage(decoded, messages, keyed=self._keyed)
         again = letters.take(decoded.dead_index)
         self.refusals.add(
-            decoded.dead_stage.to_pylist(), decoded.dead_reason.to_pylist(), decoded.dead_detail.to_pylist(), again["_offset"].to_pylist()
+            decoded.dead_stage.to_pylist(),
+            decoded.dead_reason.to_pylist(),
+            decoded.dead_detail.to_pylist(),
+            again["_offset"].to_pylist(),
         )
         work.keep(again)
         work.count(decoded)
         mended = np.ones(letters.num_rows, bool)
         mended[decoded.dead_index.to_numpy()] = False
         self.counted.update(
-            tried=letters.num_rows, messages=int(mended.sum()), rows=decoded.rows.num_rows, edited=int((mended & edited).sum())
+            tried=letters.num_rows,
+            messages=int(mended.sum()),
+            rows=decoded.rows.num_rows,
+            edited=int((mended & edited).sum()),
         )
 
     def finish(self) -> list[Staged]:
@@ -238,9 +331,14 @@ class _Work:
 
 
 class _SplitWork:
-    """What becomes of one split's dead letters. A stager is made for the first of its rows, or letters."""
+    """What becomes of one split's dead letters.
 
-    def __init__(self, split: Split, before: SplitCounts, rows: StagerFactory, dead: StagerFactory) -> None:
+    A stager is made for the first of its rows, or letters.
+    """
+
+    def __init__(
+        self, split: Split, before: SplitCounts, rows: StagerFactory, dead: StagerFactory
+    ) -> None:
         self.split = split
         self._before, self._rows, self._dead = before, _Lazily(split, rows), _Lazily(split, dead)
         self._verdicts: Counter[str] = Counter()
@@ -253,13 +351,21 @@ class _SplitWork:
             return
         reasons = letters["reason"].to_pylist()
         self._reasons.update(reasons)
-        self._first += zip(letters["_offset"].slice(0, SHOWN).to_pylist(), reasons[:SHOWN], strict=True)
+        self._first += zip(
+            letters["_offset"].slice(0, SHOWN).to_pylist(), reasons[:SHOWN], strict=True
+        )
         self._verdicts["dead"] += letters.num_rows
         self._dead.stager().add(letters.select(REASONS.names), messages_of(letters))
 
     def stage(self, decoded: Decoded, messages: pa.RecordBatch, *, keyed: bool) -> Decoded:
-        """Stage what a decoder and the rules took; what became of the messages then (`ingest.runner.task.stage_rows`)."""
-        return stage_rows(self._rows.stager(), messages, decoded, keyed=keyed) if decoded.valid else decoded
+        """Stage what a decoder and the rules took; what became of the messages then
+        (`ingest.runner.task.stage_rows`).
+        """
+        return (
+            stage_rows(self._rows.stager(), messages, decoded, keyed=keyed)
+            if decoded.valid
+            else decoded
+        )
 
     def count(self, decoded: Decoded) -> None:
         """What was staged."""
@@ -275,17 +381,36 @@ class _SplitWork:
 
     def finish(self) -> Staged:
         """What to commit, and the split's counts as they are then."""
-        rows, dead, before, more = self._rows.finish(), self._dead.finish(), self._before, self._verdicts
+        rows, dead, before, more = (
+            self._rows.finish(),
+            self._dead.finish(),
+            self._before,
+            self._verdicts,
+        )
         sums = before.checksums
         counts = msgspec.structs.replace(
-            before, valid=before.valid + more["valid"], rows_=before.rows + more["rows"], dead=more["dead"],
-            dropped=before.dropped + more["dropped"], filtered_=before.filtered + more["filtered"],
+            before,
+            valid=before.valid + more["valid"],
+            rows_=before.rows + more["rows"],
+            dead=more["dead"],
+            dropped=before.dropped + more["dropped"],
+            filtered_=before.filtered + more["filtered"],
             truncated_=before.truncated + more["truncated"] or msgspec.UNSET,
-            deletes_=before.deletes + more["deletes"] if isinstance(before.deletes_, int) else before.deletes_,
-            rows_staged=before.rows_staged + rows.rows, dead_staged=dead.rows,
-            reasons=tuple(sorted(self._reasons.items())), first_dead=tuple(sorted(self._first)[:SHOWN]),
-            checksums=Checksums(text(int(sums.rows, 16) + int(rows.checksum, 16)), dead.checksum) if isinstance(sums, Checksums) else sums,
-        )  # fmt: skip
+            deletes_=(
+                before.deletes + more["deletes"]
+                if isinstance(before.deletes_, int)
+                else before.deletes_
+            ),
+            rows_staged=before.rows_staged + rows.rows,
+            dead_staged=dead.rows,
+            reasons=tuple(sorted(self._reasons.items())),
+            first_dead=tuple(sorted(self._first)[:SHOWN]),
+            checksums=(
+                Checksums(text(int(sums.rows, 16) + int(rows.checksum, 16)), dead.checksum)
+                if isinstance(sums, Checksums)
+                else sums
+            ),
+        )
         return Staged(self.split, counts, rows.committables, dead.committables)
 
     def discard(self) -> None:

@@ -1,4 +1,7 @@
-"""Holds a table whose rows replace each other against what its receipts say was added and removed. Reads only."""
+"""Holds a table whose rows replace each other against what its receipts say was added and removed.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,25 @@ from windrow.ingest.ports.sink import Audit, KeyedAudit
 from windrow.ingest.schema.checksum import row_hashes, text, total
 
 _AGAIN = "Restore the table from a backup, or begin a new one and run all windows."
-_UNTOLD = f"Something changed them. Until they are as they were, an older window may bring back keys that newer ones took out. {_AGAIN}"
+_UNTOLD = (
+    "Something changed them. Until they are as they were, an older window may bring back keys that"
+    f" newer ones took out. {_AGAIN}"
+)
 
 
 class ReadBack(msgspec.Struct, frozen=True):
-    """What was read: rows, their checksum, and how many lie in no split of the window that they name."""
+    """What was read: rows, their checksum, and how many lie in no split of the window
+    that they name.
+    """
 
     rows: int
     checksum: str
     outside: int
 
 
-def compare_merged(receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit, *, deep: bool, whole: bool) -> list[Finding]:
+def compare_merged(
+    receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit, *, deep: bool, whole: bool
+) -> list[Finding]:
     """The table against the sum over its receipts, and whether what windows took out can still be told.
 
     Args:
@@ -36,51 +46,95 @@ def compare_merged(receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit,
         keyed: the same, of a table whose rows replace each other.
         deep: whether all rows are to be read back and summed up.
         whole: whether there is no receipt besides. Else there is nothing to hold the table against.
-    """
+    """  # noqa: E501
     findings = [_untold(receipt, error) for receipt, error in keyed.lost_graves(receipts)]
     if not whole:
         return findings
     try:
         if not findings:
             findings += dug_up(receipts, summed(receipts, keyed.graves(), audit.metadata))
-        findings += differences(receipts, keyed.rows(), summed(receipts, keyed.every(), audit.metadata) if deep else None)
+        findings += differences(
+            receipts,
+            keyed.rows(),
+            summed(receipts, keyed.every(), audit.metadata) if deep else None,
+        )
     except UnreachableError as error:
-        findings.append(Finding("unchecked", "table", f"the rows can't be read: {error.what}", error.do))
+        findings.append(
+            Finding("unchecked", "table", f"the rows can't be read: {error.what}", error.do)
+        )
     except RefusedError as error:
-        findings.append(Finding("wrong", "table", f"the rows can't be read: {error.what}", error.do))
+        findings.append(
+            Finding("wrong", "table", f"the rows can't be read: {error.what}", error.do)
+        )
     return findings
 
 
-def differences(receipts: Sequence[Receipt], rows: int, read_back: ReadBack | None) -> list[Finding]:
+def differences(
+    receipts: Sequence[Receipt], rows: int, read_back: ReadBack | None
+) -> list[Finding]:
     """Where the table is not the sum of what its windows did. Pure."""
     merged = [r.merged for r in receipts if isinstance(r.merged, Merged)]
     without = [r.window.key for r in receipts if not isinstance(r.merged, Merged)]
     if without:
-        what = f"the receipt doesn't say what the window did to the table, in which rows replace each other: {', '.join(without[:5])}"
-        return [Finding("wrong", "receipts", what, "This is a bug: keep the table as it is and report it.", without[0])]
+        what = (
+            "the receipt doesn't say what the window did to the table, in which rows replace each"
+            f" other: {', '.join(without[:5])}"
+        )
+        return [
+            Finding(
+                "wrong",
+                "receipts",
+                what,
+                "This is a bug: keep the table as it is and report it.",
+                without[0],
+            )
+        ]
     wanted, wanted_sum = _sum(merged)
-    problems = [f"{rows} rows in the table, {wanted} by its receipts (added less removed)"] if rows != wanted else []
+    problems = (
+        [f"{rows} rows in the table, {wanted} by its receipts (added less removed)"]
+        if rows != wanted
+        else []
+    )
     if read_back is not None:
         if read_back.rows != rows:
             problems.append(f"{read_back.rows} rows were read back, {rows} are in the table's log")
         elif read_back.checksum != wanted_sum and not problems:
-            problems.append(f"the rows are not those that were committed (checksum {read_back.checksum}, by the receipts {wanted_sum})")
+            problems.append(
+                f"the rows are not those that were committed (checksum {read_back.checksum}, by the"
+                f" receipts {wanted_sum})"
+            )
         if read_back.outside:
-            problems.append(f"{read_back.outside} rows lie in none of the splits of the window that they name")
-    return [Finding("wrong", "table", problem, f"Something changed the table. {_AGAIN}") for problem in problems]
+            problems.append(
+                f"{read_back.outside} rows lie in none of the splits of the window that they name"
+            )
+    return [
+        Finding("wrong", "table", problem, f"Something changed the table. {_AGAIN}")
+        for problem in problems
+    ]
 
 
 def dug_up(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
-    """Where the graves of all windows, in one table, are not the sum of what their windows did. Pure."""
+    """Where the graves of all windows, in one table, are not the sum of what their windows did.
+
+    Pure.
+    """
     merged = [r.merged for r in receipts if isinstance(r.merged, Merged)]
     wanted, wanted_sum = _sum([m.buried for m in merged if isinstance(m.buried, Changed)])
     problems = []
     if read_back.rows != wanted:
-        problems.append(f"{read_back.rows} keys are told as taken out of the table, {wanted} by its receipts")
+        problems.append(
+            f"{read_back.rows} keys are told as taken out of the table, {wanted} by its receipts"
+        )
     elif read_back.checksum != wanted_sum:
-        problems.append(f"the keys told as taken out aren't those that were (checksum {read_back.checksum}, by the receipts {wanted_sum})")
+        problems.append(
+            f"the keys told as taken out aren't those that were (checksum {read_back.checksum}, by"
+            f" the receipts {wanted_sum})"
+        )
     if read_back.outside:
-        problems.append(f"{read_back.outside} keys are told as taken out by a message that lies in no split of the window that they name")
+        problems.append(
+            f"{read_back.outside} keys are told as taken out by a message that lies in no split of"
+            " the window that they name"
+        )
     return [Finding("wrong", "table", problem, _UNTOLD) for problem in problems]
 
 
@@ -90,7 +144,9 @@ def _sum(changed: Sequence[Changed]) -> tuple[int, str]:
     return sum(c.rows_added - c.rows_removed for c in changed), text(checksum)
 
 
-def summed(receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names: Mapping[str, str]) -> ReadBack:
+def summed(
+    receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names: Mapping[str, str]
+) -> ReadBack:
     """Count and sum up all rows. Pure; holds one batch.
 
     Raises:
@@ -112,10 +168,22 @@ def summed(receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names
         for number in np.unique(numbers).tolist():
             mine = pa.array(np.flatnonzero(numbers == number))
             known = None if number < 0 else places.get(windows.dictionary[number].as_py())
-            held = 0 if known is None else int(np.count_nonzero(known.of(*(c.take(mine) for c in coordinates)) < known.nowhere))
+            held = (
+                0
+                if known is None
+                else int(
+                    np.count_nonzero(known.of(*(c.take(mine) for c in coordinates)) < known.nowhere)
+                )
+            )
             outside += len(mine) - held
     return ReadBack(rows, text(checksum), outside)
 
 
 def _untold(receipt: Receipt, error: RefusedError | UnreachableError) -> Finding:
-    return Finding("unchecked" if isinstance(error, UnreachableError) else "wrong", "table", error.what, error.do, receipt.window.key)
+    return Finding(
+        "unchecked" if isinstance(error, UnreachableError) else "wrong",
+        "table",
+        error.what,
+        error.do,
+        receipt.window.key,
+    )

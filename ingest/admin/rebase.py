@@ -1,7 +1,9 @@
-"""Going on after a topic was made anew, or the cluster replaced: from the newest frozen boundary on the source is another one.
+"""Going on after a topic was made anew, or the cluster replaced: from the newest frozen
+boundary on the source is another one.
 
-Nothing is edited: what was committed stays, and can't be replayed; what was frozen and not committed can't be read any more, and is
-committed as partial where the loss policy says to go on.
+Nothing is edited: what was committed stays, and can't be replayed; what was frozen and
+not committed can't be read any more, and is committed as partial where the loss policy
+says to go on.
 """
 
 from __future__ import annotations
@@ -18,19 +20,26 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
     """What a rebase would record now. Writes nothing.
 
     Raises:
-        SpecError: nothing is frozen yet, or nothing has changed; a cluster was replaced and no start is given.
-        BindingError: the spec is not of the pipeline that the ledger and the table know.
+        SpecError: nothing is frozen yet, or nothing has changed; a cluster was replaced
+            and no start is given.
+        BindingError: the spec is not of the pipeline that the ledger and the table
+            know.
     """
     spec = pipeline.spec
     refuse_other_table(pipeline)
     newest = frontier(pipeline.ledger, spec.id)
     if newest is None:
-        raise SpecError(f"Pipeline {spec.id} has no frozen boundary yet", "plan", "There is nothing to rebase: just run it.")
+        raise SpecError(
+            f"Pipeline {spec.id} has no frozen boundary yet",
+            "plan",
+            "There is nothing to rebase: just run it.",
+        )
     return opening(pipeline.broker, spec.source.origin(spec.window.grid), newest, start)
 
 
 def rebase(pipeline: Pipeline, start: Initializer | None) -> Rebase:
-    """Record it: windows that start at the newest frozen boundary, or later, are of the source as it is now.
+    """Record it: windows that start at the newest frozen boundary, or later, are of the
+    source as it is now.
 
     Raises:
         SpecError: as `propose`.

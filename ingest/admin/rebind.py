@@ -1,7 +1,9 @@
-"""Going on after a table was moved, or lost for good: the ledger learns which table the pipeline writes to from now on.
+"""Going on after a table was moved, or lost for good: the ledger learns which table the
+pipeline writes to from now on.
 
-Nothing is edited: boundaries and plans stay as they were frozen, so a window that the table doesn't hold is run again from the same
-offsets. Only the ledger's copies of receipts that the table doesn't hold are forgotten.
+Nothing is edited: boundaries and plans stay as they were frozen, so a window that the
+table doesn't hold is run again from the same offsets. Only the ledger's copies of
+receipts that the table doesn't hold are forgotten.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ from windrow.ingest.runner.context import Pipeline
 
 
 class Rebind(msgspec.Struct, frozen=True):
-    """What a rebind means. `before` and `table` are identities of tables; `missing` are the windows that the ledger knows and it lacks.
+    """What a rebind means.
 
-    `dead`: whether its dead letters are beside it, as far as the newest window that has any tells. `replaces`: whether the table can take
-    back what it has.
+    `before` and `table` are identities of tables; `missing` are the windows that the
+    ledger knows and it lacks.
+
+    `dead`: whether its dead letters are beside it, as far as the newest window that has
+    any tells. `replaces`: whether the table can take back what it has.
     """
 
     before: str | None
@@ -36,19 +41,40 @@ class Rebind(msgspec.Struct, frozen=True):
     @property
     def changes(self) -> list[str]:
         """The same as sentences for people."""
-        moved = [] if self.before == self.table else [f"The pipeline has written to {self.before}; from now on it writes to {self.table}."]
-        there = f"The table holds {_counted(self.windows)}." if self.there else "There is no table: the next run makes it."
+        moved = (
+            []
+            if self.before == self.table
+            else [
+                f"The pipeline has written to {self.before}; from now on it writes to {self.table}."
+            ]
+        )
+        there = (
+            f"The table holds {_counted(self.windows)}."
+            if self.there
+            else "There is no table: the next run makes it."
+        )
         if not self.dead:
-            there += " Its dead letters are not beside it: move their table (the same path with _dead) as well."
+            there += (
+                " Its dead letters are not beside it: move their table (the same path with _dead)"
+                " as well."
+            )
         if not self.missing:
             return [*moved, there]
         one, last = self.missing[0].key, self.missing[-1].key
         keys = one if one == last else f"{one} to {last}"
-        gone = f"{_counted(len(self.missing))} that the ledger knows {'is' if one == last else 'are'} not in it: {keys}."
-        again = (
-            "They can be run again from the same offsets, as long as the topic holds those; the ledger forgets that they were committed."
+        gone = (
+            f"{_counted(len(self.missing))} that the ledger knows {'is' if one == last else 'are'}"
+            f" not in it: {keys}."
         )
-        twice = "" if self.replaces else " If only their receipts are lost, their rows are there twice then."
+        again = (
+            "They can be run again from the same offsets, as long as the topic holds those; the"
+            " ledger forgets that they were committed."
+        )
+        twice = (
+            ""
+            if self.replaces
+            else " If only their receipts are lost, their rows are there twice then."
+        )
         return [*moved, there, f"{gone} {again}{twice}"]
 
 
@@ -56,8 +82,10 @@ def propose(pipeline: Pipeline) -> Rebind:
     """What a rebind would record now. Writes nothing.
 
     Raises:
-        SpecError: the pipeline writes to this table already, and it holds all that the ledger knows.
-        BindingError: the table belongs to another pipeline or ledger, or holds a window under another plan than the ledger.
+        SpecError: the pipeline writes to this table already, and it holds all that the
+            ledger knows.
+        BindingError: the table belongs to another pipeline or ledger, or holds a window
+            under another plan than the ledger.
     """
     return _look(pipeline)[0]
 
@@ -85,15 +113,27 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     held = {c.receipt.window: c.receipt for c in sink.receipts()}
     for window in sorted(held.keys() & copies.keys()):
         if held[window].digest != copies[window].digest:
-            what = f"The table {sink.identity} holds window {window.key} under another plan than the ledger"
-            raise BindingError(what, "setup", "It is not the table that was written with this ledger: nothing was recorded.")
+            what = (
+                f"The table {sink.identity} holds window {window.key} under another plan than the"
+                " ledger"
+            )
+            raise BindingError(
+                what,
+                "setup",
+                "It is not the table that was written with this ledger: nothing was recorded.",
+            )
     missing = tuple(sorted(copies.keys() - held.keys()))
     if (before is None or sink.is_at(before)) and not missing:
-        what = f"Pipeline {spec.id} writes to {sink.identity}, and the table holds all that the ledger knows"
+        what = (
+            f"Pipeline {spec.id} writes to {sink.identity}, and the table holds all that the ledger"
+            " knows"
+        )
         raise SpecError(what, "setup", "There is nothing to rebind: just run it.")
     refused = [w for w in sorted(held) if held[w].counts.dead]
     dead = not refused or read_dead(sink, pipeline.dead_letters, refused[-1], 1).num_rows > 0
-    return Rebind(before, sink.identity, bound is not None, len(held), missing, dead, sink.promises.replaces), list(held.values())
+    return Rebind(
+        before, sink.identity, bound is not None, len(held), missing, dead, sink.promises.replaces
+    ), list(held.values())
 
 
 def _counted(count: int) -> str:

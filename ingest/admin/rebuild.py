@@ -1,7 +1,8 @@
-"""A lost ledger, restored from the sink's receipts: each holds its whole plan with both boundaries, exactly as they were frozen.
+"""A lost ledger, restored from the sink's receipts: each holds its whole plan with both
+boundaries, exactly as they were frozen.
 
-Two receipts that meet at a label may cut it in two ways where the source was replaced: then the one that ends there gives the boundary, the
-one that starts there the opening.
+Two receipts that meet at a label may cut it in two ways where the source was replaced:
+then the one that ends there gives the boundary, the one that starts there the opening.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from windrow.ingest.source.enumerator.seams import difference, same_source, torn
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
-    """What the ledger holds now: its id, how many boundaries, plans and receipts were looked at, and what no receipt could say."""
+    """What the ledger holds now: its id, how many boundaries, plans and receipts were
+    looked at, and what no receipt could say.
+    """
 
     ledger: str
     grid: str
@@ -32,7 +35,9 @@ class Rebuilt(msgspec.Struct, frozen=True):
 
 
 class Frozen(msgspec.Struct, frozen=True):
-    """What receipts say of labels: the boundaries in their order, the openings of those at which the source was replaced, and notes."""
+    """What receipts say of labels: the boundaries in their order, the openings of those
+    at which the source was replaced, and notes.
+    """
 
     boundaries: tuple[Boundary, ...]
     openings: dict[Label, Boundary]
@@ -44,22 +49,37 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
 
     Raises:
         SpecError: there is no table.
-        IdentityError: the ledger holds something else, or the receipts contradict each other; nothing of theirs was overwritten.
+        IdentityError: the ledger holds something else, or the receipts contradict each
+            other; nothing of theirs was overwritten.
     """
     bound = sink.binding()
     if bound is None:
-        raise SpecError("There is no table yet", "ledger", "There is nothing to rebuild; check the sink in the spec.")
+        raise SpecError(
+            "There is no table yet",
+            "ledger",
+            "There is nothing to rebuild; check the sink in the spec.",
+        )
     receipts = sorted((c.receipt for c in sink.receipts()), key=lambda r: r.window)
     refuse_foreign(pipeline_id, bound, receipts)
     frozen = boundaries(receipts)
     ledger.adopt_identity(bound.ledger)
     grid = ledger.bind_grid(pipeline_id, bound.grid)
     if grid != bound.grid:
-        raise _contradiction(f"it has pipeline {pipeline_id} on the grid {grid}, the table on {bound.grid}")
+        raise _contradiction(
+            f"it has pipeline {pipeline_id} on the grid {grid}, the table on {bound.grid}"
+        )
     writes_to = ledger.bind_sink(pipeline_id, sink.identity)
     if not sink.is_at(writes_to):
-        what = f"The ledger knows that pipeline {pipeline_id} writes to {writes_to}; the spec names {sink.identity}"
-        raise BindingError(what, "ledger", "Nothing was rebuilt. If the table was moved there: windrow rebind SPEC shows what that means.")
+        what = (
+            f"The ledger knows that pipeline {pipeline_id} writes to {writes_to}; the spec names"
+            f" {sink.identity}"
+        )
+        raise BindingError(
+            what,
+            "ledger",
+            "Nothing was rebuilt. If the table was moved there: windrow rebind SPEC shows what that"
+            " means.",
+        )
     _restore(pipeline_id, ledger, frozen)
     for receipt in receipts:
         if ledger.freeze_plan(receipt.plan).digest != receipt.digest:
@@ -73,7 +93,9 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
 
 
 def _restore(pipeline_id: str, ledger: Boundaries, frozen: Frozen) -> None:
-    """Up to each label at which the source was replaced, then its opening: it can only be recorded at the highest label."""
+    """Up to each label at which the source was replaced, then its opening: it can only
+    be recorded at the highest label.
+    """
     stretch: list[Boundary] = []
     for boundary in frozen.boundaries:
         stretch.append(boundary)
@@ -89,49 +111,71 @@ def _restore(pipeline_id: str, ledger: Boundaries, frozen: Frozen) -> None:
 def _same(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
     for one, other in zip(wanted, recorded, strict=True):
         if difference(one, other):
-            raise _contradiction(f"its boundary {label_text(one.label)} is another one: {difference(one, other)}")
+            raise _contradiction(
+                f"its boundary {label_text(one.label)} is another one: {difference(one, other)}"
+            )
 
 
 def refuse_foreign(pipeline_id: str, bound: Binding, receipts: Sequence[Receipt]) -> None:
-    """The table must be this pipeline's, and its receipts of the ledger and grid that it is bound to. Pure.
+    """The table must be this pipeline's, and its receipts of the ledger and grid that
+    it is bound to.
+
+    Pure.
 
     Raises:
         IdentityError: naming what doesn't fit.
     """
     named = {bound.pipeline, *(r.window.pipeline for r in receipts)}
     if named != {pipeline_id}:
-        what = f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of {pipeline_id}"
+        what = (
+            f"The table belongs to pipeline {', '.join(sorted(named))}, the spec is of"
+            f" {pipeline_id}"
+        )
         raise IdentityError(what, "ledger", "Nothing was rebuilt. Check id and sink in the spec.")
     for receipt in receipts:
         if (receipt.ledger, receipt.grid) != (bound.ledger, bound.grid):
             what = (
-                f"The receipt of window {receipt.window.key} names ledger {receipt.ledger} and grid {receipt.grid}, "
-                f"the table {bound.ledger} and {bound.grid}"
+                f"The receipt of window {receipt.window.key} names ledger {receipt.ledger} and grid"
+                f" {receipt.grid}, the table {bound.ledger} and {bound.grid}"
             )
-            raise IdentityError(what, "ledger", "Nothing was rebuilt. Find out which of them is right.")
+            raise IdentityError(
+                what, "ledger", "Nothing was rebuilt. Find out which of them is right."
+            )
 
 
 def boundaries(receipts: Sequence[Receipt]) -> Frozen:
     """Every boundary once, by label. Pure.
 
     Raises:
-        IdentityError: if two receipts cut at one label in different ways, and no rebase explains it.
+        IdentityError: if two receipts cut at one label in different ways, and no rebase
+            explains it.
     """
     stops = _by_label(r.plan.stop for r in receipts)
     starts = _by_label(r.plan.start for r in receipts)
     for label in stops.keys() & starts.keys():
         if torn(stops[label], starts[label]):
             raise _disagreement(stops[label], torn(stops[label], starts[label]))
-    openings = {label: start for label, start in starts.items() if label in stops and not same_source(stops[label], start)}
+    openings = {
+        label: start
+        for label, start in starts.items()
+        if label in stops and not same_source(stops[label], start)
+    }
     ends = [b for _, b in sorted((starts | stops).items())]
     notes = []
     for lower, upper in pairwise(ends):
         if lower.label not in openings and not same_source(lower, upper):
             openings[lower.label] = _doubted(lower.label, upper)
             place = f"{label_text(lower.label)} and {label_text(upper.label)}"
-            notes.append(f"The source was replaced somewhere between {place}; windows between them can't be read any more.")
+            notes.append(
+                f"The source was replaced somewhere between {place}; windows between them can't be"
+                " read any more."
+            )
     below = [None, *(openings.get(b.label, b) for b in ends[:-1])]
-    return Frozen(tuple(_begun(b, lower) for b, lower in zip(ends, below, strict=False)), openings, tuple(notes))
+    return Frozen(
+        tuple(_begun(b, lower) for b, lower in zip(ends, below, strict=False)),
+        openings,
+        tuple(notes),
+    )
 
 
 def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
@@ -144,19 +188,31 @@ def _by_label(cuts: Iterable[Boundary]) -> dict[Label, Boundary]:
 
 
 def _doubted(label: Label, upper: Boundary) -> Boundary:
-    """The opening where no receipt saw the label at which the source was replaced: at the cuts of the first boundary after it.
+    """The opening where no receipt saw the label at which the source was replaced: at
+    the cuts of the first boundary after it.
 
-    As log starts, so that the window that begins here is refused for what it may have lost, or told as partial.
+    As log starts, so that the window that begins here is refused for what it may have
+    lost, or told as partial.
     """
     marks = [msgspec.structs.replace(m, how="log_start") for m in upper.marks]
     return Boundary.of(label, upper.cluster_id, upper.topics, marks)
 
 
 def _begun(boundary: Boundary, lower: Boundary | None) -> Boundary:
-    """With a begin, at the cut itself, for each topic-partition that the one below doesn't know, because those between them are lost."""
-    known = set() if lower is None else lower.cuts(boundary.by_tp()).keys() | {b.tp for b in boundary.begins}
+    """With a begin, at the cut itself, for each topic-partition that the one below
+    doesn't know, because those between them are lost.
+    """
+    known = (
+        set()
+        if lower is None
+        else lower.cuts(boundary.by_tp()).keys() | {b.tp for b in boundary.begins}
+    )
     missing: list[Mark] = [] if lower is None else [m for m in boundary.marks if m.tp not in known]
-    return msgspec.structs.replace(boundary, begins=tuple(sorted((*boundary.begins, *missing)))) if missing else boundary
+    return (
+        msgspec.structs.replace(boundary, begins=tuple(sorted((*boundary.begins, *missing))))
+        if missing
+        else boundary
+    )
 
 
 def _disagreement(boundary: Boundary, how: str) -> IdentityError:
@@ -166,5 +222,7 @@ def _disagreement(boundary: Boundary, how: str) -> IdentityError:
 
 def _contradiction(what: str) -> IdentityError:
     return IdentityError(
-        f"The ledger contradicts the table's receipts: {what}", "ledger", "Use an empty state file, or the one the table was begun with."
+        f"The ledger contradicts the table's receipts: {what}",
+        "ledger",
+        "Use an empty state file, or the one the table was begun with.",
     )

@@ -12,5 +12,5 @@ def read_receipts(pipeline: Pipeline) -> list[Committed]:
     Raises:
         DamagedError: a receipt is missing or can't be read.
         UnreachableError: the table can't be reached.
-    """
+    """  # noqa: E501
     return sorted(pipeline.sink.receipts(), key=lambda committed: committed.receipt.window)

@@ -1,4 +1,6 @@
-"""Receipts that are missing or damaged, put back from the ledger's copies: nobody else keeps them."""
+"""Receipts that are missing or damaged, put back from the ledger's copies: nobody else
+keeps them.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,16 @@ from windrow.ingest.ports.ledger import Receipts
 from windrow.ingest.ports.sink import BINDING, Sink, Unreadable
 from windrow.ingest.runner.binding import LOST
 
-_BACKUP = "Restore what windrow keeps beside the table (the folder _windrow, or the schema windrow) from a backup."
+_BACKUP = (
+    "Restore what windrow keeps beside the table (the folder _windrow, or the schema windrow) from"
+    " a backup."
+)
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The keys of windows whose receipts are back, or would be (`dry_run`), and those that the ledger can't help with."""
+    """The keys of windows whose receipts are back, or would be (`dry_run`), and those
+    that the ledger can't help with.
+    """
 
     windows: tuple[str, ...]
     failed: tuple[Finding, ...]
@@ -28,20 +35,41 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) -> Restored:
-    """Restore what can be restored. A receipt that can be read is never touched, and only the very text that was committed is put back.
+    """Restore what can be restored.
 
-    Where a sink can't take back what it has committed, a window that it knows nothing of has lost its receipt too.
+    A receipt that can be read is never touched, and only the very text that was
+    committed is put back.
+
+    Where a sink can't take back what it has committed, a window that it knows nothing
+    of has lost its receipt too.
     """
     windows = {r.window.key: r.window for r in ledger.recorded(pipeline_id)}
     done, failed, audit = [], [], sink.audit()
     found = list(audit.receipts())
-    missing = [] if sink.promises.replaces else sorted(windows.keys() - {_key(receipt) for receipt in found})
+    missing = (
+        []
+        if sink.promises.replaces
+        else sorted(windows.keys() - {_key(receipt) for receipt in found})
+    )
     unreadable = {receipt.key: receipt for receipt in found if isinstance(receipt, Unreadable)}
-    for lost in [*unreadable.values(), *(Unreadable(key, f"the window {LOST}", "") for key in missing)]:
-        window = max(windows.values(), default=None) if lost.key == BINDING else windows.get(lost.key)
+    for lost in [
+        *unreadable.values(),
+        *(Unreadable(key, f"the window {LOST}", "") for key in missing),
+    ]:
+        window = (
+            max(windows.values(), default=None) if lost.key == BINDING else windows.get(lost.key)
+        )
         text = None if window is None else ledger.written(window)
         if window is None or text is None:
-            failed.append(Finding("wrong", "receipts", f"{lost.what}; the ledger has no copy of it", lost.do or _BACKUP, lost.key))
+            failed.append(
+                Finding(
+                    "wrong",
+                    "receipts",
+                    f"{lost.what}; the ledger has no copy of it",
+                    lost.do or _BACKUP,
+                    lost.key,
+                )
+            )
             continue
         try:
             audit.restore(window, text, dry_run=dry_run)

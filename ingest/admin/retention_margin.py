@@ -1,7 +1,9 @@
-"""How long what is not in the table yet will still be in the topics. What decides is pure; `retention_margin` fetches.
+"""How long what is not in the table yet will still be in the topics.
 
-Of windows in time it is the oldest open one that counts, by the hours it begins at; of micro-batches the first unread message of each
-topic-partition, by its age.
+What decides is pure; `retention_margin` fetches.
+
+Of windows in time it is the oldest open one that counts, by the hours it begins at; of
+micro-batches the first unread message of each topic-partition, by its age.
 """
 
 from __future__ import annotations
@@ -24,10 +26,14 @@ from windrow.ingest.source.enumerator.grid import after, batch_at, is_closed, wi
 from windrow.ingest.source.enumerator.topics import discover
 
 NEAR = 4
-"""Retention is near when only a quarter of it is left, or, of windows in time, no more than two windows' length."""
+"""Retention is near when only a quarter of it is left, or, of windows in time, no more
+than two windows' length.
+"""
 
 _FIX = "Run it soon, or raise the topics' retention.ms."
-_FIX_START = "Run it soon, raise the topics' retention.ms, or move window.start if its data isn't wanted."
+_FIX_START = (
+    "Run it soon, raise the topics' retention.ms, or move window.start if its data isn't wanted."
+)
 _FEW = 10
 
 
@@ -55,8 +61,14 @@ def retention_margin(pipeline: Pipeline) -> RetentionMargin:
 
 def next_window(pipeline: Pipeline, grid: TimeWindows) -> Window:
     """The first window in time that isn't committed; it may not be over yet."""
-    committed = {c.receipt.window.span[0] for c in pipeline.sink.receipts() if c.receipt.window.span is not None}
-    return msgspec.structs.replace(oldest_open(grid.start, grid.grid, committed), pipeline=pipeline.spec.id)
+    committed = {
+        c.receipt.window.span[0]
+        for c in pipeline.sink.receipts()
+        if c.receipt.window.span is not None
+    }
+    return msgspec.structs.replace(
+        oldest_open(grid.start, grid.grid, committed), pipeline=pipeline.spec.id
+    )
 
 
 def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
@@ -69,24 +81,34 @@ def _of_windows(pipeline: Pipeline, grid: TimeWindows) -> RetentionMargin:
     return of_window(oldest, topics, gone, now)
 
 
-def _held(pipeline: Pipeline, start: Boundary | None) -> tuple[Collection[TopicInfo], list[TopicPartition]]:
-    """The topics that are read, and which topic-partitions have lost what comes after a boundary."""
+def _held(
+    pipeline: Pipeline, start: Boundary | None
+) -> tuple[Collection[TopicInfo], list[TopicPartition]]:
+    """The topics that are read, and which topic-partitions have lost what comes after a
+    boundary.
+    """
     source = pipeline.spec.source
     try:
         discovered = discover(pipeline.broker, source.selection(), start, source.on_removed)
     except DataLossError as error:
         return (), [
-            TopicPartition(error.topic or "", m.partition) for m in (() if start is None else start.marks) if m.topic == error.topic
+            TopicPartition(error.topic or "", m.partition)
+            for m in (() if start is None else start.marks)
+            if m.topic == error.topic
         ]
     if start is None:
         return discovered.topics.values(), []
     cuts, log_starts = start.cuts(discovered.tps), pipeline.broker.log_starts(discovered.tps)
-    return discovered.topics.values(), [tp for tp, mark in cuts.items() if mark.offset < log_starts[tp]]
+    return discovered.topics.values(), [
+        tp for tp, mark in cuts.items() if mark.offset < log_starts[tp]
+    ]
 
 
 def _of_batches(pipeline: Pipeline) -> RetentionMargin:
     spec = pipeline.spec
-    found = lag(pipeline.broker, spec.source.origin(spec.window.grid), _reached(pipeline), pipeline.now())
+    found = lag(
+        pipeline.broker, spec.source.origin(spec.window.grid), _reached(pipeline), pipeline.now()
+    )
     names = sorted({p.topic for p in found.partitions})
     return of_unread(found.partitions, pipeline.broker.topics(names))
 
@@ -104,7 +126,11 @@ def _reached(pipeline: Pipeline) -> Boundary | None:
 
 
 def oldest_open(start: datetime, grid: str, committed: Iterable[datetime]) -> Window:
-    """The first window from `start` on that is not among the committed starts; it may not be over yet. Pure."""
+    """The first window from `start` on that is not among the committed starts; it may
+    not be over yet.
+
+    Pure.
+    """
     wanted = start
     for begun in sorted(committed):
         if begun > wanted:
@@ -114,7 +140,9 @@ def oldest_open(start: datetime, grid: str, committed: Iterable[datetime]) -> Wi
     return window_at("", grid, wanted)
 
 
-def of_window(oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicPartition], now: datetime) -> RetentionMargin:
+def of_window(
+    oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicPartition], now: datetime
+) -> RetentionMargin:
     """Whether the topics still hold the oldest open window, and for how long. Pure.
 
     Args:
@@ -127,20 +155,35 @@ def of_window(oldest: Window, topics: Iterable[TopicInfo], gone: Sequence[TopicP
     start, end = oldest.span
     window = f"the oldest open window, {instant(start)},"
     if gone:
-        return RetentionMargin("fail", f"{window} has lost its beginning in {_named(gone)}", _FIX_START)
-    expiring = {t.topic: timedelta(milliseconds=t.retention_ms) for t in topics if t.retention_ms is not None}
+        return RetentionMargin(
+            "fail", f"{window} has lost its beginning in {_named(gone)}", _FIX_START
+        )
+    expiring = {
+        t.topic: timedelta(milliseconds=t.retention_ms)
+        for t in topics
+        if t.retention_ms is not None
+    }
     if not expiring:
         return RetentionMargin("ok", f"{window} does not expire by time")
     topic = min(expiring, key=lambda name: (expiring[name], name))
     left = start + expiring[topic] - now
     if left < timedelta(0):
-        return RetentionMargin("warn", f"{window} is older than the retention of {topic}; messages may be gone", _FIX_START, left)
+        return RetentionMargin(
+            "warn",
+            f"{window} is older than the retention of {topic}; messages may be gone",
+            _FIX_START,
+            left,
+        )
     if left < max(2 * (end - start), expiring[topic] / NEAR):
-        return RetentionMargin("warn", f"{window} begins to expire in {topic} in {_hours(left)}", _FIX_START, left)
+        return RetentionMargin(
+            "warn", f"{window} begins to expire in {topic} in {_hours(left)}", _FIX_START, left
+        )
     return RetentionMargin("ok", f"{window} is there for {_hours(left)} more", left=left)
 
 
-def of_unread(partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo]) -> RetentionMargin:
+def of_unread(
+    partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo]
+) -> RetentionMargin:
     """Whether the topics still hold what no micro-batch has read, and for how long. Pure.
 
     Args:
@@ -150,12 +193,19 @@ def of_unread(partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo
     parts = list(partitions)
     gone = [TopicPartition(p.topic, p.partition) for p in parts if p.lost]
     if gone:
-        return RetentionMargin("fail", f"unread offsets are gone from {_named(gone)}", "Set source.on_loss: skip to go on without them.")
+        return RetentionMargin(
+            "fail",
+            f"unread offsets are gone from {_named(gone)}",
+            "Set source.on_loss: skip to go on without them.",
+        )
     waiting = [p for p in parts if p.records]
     if not waiting:
         return RetentionMargin("ok", "nothing is unread")
     lives = [(_life(p, topics[p.topic].retention_ms), p) for p in waiting if p.topic in topics]
-    ends = [(left, share, p) for (left, share), p in ((life, p) for life, p in lives if life is not None)]
+    ends = [
+        (left, share, p)
+        for (left, share), p in ((life, p) for life, p in lives if life is not None)
+    ]
     if not ends:
         return RetentionMargin("ok", "what is unread does not expire by time")
     left, share, first = min(ends, key=lambda e: e[0])
@@ -168,7 +218,9 @@ def of_unread(partitions: Iterable[PartitionLag], topics: Mapping[str, TopicInfo
 
 
 def _life(part: PartitionLag, retention_ms: int | None) -> tuple[timedelta, float] | None:
-    """How long the first unread message is still there, and which share of the retention that is."""
+    """How long the first unread message is still there, and which share of the
+    retention that is.
+    """
     if retention_ms is None:
         return None
     left = timedelta(milliseconds=retention_ms) - timedelta(seconds=part.seconds)
@@ -176,7 +228,9 @@ def _life(part: PartitionLag, retention_ms: int | None) -> tuple[timedelta, floa
 
 
 def _named(tps: Sequence[TopicPartition]) -> str:
-    return ", ".join(map(str, tps[:_FEW])) + (f" and {len(tps) - _FEW} more" if len(tps) > _FEW else "")
+    return ", ".join(map(str, tps[:_FEW])) + (
+        f" and {len(tps) - _FEW} more" if len(tps) > _FEW else ""
+    )
 
 
 def _hours(span: timedelta) -> str:

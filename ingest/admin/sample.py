@@ -1,4 +1,6 @@
-"""The newest messages of some topics, within bounds: what a look at them is guessed from, or judged by."""
+"""The newest messages of some topics, within bounds: what a look at them is guessed
+from, or judged by.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ MOST_BYTES = 16 << 20
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """The newest messages of each topic-partition (`MESSAGES`), of which topics, and when the log begins; None: that can't be told."""
+    """The newest messages of each topic-partition (`MESSAGES`), of which topics, and
+    when the log begins; None: that can't be told.
+    """
 
     topics: tuple[str, ...]
     messages: pa.Table
@@ -32,7 +36,11 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def sample_topics(
-    broker: ClusterView, reader: Callable[[ReadPlan], Reader], selection: Selection, most: int, on_removed: OnRemoved = "fail"
+    broker: ClusterView,
+    reader: Callable[[ReadPlan], Reader],
+    selection: Selection,
+    most: int,
+    on_removed: OnRemoved = "fail",
 ) -> Sample:
     """The newest messages of each topic-partition, at most so many.
 
@@ -41,10 +49,14 @@ def sample_topics(
         UnreachableError: the cluster doesn't answer.
     """
     found = discover(broker, selection, None, on_removed)
-    plan = ReadPlan(found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "skip")
+    plan = ReadPlan(
+        found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "skip"
+    )
     starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
     filled = [(tp, starts[tp], ends[tp].offset) for tp in found.tps if starts[tp] < ends[tp].offset]
-    splits = [Split(tp.topic, tp.partition, max(start, end - most), end) for tp, start, end in filled]
+    splits = [
+        Split(tp.topic, tp.partition, max(start, end - most), end) for tp, start, end in filled
+    ]
     batches, size = [MESSAGES.empty_table()], 0
 
     def enough(batch: pa.RecordBatch) -> bool:
@@ -56,12 +68,18 @@ def sample_topics(
     for split in splits:
         if not read_until(reader(plan), split, enough):
             break
-    stamps = [moment for tp, start, end in filled if (moment := _first_moment(broker, tp, start, end)) is not None]
+    stamps = [
+        moment
+        for tp, start, end in filled
+        if (moment := _first_moment(broker, tp, start, end)) is not None
+    ]
     return Sample(tuple(found.topics), pa.concat_tables(batches), min(stamps, default=None))
 
 
 def _first_moment(broker: ClusterView, tp: TopicPartition, start: int, end: int) -> datetime | None:
-    """When a log begins: the earliest of its first messages' timestamps, but for those a day and more before the middle one."""
+    """When a log begins: the earliest of its first messages' timestamps, but for those
+    a day and more before the middle one.
+    """
     first: list[int] = []
     for chunk in broker.stamps(tp, start, min(end, start + FIRST)):
         first += [stamp for stamp in chunk.timestamps.tolist() if stamp >= 0]

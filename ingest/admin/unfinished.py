@@ -1,7 +1,9 @@
-"""Windows that were begun and aren't committed, and the transactions that their runs may have left open.
+"""Windows that were begun and aren't committed, and the transactions that their runs
+may have left open.
 
-A run of such a window ends them by itself. Until it comes, readers of committed messages wait behind them, as long as Kafka lets a
-transaction stay open; `end_transactions` is for who can't wait, or will not run the window.
+A run of such a window ends them by itself. Until it comes, readers of committed
+messages wait behind them, as long as Kafka lets a transaction stay open;
+`end_transactions` is for who can't wait, or will not run the window.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _LOOK_SECONDS = 0.1
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What was done: of which windows the transactions were ended, under which ids, and what is held back all the same."""
+    """What was done: of which windows the transactions were ended, under which ids, and
+    what is held back all the same.
+    """
 
     windows: tuple[str, ...]
     ids: tuple[str, ...]
@@ -38,39 +42,62 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def unfinished(pipeline_id: str, sink: Sink, ledger: Ledger) -> list[Plan]:
-    """The frozen plans of windows that the table doesn't hold, in order; of the newest windows that the ledger knows."""
+    """The frozen plans of windows that the table doesn't hold, in order; of the newest
+    windows that the ledger knows.
+    """
     labels = [boundary.label for boundary in ledger.newest(pipeline_id, NEWEST)]
     windows = [Window(pipeline_id, *beside) for beside in pairwise(labels)]
     plans = [plan for plan in map(ledger.plan, windows) if plan is not None]
-    return [plan for plan, held in zip(plans, sink.looks([plan.window for plan in plans]), strict=True) if held is None]
+    return [
+        plan
+        for plan, held in zip(plans, sink.looks([plan.window for plan in plans]), strict=True)
+        if held is None
+    ]
 
 
 def plans_of(windows: Iterable[Window], ledger: Ledger) -> list[Plan]:
     """The frozen plans of some windows.
 
     Raises:
-        RefusedError: one has none, so no run of it has come as far as a transaction; or the ledger was lost.
+        RefusedError: one has none, so no run of it has come as far as a transaction; or
+            the ledger was lost.
     """
     found = {window.key: ledger.plan(window) for window in windows}
     missing = sorted(key for key, plan in found.items() if plan is None)
     if missing:
-        what = f"the ledger has no plan of window {', '.join(missing)}, and so it can't be told which transactional ids its runs used"
-        do = "If the ledger was lost, Kafka ends the transactions by itself, after the transaction_timeout that they were begun with."
+        what = (
+            f"the ledger has no plan of window {', '.join(missing)}, and so it can't be told which"
+            " transactional ids its runs used"
+        )
+        do = (
+            "If the ledger was lost, Kafka ends the transactions by itself, after the"
+            " transaction_timeout that they were begun with."
+        )
         raise RefusedError(what, "plan", do)
     return [plan for plan in found.values() if plan is not None]
 
 
 def to_end(held_back: Iterable[HeldBack], plans: Mapping[str, Plan]) -> set[str]:
-    """Which of the windows hold readers back. Pure; only the oldest transaction of each topic-partition is seen."""
+    """Which of the windows hold readers back.
+
+    Pure; only the oldest transaction of each topic-partition is seen.
+    """
     return {held.window for held in held_back if held.window is not None} & plans.keys()
 
 
 def end_transactions(
-    transactions: OpenTransactions, pipeline_id: str, plans: Sequence[Plan], *, force: bool, sleep: Callable[[float], None] = time.sleep
+    transactions: OpenTransactions,
+    pipeline_id: str,
+    plans: Sequence[Plan],
+    *,
+    force: bool,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Ended:
-    """End the open transactions of these windows, and see that readers come past them; one hides the next, so it looks again.
+    """End the open transactions of these windows, and see that readers come past them;
+    one hides the next, so it looks again.
 
-    Exactly once isn't at stake: a run that is alive all the same is fenced, and begins its part again.
+    Exactly once isn't at stake: a run that is alive all the same is fenced, and begins
+    its part again.
 
     Args:
         transactions: the table's.
@@ -95,25 +122,40 @@ def end_transactions(
     return Ended(tuple(sorted(done)), tuple(ids), tuple(held_back))
 
 
-def _refuse_at_work(before: Sequence[HeldBack], after: Sequence[HeldBack], windows: Collection[str]) -> None:
-    """See that nothing came behind what these windows hold back: so a live run looks, or another program that writes there."""
+def _refuse_at_work(
+    before: Sequence[HeldBack], after: Sequence[HeldBack], windows: Collection[str]
+) -> None:
+    """See that nothing came behind what these windows hold back: so a live run looks,
+    or another program that writes there.
+    """
     ends = {(held.topic, held.partition): held.end for held in before if held.window in windows}
     for held in after:
         if held.end > ends.get((held.topic, held.partition), held.end):
-            what = f"somebody writes to {held.topic}[{held.partition}], where window {held.window} holds readers back: its run may be alive"
-            do = "Wait for it. If it is another program's writing, --force ends the transaction; a live run would begin its part again."
+            what = (
+                f"somebody writes to {held.topic}[{held.partition}], where window {held.window}"
+                " holds readers back: its run may be alive"
+            )
+            do = (
+                "Wait for it. If it is another program's writing, --force ends the transaction; a"
+                " live run would begin its part again."
+            )
             raise RefusedError(what, "commit", do, held.topic, held.partition, held.stable)
 
 
 def _moved(
-    transactions: OpenTransactions, before: Sequence[HeldBack], done: Collection[str], sleep: Callable[[float], None]
-) -> list[HeldBack]:  # fmt: skip
+    transactions: OpenTransactions,
+    before: Sequence[HeldBack],
+    done: Collection[str],
+    sleep: Callable[[float], None],
+) -> list[HeldBack]:
     """What is held back once what was ended is not; followers hear of it a moment later."""
     stuck = {held for held in before if held.window in done}
     deadline = time.monotonic() + _SEEN_SECONDS
     while True:
         now = transactions.held_back()
-        still = {(h.topic, h.partition, h.stable) for h in now} & {(h.topic, h.partition, h.stable) for h in stuck}
+        still = {(h.topic, h.partition, h.stable) for h in now} & {
+            (h.topic, h.partition, h.stable) for h in stuck
+        }
         if not still or time.monotonic() > deadline:
             return now
         sleep(_LOOK_SECONDS)

@@ -1,4 +1,6 @@
-"""Holds the sink's receipts against each other, the ledger, the table's rows and the topic. Reads only.
+"""Holds the sink's receipts against each other, the ledger, the table's rows and the topic.
+
+Reads only.
 
 The comparisons are pure functions from values to findings; `verify` fetches the values.
 """
@@ -58,11 +60,14 @@ def verify(
     deep: bool = False,
     dead_topic: str | None = None,
 ) -> Verified:
-    """All comparisons of one pipeline. What can't be reached is a finding, so that the rest is still told.
+    """All comparisons of one pipeline.
 
-    `on_removed`: what the source says of topics that are gone; "drop" makes them information. `deep`: whether all rows and dead letters
-    are to be read back and compared value by value. `dead_topic`: where dead letters are to be published. A table in which rows replace
-    each other is held against the sum over its receipts.
+    What can't be reached is a finding, so that the rest is still told.
+
+    `on_removed`: what the source says of topics that are gone; "drop" makes them
+    information. `deep`: whether all rows and dead letters are to be read back and
+    compared value by value. `dead_topic`: where dead letters are to be published. A
+    table in which rows replace each other is held against the sum over its receipts.
     """
     audit = sink.audit()
     try:
@@ -70,32 +75,50 @@ def verify(
     except RefusedError as error:
         return Verified(0, 0, (Finding("wrong", "receipts", error.what, error.do),))
     unread = {u.key: u for u in found if isinstance(u, Unreadable)}
-    committed = sorted((c for c in found if isinstance(c, Committed)), key=lambda c: c.receipt.window)
+    committed = sorted(
+        (c for c in found if isinstance(c, Committed)), key=lambda c: c.receipt.window
+    )
     receipts = [c.receipt for c in committed if c.receipt.window.pipeline == pipeline]
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
     by_ledger = _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
-    lost = () if sink.promises.replaces else [f.window for f in by_ledger if f.window is not None]  # told there, with the ways out
+    # told there, with the ways out
+    lost = () if sink.promises.replaces else [f.window for f in by_ledger if f.window is not None]
     findings += [*compare_receipts(receipts), *tiles(receipts, {*unread, *lost}), *by_ledger]
     if audit.keyed is None:
-        findings += _reached("table", lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()))
+        findings += _reached(
+            "table",
+            lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()),
+        )
         findings += _each("table", receipts, lambda r: _compare_held(r, audit, sink.promises))
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
-    findings += _each("table", receipts, lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.promises))
+    findings += _each(
+        "table",
+        receipts,
+        lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.promises),
+    )
     if dead_topic is not None:
         findings += _each("table", receipts, partial(_unpublished, dead_letters, dead_topic))
     findings += compare_contents(receipts, audit, dead_letters, sink.promises) if deep else []
-    findings += _reached("topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed))
+    findings += _reached(
+        "topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed)
+    )
     return Verified(len(receipts), sum(map(_rows, receipts)), tuple(findings))
 
 
 def _rows(receipt: Receipt) -> int:
     """How many rows more the table has by a window: fewer, where it took more out."""
     merged = receipt.merged
-    return merged.rows_added - merged.rows_removed if isinstance(merged, Merged) else receipt.counts.rows
+    return (
+        merged.rows_added - merged.rows_removed
+        if isinstance(merged, Merged)
+        else receipt.counts.rows
+    )
 
 
-def _reached(about: About, look: Callable[[], list[Finding]], window: str | None = None) -> list[Finding]:
+def _reached(
+    about: About, look: Callable[[], list[Finding]], window: str | None = None
+) -> list[Finding]:
     try:
         return look()
     except UnreachableError as error:
@@ -104,8 +127,13 @@ def _reached(about: About, look: Callable[[], list[Finding]], window: str | None
         return [Finding("wrong", about, error.what, error.do, window)]
 
 
-def _each(about: About, receipts: Iterable[Receipt], look: Callable[[Receipt], list[Finding]]) -> list[Finding]:
-    """Window by window: what is wrong with one says nothing of the next. What can't be reached ends it, for that is no window's own."""
+def _each(
+    about: About, receipts: Iterable[Receipt], look: Callable[[Receipt], list[Finding]]
+) -> list[Finding]:
+    """Window by window: what is wrong with one says nothing of the next.
+
+    What can't be reached ends it, for that is no window's own.
+    """
     findings: list[Finding] = []
     for receipt in receipts:
         findings += _reached(about, partial(look, receipt), receipt.window.key)
@@ -114,7 +142,7 @@ def _each(about: About, receipts: Iterable[Receipt], look: Callable[[Receipt], l
     return findings
 
 
-# --------------------------------------------------------------------------------------------------------------------- receipts
+# --------------------------------------------------------------------------------------------------
 
 
 def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
@@ -125,7 +153,15 @@ def compare_receipts(receipts: Sequence[Receipt]) -> list[Finding]:
         if left.overlaps(right):
             place = f"partition {left.partition} of topic {left.topic_id}"
             what = f"offset {right.start} of {place} is under two windows: {one} and {two}"
-            findings.append(Finding("wrong", "receipts", what, "Replay neither before it is known which of them holds the rows.", two))
+            findings.append(
+                Finding(
+                    "wrong",
+                    "receipts",
+                    what,
+                    "Replay neither before it is known which of them holds the rows.",
+                    two,
+                )
+            )
     return findings
 
 
@@ -144,17 +180,33 @@ def _one_receipt(receipt: Receipt) -> list[Finding]:
     if planned != counted:
         problems.append("its splits are not those of its plan")
     problems += uncovered(receipt.plan)
-    return [Finding("wrong", "receipts", p, "This is a bug: keep the table as it is and report it.", receipt.window.key) for p in problems]
+    return [
+        Finding(
+            "wrong",
+            "receipts",
+            p,
+            "This is a bug: keep the table as it is and report it.",
+            receipt.window.key,
+        )
+        for p in problems
+    ]
 
 
 def _partial(receipt: Receipt) -> list[Finding]:
     """What a window that was told to go on without lost messages has to say."""
     do = "Nothing can bring it back; the rest of the window is whole."
-    return [Finding("info", "receipts", f"the window is partial: {lost}", do, receipt.window.key) for lost in receipt.partial]
+    return [
+        Finding("info", "receipts", f"the window is partial: {lost}", do, receipt.window.key)
+        for lost in receipt.partial
+    ]
 
 
 def uncovered(plan: Plan) -> list[str]:
-    """Where a plan's splits are not exactly what lies between its boundaries, one sentence per topic-partition. Pure."""
+    """Where a plan's splits are not exactly what lies between its boundaries, one
+    sentence per topic-partition.
+
+    Pure.
+    """
     splits: dict[TopicPartition, list[Split]] = defaultdict(list)
     for split in sorted(plan.splits):
         splits[split.tp].append(split)
@@ -162,62 +214,99 @@ def uncovered(plan: Plan) -> list[str]:
         wanted = between(plan.start, plan.stop)
     except ValueError as error:
         return [str(error)]
-    problems = [f"{tp} is read, and its boundary doesn't know it" for tp in splits if tp not in wanted]
+    problems = [
+        f"{tp} is read, and its boundary doesn't know it" for tp in splits if tp not in wanted
+    ]
     for tp, (low, high) in wanted.items():
         edges = [low.offset, *(o for s in splits[tp] for o in (s.start, s.stop)), high.offset]
         if any(a != b for a, b in zip(edges[::2], edges[1::2], strict=True)):
-            problems.append(f"the splits of {tp} are not the offsets {low.offset} to {high.offset} between its boundaries")
+            problems.append(
+                f"the splits of {tp} are not the offsets {low.offset} to {high.offset} between its"
+                " boundaries"
+            )
     return problems
 
 
 def tiles(receipts: Sequence[Receipt], unread: Collection[str] = ()) -> list[Finding]:
-    """Gaps between committed windows, and neighbours that don't share their boundary. Pure; receipts in window order.
+    """Gaps between committed windows, and neighbours that don't share their boundary.
 
-    `unread`: keys of committed windows whose receipts can't be read; a gap with one of them in it is none, or can't be told.
+    Pure; receipts in window order.
+
+    `unread`: keys of committed windows whose receipts can't be read; a gap with one of
+    them in it is none, or can't be told.
     """
     first = receipts[0].window.start if receipts else 0
     findings = _absent(0, first, unread) if isinstance(first, int) and first > 0 else []
-    return findings + [f for left, right in pairwise(receipts) for f in _meeting(left, right, unread)]
+    return findings + [
+        f for left, right in pairwise(receipts) for f in _meeting(left, right, unread)
+    ]
 
 
 def _meeting(left: Receipt, right: Receipt, unread: Collection[str]) -> list[Finding]:
     stop, start = left.plan.stop, right.plan.start
     if _later(stop.label, start.label):
         what = f"windows {left.window.key} and {right.window.key} overlap in time"
-        return [Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key)]
+        return [
+            Finding("wrong", "windows", what, "Was the grid changed by hand?", right.window.key)
+        ]
     replaced = [] if same_source(stop, start) else [_replaced(stop, start)]
     if stop.label != start.label:
         return [*_absent(stop.label, start.label, unread), *replaced]
     unlike = torn(stop, start)
     if unlike:
         what = f"the end of window {left.window.key} is not the start of the next: {unlike}"
-        return [Finding("wrong", "windows", what, "Messages between them are lost or twice.", right.window.key)]
+        return [
+            Finding(
+                "wrong",
+                "windows",
+                what,
+                "Messages between them are lost or twice.",
+                right.window.key,
+            )
+        ]
     return replaced
 
 
 def _absent(start: Label, end: Label, unread: Collection[str]) -> list[Finding]:
-    """Windows in time may be left out; of micro-batches each is committed before the next one is cut."""
+    """Windows in time may be left out; of micro-batches each is committed before the
+    next one is cut.
+    """
     if any(label_text(start) <= key < label_text(end) for key in unread):
         return []
     what = f"not committed: {label_text(start)} / {label_text(end)}"
     if isinstance(start, int):
-        do = "Later micro-batches are there, so their commits got lost. Was the table restored from a backup? Run them by their numbers."
+        do = (
+            "Later micro-batches are there, so their commits got lost. Was the table restored from"
+            " a backup? Run them by their numbers."
+        )
         return [Finding("wrong", "windows", what, do)]
     return [Finding("info", "windows", what, "Run them if they are wanted.")]
 
 
 def _replaced(stop: Boundary, start: Boundary) -> Finding:
-    where = label_text(start.label) if start.label == stop.label else f"{label_text(stop.label)} / {label_text(start.label)}"
-    return Finding("info", "windows", f"the source was replaced at {where} (rebase)", "Windows before it can't be replayed.")
+    where = (
+        label_text(start.label)
+        if start.label == stop.label
+        else f"{label_text(stop.label)} / {label_text(start.label)}"
+    )
+    return Finding(
+        "info",
+        "windows",
+        f"the source was replaced at {where} (rebase)",
+        "Windows before it can't be replayed.",
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------------ table
+# --------------------------------------------------------------------------------------------------
 
 
 def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
     do = "Something else wrote to the table. Only rows of committed windows are windrow's."
     strange = sorted(set(filled) - set(known))
-    return [Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key) for key in strange]
+    return [
+        Finding("wrong", "table", "the table holds rows of a window without a receipt", do, key)
+        for key in strange
+    ]
 
 
 def _compare_held(receipt: Receipt, audit: Audit, promises: Promises) -> list[Finding]:
@@ -228,13 +317,21 @@ def _compare_held(receipt: Receipt, audit: Audit, promises: Promises) -> list[Fi
 
 
 def compare_rows(
-    receipt: Receipt, rows: Iterable[RowsHeld], promises: Promises = EXACTLY, *, replaced: bool = False
-) -> list[Finding]:  # fmt: skip
-    """The rows of one window against its receipt, per topic-partition. Pure. `replaced`: whether those may be gone that were replaced."""
+    receipt: Receipt,
+    rows: Iterable[RowsHeld],
+    promises: Promises = EXACTLY,
+    *,
+    replaced: bool = False,
+) -> list[Finding]:
+    """The rows of one window against its receipt, per topic-partition.
+
+    Pure. `replaced`: whether those may be gone that were replaced.
+    """
     by_tp = {TopicPartition(h.topic, h.partition): h for h in rows}
     wanted, messages = Counter[TopicPartition](), Counter[TopicPartition]()
     for s in receipt.splits:
-        wanted[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes  # where both stay, each of them is a row
+        # where both stay, each of them is a row
+        wanted[TopicPartition(s.topic, s.partition)] += s.rows + s.deletes
         messages[TopicPartition(s.topic, s.partition)] += s.valid
     problems, allowed = list[str](), list[str]()
     for tp in sorted({*by_tp, *wanted}):
@@ -244,15 +341,29 @@ def compare_rows(
         gone = replaced and has.rows < wanted[tp]
         (allowed if promises.allows(lost=lost) or gone else problems).extend(unlike)
         splits = [s for s in receipt.plan.splits if s.tp == tp]
-        if has.rows and splits and not min(s.start for s in splits) <= has.lowest <= has.highest < max(s.stop for s in splits):
-            problems.append(f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range")
+        if (
+            has.rows
+            and splits
+            and not min(s.start for s in splits)
+            <= has.lowest
+            <= has.highest
+            < max(s.stop for s in splits)
+        ):
+            problems.append(
+                f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range"
+            )
     do = f"The table was changed by something else. {read_again(receipt.window.key, promises)}"
     key, may = receipt.window.key, COMPACTED if replaced else ALLOWED
-    return [*(Finding("wrong", "table", p, do, key) for p in problems), *(Finding("info", "table", p, may, key) for p in allowed)]
+    return [
+        *(Finding("wrong", "table", p, do, key) for p in problems),
+        *(Finding("info", "table", p, may, key) for p in allowed),
+    ]
 
 
 def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iterator[str]:
-    """What differs between what a table holds of a topic-partition and a receipt's rows, and messages that became any."""
+    """What differs between what a table holds of a topic-partition and a receipt's
+    rows, and messages that became any.
+    """
     if has.rows != rows:
         yield f"{tp}: {has.rows} rows in the table, {rows} in the receipt"
     if rows == messages and has.rows != has.offsets:
@@ -262,7 +373,10 @@ def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iter
 
 
 def compare_dead(receipt: Receipt, count: int, promises: Promises = EXACTLY) -> list[Finding]:
-    """The dead letters of one window, of the attempt that was committed, against its receipt. Pure."""
+    """The dead letters of one window, of the attempt that was committed, against its receipt.
+
+    Pure.
+    """
     if count == receipt.counts.dead:
         return []
     what = f"{count} dead letters in their table, {receipt.counts.dead} in the receipt"
@@ -271,15 +385,26 @@ def compare_dead(receipt: Receipt, count: int, promises: Promises = EXACTLY) -> 
 
 
 def _unpublished(store: DeadLetters, topic: str, receipt: Receipt) -> list[Finding]:
-    """What a run that died behind its commit left to do, and windows from before the spec named the topic."""
+    """What a run that died behind its commit left to do, and windows from before the
+    spec named the topic.
+    """
     if not is_unpublished(store, receipt):
         return []
     key = receipt.window.key
     what = f"its dead letters are not known to be in the topic {topic}"
-    return [Finding("wrong", "table", what, f"windrow dead publish SPEC --window {key} publishes them, as the next run of it would.", key)]
+    return [
+        Finding(
+            "wrong",
+            "table",
+            what,
+            f"windrow dead publish SPEC --window {key} publishes them, as the next run of it"
+            " would.",
+            key,
+        )
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------------------ topic
+# --------------------------------------------------------------------------------------------------
 
 
 def _current(pipeline: str, receipts: Sequence[Receipt], ledger: Ledger) -> Boundary | None:
@@ -298,22 +423,44 @@ def _later(one: Label, other: Label) -> bool:
     return isinstance(one, int) == isinstance(other, int) and one > other  # type: ignore[operator]
 
 
-def _topic(receipts: Sequence[Receipt], current: Boundary | None, broker: Broker, on_removed: OnRemoved) -> list[Finding]:
+def _topic(
+    receipts: Sequence[Receipt], current: Boundary | None, broker: Broker, on_removed: OnRemoved
+) -> list[Finding]:
     """Asks about all topics that a window read from, in a few questions."""
     if current is None:
         return []
-    topics = broker.topics(sorted({s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}))
-    tps = sorted({s.tp for r in receipts for s in r.plan.splits if s.topic in topics and s.partition < topics[s.topic].partitions})
+    topics = broker.topics(
+        sorted(
+            {s.topic for r in receipts for s in r.plan.splits} | {t.topic for t in current.topics}
+        )
+    )
+    tps = sorted(
+        {
+            s.tp
+            for r in receipts
+            for s in r.plan.splits
+            if s.topic in topics and s.partition < topics[s.topic].partitions
+        }
+    )
     cluster = broker.cluster_id()
     findings = compare_topic(receipts, current, cluster, topics, broker.log_starts(tps), on_removed)
     return findings + (_cut_off(current, topics, broker) if current.cluster_id == cluster else [])
 
 
 def _cut_off(current: Boundary, topics: Mapping[str, TopicInfo], broker: Broker) -> list[Finding]:
-    """Where the pipeline stands, against the ends of the logs, which lie above unless a log was cut off."""
-    same = {t.topic for t in current.topics if t.topic in topics and topics[t.topic].topic_id == t.topic_id}
+    """Where the pipeline stands, against the ends of the logs, which lie above unless a
+    log was cut off.
+    """
+    same = {
+        t.topic
+        for t in current.topics
+        if t.topic in topics and topics[t.topic].topic_id == t.topic_id
+    }
     found = surely_cut_off(broker, [m for m in current.marks if m.topic in same], time.sleep)
-    return [Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT) for mark, end in found]
+    return [
+        Finding("wrong", "topic", f"{mark.tp}: {described(mark, end, current.label)}", WAY_OUT)
+        for mark, end in found
+    ]
 
 
 def compare_topic(
@@ -324,20 +471,35 @@ def compare_topic(
     starts: Mapping[TopicPartition, int],
     on_removed: OnRemoved = "fail",
 ) -> list[Finding]:
-    """Whether the receipts are of this cluster and these topics, and whether they could be replayed. Pure.
+    """Whether the receipts are of this cluster and these topics, and whether they could
+    be replayed.
 
-    What the pipeline has left behind itself, by a rebase or because a topic isn't read any more, is information.
+    Pure.
+
+    What the pipeline has left behind itself, by a rebase or because a topic isn't read
+    any more, is information.
     """
     findings, expired, left = [], [], []
     for receipt in receipts:
         cluster, lost = _lost_cluster(receipt, cluster_id), _lost_topics(receipt, topics)
-        let_go = _left_behind(receipt, current) | ({n for n in lost if n not in topics} if on_removed == "drop" else set())
+        let_go = _left_behind(receipt, current) | (
+            {n for n in lost if n not in topics} if on_removed == "drop" else set()
+        )
         if cluster is None and not lost:
-            expired += [receipt.window.key] if any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits) else []
-        elif (cluster is not None and current.cluster_id == cluster_id) or (cluster is None and lost <= let_go):
+            expired += (
+                [receipt.window.key]
+                if any(s.start < starts.get(s.tp, 0) for s in receipt.plan.splits)
+                else []
+            )
+        elif (cluster is not None and current.cluster_id == cluster_id) or (
+            cluster is None and lost <= let_go
+        ):
             left.append(receipt.window.key)
         elif cluster is not None:
-            do = "Point the spec at the cluster that the table was built from; if it was replaced for good: windrow rebase SPEC."
+            do = (
+                "Point the spec at the cluster that the table was built from; if it was replaced"
+                " for good: windrow rebase SPEC."
+            )
             findings.append(Finding("wrong", "topic", cluster, do, receipt.window.key))
         else:
             findings.append(_gone(receipt, sorted(lost), topics))
@@ -347,31 +509,58 @@ def compare_topic(
     ):
         if keys:
             what = f"{len(keys)} of {len(receipts)} windows can't be replayed: {why}"
-            findings.append(Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None))
+            findings.append(
+                Finding("info", "topic", what, f"The newest of them is {keys[-1]}.", None)
+            )
     return findings
 
 
 def _lost_cluster(receipt: Receipt, cluster_id: str) -> str | None:
-    """In which way the cluster isn't the receipt's; a window without messages suits every cluster."""
+    """In which way the cluster isn't the receipt's; a window without messages suits
+    every cluster.
+    """
     made_on = receipt.plan.stop.cluster_id
-    return f"committed from cluster {made_on}, this is {cluster_id}" if receipt.plan.splits and made_on != cluster_id else None
+    return (
+        f"committed from cluster {made_on}, this is {cluster_id}"
+        if receipt.plan.splits and made_on != cluster_id
+        else None
+    )
 
 
 def _lost_topics(receipt: Receipt, topics: Mapping[str, TopicInfo]) -> set[str]:
     """Topics that the window read and that aren't there, or are others of the same name."""
     ids, read = receipt.plan.stop.by_topic(), {s.topic for s in receipt.plan.splits}
-    return {name for name in read if name not in topics or topics[name].topic_id != ids[name].topic_id}
+    return {
+        name for name in read if name not in topics or topics[name].topic_id != ids[name].topic_id
+    }
 
 
 def _left_behind(receipt: Receipt, current: Boundary) -> set[str]:
-    """Topics of the receipt that the pipeline itself reads no more: replaced, left out, or only carried on."""
+    """Topics of the receipt that the pipeline itself reads no more: replaced, left out,
+    or only carried on.
+    """
     ids, now = receipt.plan.stop.by_topic(), current.by_topic()
-    carried = {m.topic for m in current.marks if m.how == "removed"} - {m.topic for m in current.marks if m.how != "removed"}
-    return {name for name, seen in ids.items() if name not in now or now[name].topic_id != seen.topic_id or name in carried}
+    carried = {m.topic for m in current.marks if m.how == "removed"} - {
+        m.topic for m in current.marks if m.how != "removed"
+    }
+    return {
+        name
+        for name, seen in ids.items()
+        if name not in now or now[name].topic_id != seen.topic_id or name in carried
+    }
 
 
 def _gone(receipt: Receipt, lost: Sequence[str], topics: Mapping[str, TopicInfo]) -> Finding:
     anew = [name for name in lost if name in topics]
     what = f"topic {', '.join(anew or lost)} was deleted{' and made again' if anew else ''}"
-    do = "The rows are safe; the window can't be replayed, and new windows are refused until windrow rebase SPEC"
-    return Finding("wrong", "topic", what, f"{do}." if anew else f"{do} or source.on_removed: drop.", receipt.window.key)
+    do = (
+        "The rows are safe; the window can't be replayed, and new windows are refused until windrow"
+        " rebase SPEC"
+    )
+    return Finding(
+        "wrong",
+        "topic",
+        what,
+        f"{do}." if anew else f"{do} or source.on_removed: drop.",
+        receipt.window.key,
+    )

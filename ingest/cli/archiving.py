@@ -20,8 +20,14 @@ def archive_spark(output: Output) -> None:
     """Make the archive.
 
     Raises:
-        UnreachableError: there is no Java, Spark doesn't start, or the environment's folder can't be written to.
+        UnreachableError: there is no Java, Spark doesn't start, or the environment's
+            folder can't be written to.
     """
     archive = make_archive()
     size = archive.stat().st_size
-    output.show(Archived(str(archive), size), Text(f"Every Spark of this environment begins with {archive} ({size >> 20} MB) from now on."))
+    output.show(
+        Archived(str(archive), size),
+        Text(
+            f"Every Spark of this environment begins with {archive} ({size >> 20} MB) from now on."
+        ),
+    )

@@ -19,13 +19,20 @@ from windrow.ingest.source.enumerator.grid import BATCH, after
 def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:
     """Write a template, and say what to type next; its document is `Begun`."""
     begun = template(folder, asked, datetime.now(UTC))
-    example = f"Wrote {begun.spec} and {begun.schema}. The columns are an example: change both files before the first run."
+    example = (
+        f"Wrote {begun.spec} and {begun.schema}. The columns are an example: change both files"
+        " before the first run."
+    )
     output.show(begun, *map(Text, [example, *_next(begun)]))
 
 
 def infer_pipeline(output: Output, folder: Path, asked: Asked, stated: Told, most: int) -> None:
-    """Write the files as the topic tells them, say how well they fit, and what to type next; its document is `Inferred`."""
-    output.say(f"Asking {asked.address.cluster or asked.address.bootstrap} for messages of {asked.topic}")
+    """Write the files as the topic tells them, say how well they fit, and what to type
+    next; its document is `Inferred`.
+    """
+    output.say(
+        f"Asking {asked.address.cluster or asked.address.bootstrap} for messages of {asked.topic}"
+    )
     inferred = infer(folder, asked, stated, most, connect, datetime.now(UTC))
     output.show(inferred, *map(Text, [*_told(inferred, asked.topic), *_next(inferred)]))
 
@@ -50,5 +57,11 @@ def _next(begun: Begun) -> list[str]:
     window = "W" if begun.start is None else instant(begun.start)
     lines = [f"  windrow plan {spec} --window {window}", f"  windrow run {spec} --window {window}"]
     if begun.window is None and begun.start is not None:
-        return [f"Next, from {instant(after(begun.grid, begun.start) + DELAY)} on, when the first window is closed:", *lines]
+        return [
+            (
+                f"Next, from {instant(after(begun.grid, begun.start) + DELAY)} on, when the first"
+                " window is closed:"
+            ),
+            *lines,
+        ]
     return ["Next:", *lines]

@@ -1,4 +1,7 @@
-"""`infer --check`: what of a pipeline's topics doesn't fit it any more. Loaded only when the command runs."""
+"""`infer --check`: what of a pipeline's topics doesn't fit it any more.
+
+Loaded only when the command runs.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,22 @@ from windrow.ingest.infer.unfit import check, names_schemas
 from windrow.ingest.registry.settings import registry_at
 
 
-def check_topics(output: Output, path: Path, topic: str | None, registry: str | None, most: int) -> None:
+def check_topics(
+    output: Output, path: Path, topic: str | None, registry: str | None, most: int
+) -> None:
     """The newest messages and schemas against the pipeline's model; its document is `Checked`."""
     spec = load_spec(path)
     if registry is not None and not names_schemas(spec.decode):
-        raise SpecError("--registry would not be asked: no format of this pipeline's has schemas of one", "spec", "Leave it out.")
+        raise SpecError(
+            "--registry would not be asked: no format of this pipeline's has schemas of one",
+            "spec",
+            "Leave it out.",
+        )
     asked = spec.stated_registry if registry is None else registry_at(registry)
     checked = check(assemble_to_look(spec), narrowed(spec.source.selection(), topic), asked, most)
-    fitting = "it can't be said how many fit" if checked.fitting is None else f"{checked.fitting:,} fit"
+    fitting = (
+        "it can't be said how many fit" if checked.fitting is None else f"{checked.fitting:,} fit"
+    )
     summary = f"Of {checked.sampled:,} sampled messages {fitting}. Nothing was written."
     output.show(checked, *map(render.finding_line, checked.findings), Text(summary))
     output.exit_code = checked.exit_code

@@ -10,7 +10,13 @@ import msgspec
 import pyarrow as pa
 from rich.text import Text
 
-from windrow.ingest.admin.dead_letters import PAYLOAD, Chosen, documents, letters_of, refused_attempts
+from windrow.ingest.admin.dead_letters import (
+    PAYLOAD,
+    Chosen,
+    documents,
+    letters_of,
+    refused_attempts,
+)
 from windrow.ingest.admin.files import Take, write_file
 from windrow.ingest.assemble import open_table
 from windrow.ingest.cli import render
@@ -31,10 +37,13 @@ class RefusedAttempt(msgspec.Struct, frozen=True):
 
 
 class ShownDead(msgspec.Struct):
-    """The document of `dead show`. Keys and values, where asked for, are base64. `left_out`: whether there are more beyond the limit.
+    """The document of `dead show`.
 
-    `refused`: of the windows asked for those that aren't committed and have dead letters all the same. They are among `dead` if the
-    window was named.
+    Keys and values, where asked for, are base64. `left_out`: whether there are more
+    beyond the limit.
+
+    `refused`: of the windows asked for those that aren't committed and have dead
+    letters all the same. They are among `dead` if the window was named.
     """
 
     pipeline: str
@@ -44,7 +53,10 @@ class ShownDead(msgspec.Struct):
 
 
 class ExportedDead(msgspec.Struct):
-    """The document of `dead export`: how many dead letters the file holds. `refused`: as of `dead show`."""
+    """The document of `dead export`: how many dead letters the file holds.
+
+    `refused`: as of `dead show`.
+    """
 
     pipeline: str
     file: str
@@ -53,7 +65,10 @@ class ExportedDead(msgspec.Struct):
 
 
 class DeadRequest(msgspec.Struct, frozen=True):
-    """Which dead letters a command is about, as it was typed. `attempt`: one that was refused; None: the one that counts."""
+    """Which dead letters a command is about, as it was typed.
+
+    `attempt`: one that was refused; None: the one that counts.
+    """
 
     window: str | None
     chosen: Chosen
@@ -62,10 +77,16 @@ class DeadRequest(msgspec.Struct, frozen=True):
 
 
 def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> None:
-    """Dead letters of the windows asked for, or of all committed ones that have any, to the screen."""
+    """Dead letters of the windows asked for, or of all committed ones that have any, to
+    the screen.
+    """
     spec = load_spec(path)
     refused, batches = _asked_for(spec, asked)
-    rows = (letter for window, batch in batches for letter in render.dead_letters(window, batch.to_pylist(), payload=asked.payload))
+    rows = (
+        letter
+        for window, batch in batches
+        for letter in render.dead_letters(window, batch.to_pylist(), payload=asked.payload)
+    )
     found = list(islice(rows, limit + 1))
     letters, more = found[:limit], len(found) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
@@ -78,21 +99,37 @@ def export_dead(output: Output, path: Path, asked: DeadRequest, file: Path) -> N
     """The same to a file, all of them. Without payload it has no columns for it."""
     spec = load_spec(path)
     refused, batches = _asked_for(spec, asked)
-    schema = DEAD_LETTERS if asked.payload else pa.schema([f for f in DEAD_LETTERS if f.name not in PAYLOAD])
+    schema = (
+        DEAD_LETTERS
+        if asked.payload
+        else pa.schema([f for f in DEAD_LETTERS if f.name not in PAYLOAD])
+    )
 
     def read(take: Take) -> None:
         for window, batch in batches:
-            take(batch.append_column(DEFAULT["window"], pa.repeat(window.key, batch.num_rows)).select(schema.names))
+            take(
+                batch.append_column(
+                    DEFAULT["window"], pa.repeat(window.key, batch.num_rows)
+                ).select(schema.names)
+            )
 
     count = write_file(file, schema, documents, read)
     lines = render.refused_lines(refused, path, above=asked.window is not None)
-    output.show(ExportedDead(spec.id, str(file), count, _attempts(refused)), Text(f"{file} holds {count:,} dead letters."), *lines)
+    output.show(
+        ExportedDead(spec.id, str(file), count, _attempts(refused)),
+        Text(f"{file} holds {count:,} dead letters."),
+        *lines,
+    )
 
 
-def _asked_for(spec: PipelineSpec, asked: DeadRequest) -> tuple[dict[str, str], Iterator[tuple[Window, pa.RecordBatch]]]:
-    """The windows asked for that aren't committed (key -> newest attempt), and the dead letters, batch by batch, each with its window.
+def _asked_for(
+    spec: PipelineSpec, asked: DeadRequest
+) -> tuple[dict[str, str], Iterator[tuple[Window, pa.RecordBatch]]]:
+    """The windows asked for that aren't committed (key -> newest attempt), and the dead
+    letters, batch by batch, each with its window.
 
-    Of the attempt that is committed; of a window that isn't, of the newest one; or of the attempt that is named.
+    Of the attempt that is committed; of a window that isn't, of the newest one; or of
+    the attempt that is named.
     """
     windows = None if asked.window is None else windows_named(spec, asked.window)
     sink, store = open_table(spec)
@@ -117,6 +154,13 @@ def _attempts(refused: dict[str, str]) -> list[RefusedAttempt]:
 
 def no_dead(asked: DeadRequest) -> str:
     """What is said where there are none."""
-    kind = "".join(f" {name} {value}" for name, value in (("of stage", asked.chosen.stage), ("with reason", asked.chosen.reason)) if value)
+    kind = "".join(
+        f" {name} {value}"
+        for name, value in (("of stage", asked.chosen.stage), ("with reason", asked.chosen.reason))
+        if value
+    )
     of = "" if asked.attempt is None else f" of attempt {asked.attempt}"
-    return f"There are no dead letters{kind}{of}{'' if asked.window is None else f' in {asked.window}'}."
+    return (
+        "There are no dead"
+        f" letters{kind}{of}{'' if asked.window is None else f' in {asked.window}'}."
+    )

@@ -12,12 +12,28 @@ from windrow.ingest.cli.output import telling
 
 dead_app = typer.Typer(no_args_is_help=True, help="Dead letters: the messages that were refused.")
 
-SomeWindows = Annotated[str | None, typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False)]
-OfStage = Annotated[
-    str | None, typer.Option("--stage", help="Only what this stage refused: key, header, value, schema or rules.", show_default=False)
+SomeWindows = Annotated[
+    str | None,
+    typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False),
 ]
-WithReason = Annotated[str | None, typer.Option("--reason", help="Only what was refused for this reason.", show_default=False)]
-OfAttempt = Annotated[str | None, typer.Option("--attempt", help="With --window: of this attempt, which was refused.", show_default=False)]
+OfStage = Annotated[
+    str | None,
+    typer.Option(
+        "--stage",
+        help="Only what this stage refused: key, header, value, schema or rules.",
+        show_default=False,
+    ),
+]
+WithReason = Annotated[
+    str | None,
+    typer.Option("--reason", help="Only what was refused for this reason.", show_default=False),
+]
+OfAttempt = Annotated[
+    str | None,
+    typer.Option(
+        "--attempt", help="With --window: of this attempt, which was refused.", show_default=False
+    ),
+]
 
 
 def _refuse_attempt_alone(attempt: str | None, window: str | None) -> None:
@@ -37,7 +53,9 @@ def dead_show(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show which messages were refused, and why: of committed windows, and of those that are named and were refused."""
+    """Show which messages were refused, and why: of committed windows, and of those
+    that are named and were refused.
+    """
     _refuse_attempt_alone(attempt, window)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
@@ -50,12 +68,19 @@ def dead_show(
 @dead_app.command("export")
 def dead_export(
     spec: Spec,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The .parquet or .jsonl file to write.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="The .parquet or .jsonl file to write.", show_default=False
+        ),
+    ],
     window: SomeWindows = None,
     stage: OfStage = None,
     reason: WithReason = None,
     attempt: OfAttempt = None,
-    payload: Annotated[bool, typer.Option("--payload", help="Keys, values and headers too.")] = False,
+    payload: Annotated[
+        bool, typer.Option("--payload", help="Keys, values and headers too.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -78,15 +103,22 @@ def dead_replay(
     edit: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A Python file whose function edit(message) repairs each message, or returns None.", show_default=False
+            metavar="FILE",
+            help=(
+                "A Python file whose function edit(message) repairs each message, or returns None."
+            ),
+            show_default=False,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be mended.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be mended.")
+    ] = False,
     keep_going: KeepGoing = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Mend: take dead letters of committed windows through today's schema again, exactly once, into their own windows.
+    """Mend: take dead letters of committed windows through today's schema again,
+    exactly once, into their own windows.
 
     What is refused again stays as it was. A window that isn't committed is run, not mended.
     """
@@ -108,12 +140,19 @@ def dead_publish(
     window: SomeWindows = None,
     doubt: Annotated[
         Literal["refuse", "publish", "skip"],
-        typer.Option(help="Of letters that a run died over so long ago that Kafka doesn't know: stop, write them, or take them for there."),
+        typer.Option(
+            help=(
+                "Of letters that a run died over so long ago that Kafka doesn't know: stop, write"
+                " them, or take them for there."
+            )
+        ),
     ] = "refuse",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Publish dead letters of committed windows that are not in their topic yet, exactly once, as the next run of each would."""
+    """Publish dead letters of committed windows that are not in their topic yet,
+    exactly once, as the next run of each would.
+    """
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from windrow.ingest.cli.publishing import publish_dead

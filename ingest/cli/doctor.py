@@ -1,4 +1,7 @@
-"""The checks of `windrow doctor`: one line each, with the fix. What decides is pure; `examine` fetches."""
+"""The checks of `windrow doctor`: one line each, with the fix.
+
+What decides is pure; `examine` fetches.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,14 @@ from windrow.ingest.admin.retention_margin import next_window, retention_margin
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import MicroBatches
-from windrow.ingest.errors import BugError, NotClosedError, RefusedError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.errors import (
+    BugError,
+    NotClosedError,
+    RefusedError,
+    SpecError,
+    UnreachableError,
+    WindrowError,
+)
 from windrow.ingest.kafka.embedded.server import java_problem
 from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.boundary import TopicPartition
@@ -76,7 +86,7 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
     """All checks, each as soon as it is done; those of a pipeline only if what they stand on is there.
 
     `engine`: where its tasks are to run, if that is to be looked at, too.
-    """
+    """  # noqa: E501
     yield java(java_problem())
     yield attempt("packages", lambda: pins(metadata.requires("windrow-ingest") or [], _installed))
     if spec is None:
@@ -100,7 +110,12 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
     source = pipeline.spec.source
     try:
-        topics = discover(pipeline.broker, source.selection(), frontier(pipeline.ledger, pipeline.spec.id), source.on_removed)
+        topics = discover(
+            pipeline.broker,
+            source.selection(),
+            frontier(pipeline.ledger, pipeline.spec.id),
+            source.on_removed,
+        )
         surveyed = look_around(pipeline, engine, engine.slots, topics)
     except WindrowError as error:
         yield failed("executors", error)
@@ -109,16 +124,35 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 
 def executors(surveyed: Surveyed) -> Iterator[Check]:
-    """What was found out where tasks run: one line of what is well, one of each trouble, with the machines that have it."""
+    """What was found out where tasks run: one line of what is well, one of each
+    trouble, with the machines that have it.
+    """
     pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
-    who = f"{_many(len(surveyed.executors), 'executor')} on {_some(surveyed.machines)} answered, with {pythons}"
+    who = (
+        f"{_many(len(surveyed.executors), 'executor')} on {_some(surveyed.machines)} answered, with"
+        f" {pythons}"
+    )
     more = "" if surveyed.complete else ", and others may be there"
-    read = f"{_many(surveyed.read, 'topic-partition')} tried" if surveyed.read else "no broker tried, for there is no message yet"
-    written = f"{_many(surveyed.written, 'place')} of the sink" if surveyed.written else "no place of the sink"
+    read = (
+        f"{_many(surveyed.read, 'topic-partition')} tried"
+        if surveyed.read
+        else "no broker tried, for there is no message yet"
+    )
+    written = (
+        f"{_many(surveyed.written, 'place')} of the sink"
+        if surveyed.written
+        else "no place of the sink"
+    )
     what = f"{who}{more}; code and packages are as here; {read}, {written}"
     yield Check("executors", "ok" if surveyed.complete else "warn", what)
     for trouble, where in surveyed.troubles.items():
-        yield Check("executors", "fail", f"on {_some(where)}: {trouble.what}", trouble.do, UnreachableError.exit_code)
+        yield Check(
+            "executors",
+            "fail",
+            f"on {_some(where)}: {trouble.what}",
+            trouble.do,
+            UnreachableError.exit_code,
+        )
 
 
 def _many(count: int, thing: str) -> str:
@@ -132,14 +166,20 @@ def _some(machines: Sequence[str], most: int = 3) -> str:
 
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
-    """Ledger, table and cluster are judged apart; what needs more than one of them waits for those."""
+    """Ledger, table and cluster are judged apart; what needs more than one of them
+    waits for those.
+    """
     state = attempt("state", lambda: Check("state", "ok", f"ledger {pipeline.ledger.identity()}"))
     yield state
-    sink = attempt("sink", lambda: _sink(pipeline, pipeline.ledger.identity() if state.level == "ok" else None))
+    sink = attempt(
+        "sink", lambda: _sink(pipeline, pipeline.ledger.identity() if state.level == "ok" else None)
+    )
     yield sink
     if "fail" not in {state.level, sink.level}:
         yield attempt("windows", lambda: _windows(pipeline))
-    broker = attempt("broker", lambda: Check("broker", "ok", f"cluster {pipeline.broker.cluster_id()}"))
+    broker = attempt(
+        "broker", lambda: Check("broker", "ok", f"cluster {pipeline.broker.cluster_id()}")
+    )
     yield broker
     topic = pipeline.dead_topic
     if topic is not None:
@@ -164,10 +204,18 @@ def _dead_topic(topic: DeadTopic) -> Check:
 
 
 def _records(pipeline: Pipeline) -> Iterator[Check]:
-    """A line where nothing says of which record the messages are. No failure: of a topic that is new there is no schema yet."""
+    """A line where nothing says of which record the messages are.
+
+    No failure: of a topic that is new there is no schema yet.
+    """
     source = pipeline.spec.source
     try:
-        found = discover(pipeline.broker, source.selection(), frontier(pipeline.ledger, pipeline.spec.id), source.on_removed)
+        found = discover(
+            pipeline.broker,
+            source.selection(),
+            frontier(pipeline.ledger, pipeline.spec.id),
+            source.on_removed,
+        )
     except WindrowError:
         return  # as the lines about the topics say
     try:
@@ -190,8 +238,14 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
     except WindrowError as error:
         return failed(name, error)
     except metadata.PackageNotFoundError:
-        return Check(name, "fail", "the distribution windrow-ingest is not installed", "Install it: pip install windrow-ingest.", 2)
-    except Exception as error:  # noqa: BLE001  # told, not swallowed, and no reason to leave the other checks out
+        return Check(
+            name,
+            "fail",
+            "the distribution windrow-ingest is not installed",
+            "Install it: pip install windrow-ingest.",
+            2,
+        )
+    except Exception as error:  # told, not swallowed, and no reason to leave the other checks out  # noqa: BLE001
         return failed(name, BugError.of(error, "setup"))
 
 
@@ -199,21 +253,32 @@ def failed(name: str, error: WindrowError) -> Check:
     """An error as a failed check."""
     if "\n" in error.what:
         return Check(name, "fail", str(error), exit_code=error.exit_code)
-    what = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")  # with its place
+    # with its place
+    what = error.what if error.topic is None else str(error).removesuffix(f". {error.do}")
     return Check(name, "fail", what, error.do, error.exit_code)
 
 
-# ---------------------------------------------------------------------------------------------------------------------- machine
+# --------------------------------------------------------------------------------------------------
 
 
 def java(problem: str | None) -> Check:
     """Java for Spark and the embedded broker."""
-    return Check("java", "ok", "found, of a version that Spark runs on") if problem is None else Check("java", "fail", problem, exit_code=3)
+    return (
+        Check("java", "ok", "found, of a version that Spark runs on")
+        if problem is None
+        else Check("java", "fail", problem, exit_code=3)
+    )
 
 
 def pins(requires: Iterable[str], installed: Callable[[str], str | None]) -> Check:
-    """Installed versions against what the distribution asks for; extras only count where they were asked for."""
-    wanted = [r for r in map(Requirement, requires) if r.marker is None or r.marker.evaluate({"extra": ""})]
+    """Installed versions against what the distribution asks for; extras only count
+    where they were asked for.
+    """
+    wanted = [
+        r
+        for r in map(Requirement, requires)
+        if r.marker is None or r.marker.evaluate({"extra": ""})
+    ]
     wrong = []
     for requirement in wanted:
         has = installed(requirement.name)
@@ -222,7 +287,13 @@ def pins(requires: Iterable[str], installed: Callable[[str], str | None]) -> Che
         elif not requirement.specifier.contains(has, prereleases=True):
             wrong.append(f"{requirement.name} is {has}, wanted is {requirement.specifier}")
     if wrong:
-        return Check("packages", "fail", "; ".join(wrong), "Install the project's requirements into this environment again.", 2)
+        return Check(
+            "packages",
+            "fail",
+            "; ".join(wrong),
+            "Install the project's requirements into this environment again.",
+            2,
+        )
     return Check("packages", "ok", f"{len(wanted)} requirements are met")
 
 
@@ -233,19 +304,31 @@ def _installed(name: str) -> str | None:
         return None
 
 
-# --------------------------------------------------------------------------------------------------------------------- pipeline
+# --------------------------------------------------------------------------------------------------
 
 
 def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     refuse_unwritable(pipeline)
-    found = sink_check(pipeline.spec.sink_path(), pipeline.sink.binding(), pipeline.spec.id, pipeline.spec.window.grid, ledger)
+    found = sink_check(
+        pipeline.spec.sink_path(),
+        pipeline.sink.binding(),
+        pipeline.spec.id,
+        pipeline.spec.window.grid,
+        ledger,
+    )
     if ledger is not None:
         refuse_other_table(pipeline)
     found = weaker(found, pipeline.sink.promises.delivery)
     if isinstance(pipeline.sink, Warns):
         found = warned(found, pipeline.sink.warnings())
     new = refuse_unfit_table(pipeline)
-    return msgspec.structs.replace(found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}") if new else found
+    return (
+        msgspec.structs.replace(
+            found, what=f"{found.what}; the next rows change its columns: {', '.join(new)}"
+        )
+        if new
+        else found
+    )
 
 
 def _next_window(pipeline: Pipeline) -> Check:
@@ -253,18 +336,26 @@ def _next_window(pipeline: Pipeline) -> Check:
     grid = pipeline.spec.window
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)
-        return Check("next", "ok", "no micro-batch is waiting" if plan is None else f"{plan.window.key} can be read")
+        return Check(
+            "next",
+            "ok",
+            "no micro-batch is waiting" if plan is None else f"{plan.window.key} can be read",
+        )
     window = next_window(pipeline, grid)
     try:
         refuse_open(pipeline, window)
     except NotClosedError:
-        return Check("next", "ok", f"window {window.key} isn't closed yet, all before it are committed")
+        return Check(
+            "next", "ok", f"window {window.key} isn't closed yet, all before it are committed"
+        )
     preview(pipeline, window)
     return Check("next", "ok", f"window {window.key} can be read")
 
 
 def _windows(pipeline: Pipeline) -> Check:
-    """Whether table and ledger know the same windows; where one was restored from a backup, they may not."""
+    """Whether table and ledger know the same windows; where one was restored from a
+    backup, they may not.
+    """
     if pipeline.spec.window.is_batch:
         refuse_restored(pipeline)
     elif lost := lost_windows(pipeline):
@@ -272,17 +363,26 @@ def _windows(pipeline: Pipeline) -> Check:
     return Check("windows", "ok", "the table has all windows that the ledger knows as committed")
 
 
-def sink_check(table: str, bound: Binding | None, pipeline: str, grid: str, ledger: str | None) -> Check:
-    """Whether the table is this pipeline's, on its grid, and bound to its ledger; None: the ledger did not tell its name.
+def sink_check(
+    table: str, bound: Binding | None, pipeline: str, grid: str, ledger: str | None
+) -> Check:
+    """Whether the table is this pipeline's, on its grid, and bound to its ledger; None:
+    the ledger did not tell its name.
 
     Raises:
         GridError, BindingError: it isn't.
     """
     if bound is None:
         return Check("sink", "ok", "there is no table yet; the first run makes it")
-    refuse_other_binding(table, bound, Binding(pipeline, bound.ledger if ledger is None else ledger, grid))
+    refuse_other_binding(
+        table, bound, Binding(pipeline, bound.ledger if ledger is None else ledger, grid)
+    )
     if ledger is None:
-        return Check("sink", "ok", f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it")
+        return Check(
+            "sink",
+            "ok",
+            f"the table is {pipeline}'s, {grid}; whether of this ledger can't be told without it",
+        )
     return Check("sink", "ok", f"the table is {pipeline}'s, {grid}, of this ledger")
 
 
@@ -292,35 +392,64 @@ def weaker(sink: Check, delivery: Delivered) -> Check:
         return sink
     missing = "" if delivery == "at-least-once" else ", or be missing"
     what = f"{sink.what}; its rows may be there twice{missing}: delivery_guarantee is {delivery}"
-    return msgspec.structs.replace(sink, what=what, level=sink.level if delivery == "at-least-once" else "warn")
+    return msgspec.structs.replace(
+        sink, what=what, level=sink.level if delivery == "at-least-once" else "warn"
+    )
 
 
 def warned(sink: Check, warnings: Sequence[str]) -> Check:
     """The check of a sink, with what it warns of."""
-    return msgspec.structs.replace(sink, what="; ".join([sink.what, *warnings]), level="warn") if warnings else sink
+    return (
+        msgspec.structs.replace(sink, what="; ".join([sink.what, *warnings]), level="warn")
+        if warnings
+        else sink
+    )
 
 
 def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
-    """Describe and read, by doing both, for each topic: the first message of its first topic-partition that has any."""
+    """Describe and read, by doing both, for each topic: the first message of its first
+    topic-partition that has any.
+    """
     source, broker = pipeline.spec.source, pipeline.broker
     try:
-        found = discover(broker, source.selection(), frontier(pipeline.ledger, pipeline.spec.id) if ledger else None, source.on_removed)
+        found = discover(
+            broker,
+            source.selection(),
+            frontier(pipeline.ledger, pipeline.spec.id) if ledger else None,
+            source.on_removed,
+        )
         starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
     except WindrowError as error:
         yield failed("rights", error)
         return
     for topic in found.topics.values():
-        filled = next((tp for tp in found.tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset), None)
-        yield attempt("rights", partial(_readable, broker, topic, filled, 0 if filled is None else starts[filled]))
+        filled = next(
+            (tp for tp in found.tps if tp.topic == topic.topic and starts[tp] < ends[tp].offset),
+            None,
+        )
+        yield attempt(
+            "rights",
+            partial(_readable, broker, topic, filled, 0 if filled is None else starts[filled]),
+        )
 
 
 def _readable(broker: Logs, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
     if filled is None:
-        return Check("rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried")
+        return Check(
+            "rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried"
+        )
     next(iter(broker.stamps(filled, start, start + 1)), None)
-    return Check("rights", "ok", f"{topic.topic} ({topic.partitions} partitions) may be described and read")
+    return Check(
+        "rights", "ok", f"{topic.topic} ({topic.partitions} partitions) may be described and read"
+    )
 
 
 def _retention(pipeline: Pipeline) -> Check:
     found = retention_margin(pipeline)
-    return Check("retention", found.level, found.what, found.do, RefusedError.exit_code if found.level == "fail" else 0)
+    return Check(
+        "retention",
+        found.level,
+        found.what,
+        found.do,
+        RefusedError.exit_code if found.level == "fail" else 0,
+    )

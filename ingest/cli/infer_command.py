@@ -15,56 +15,119 @@ from windrow.ingest.infer.told import SampledFormat
 SAMPLE = 500
 """So many messages of each topic-partition are looked at, unless told."""
 
-Bootstrap = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="The cluster (default: 127.0.0.1:9092).", show_default=False)]
-PipelineId = Annotated[str | None, typer.Option("--id", help="The pipeline's id (default: from the topic).", show_default=False)]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="The cluster (default: 127.0.0.1:9092).", show_default=False
+    ),
+]
+PipelineId = Annotated[
+    str | None,
+    typer.Option("--id", help="The pipeline's id (default: from the topic).", show_default=False),
+]
 Grid = Annotated[
-    str | None, typer.Option(help="hourly, daily, a cron expression or batch (default: by what is there).", show_default=False)
+    str | None,
+    typer.Option(
+        help="hourly, daily, a cron expression or batch (default: by what is there).",
+        show_default=False,
+    ),
 ]
 
 
 def infer(
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="The topic; with --check only this one.", show_default=False)] = None,
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOPIC", help="The topic; with --check only this one.", show_default=False
+        ),
+    ] = None,
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Where the files go; made if it isn't there (default: here).", show_default=False)
+        Path | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="Where the files go; made if it isn't there (default: here).",
+            show_default=False,
+        ),
     ] = None,
     bootstrap: Bootstrap = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The cluster, as a windrow.yaml names it.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The cluster, as a windrow.yaml names it.", show_default=False
+        ),
     ] = None,
     registry: Annotated[
-        str | None, typer.Option(metavar="URL", help="A schema registry, where windrow.yaml names none.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A schema registry, where windrow.yaml names none.",
+            show_default=False,
+        ),
     ] = None,
     format_: Annotated[
-        SampledFormat | None, typer.Option("--format", help="What the messages are, where they don't tell.", show_default=False)
+        SampledFormat | None,
+        typer.Option(
+            "--format", help="What the messages are, where they don't tell.", show_default=False
+        ),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="With --format csv: what the fields are called, in order.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="With --format csv: what the fields are called, in order.",
+            show_default=False,
+        ),
     ] = None,
-    table: Annotated[str | None, typer.Option(metavar="DATABASE.TABLE", help="Of change data: which table's.", show_default=False)] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATABASE.TABLE", help="Of change data: which table's.", show_default=False
+        ),
+    ] = None,
     pipeline: PipelineId = None,
     grid: Grid = None,
-    sample: Annotated[int, typer.Option(min=1, max=100_000, help="Newest messages per topic-partition.")] = SAMPLE,
+    sample: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Newest messages per topic-partition.")
+    ] = SAMPLE,
     check: Annotated[
-        Path | None, typer.Option(metavar="SPEC", help="Write nothing: say what of a pipeline's topics doesn't fit it.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Write nothing: say what of a pipeline's topics doesn't fit it.",
+            show_default=False,
+        ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a pipeline's files, defs.yaml and schema.py, as a topic's messages or a registry's schemas tell them; overwrites nothing.
+    """Write a pipeline's files, defs.yaml and schema.py, as a topic's messages or a
+    registry's schemas tell them; overwrites nothing.
 
-    With --check SPEC: hold the newest messages, by the real decoder and rules, and the registry's newest schemas against the pipeline's
-    model. Exit code 1 if more messages would be dead letters than its limits allow, or a column can't come from a schema.
+    With --check SPEC: hold the newest messages, by the real decoder and rules, and the
+    registry's newest schemas against the pipeline's model. Exit code 1 if more messages
+    would be dead letters than its limits allow, or a column can't come from a schema.
     """
     beginning = {
-        "DIR": folder, "--bootstrap": bootstrap, "--cluster": cluster, "--format": format_, "--columns": columns, "--table": table,
-        "--id": pipeline, "--grid": grid,
-    }  # fmt: skip
+        "DIR": folder,
+        "--bootstrap": bootstrap,
+        "--cluster": cluster,
+        "--format": format_,
+        "--columns": columns,
+        "--table": table,
+        "--id": pipeline,
+        "--grid": grid,
+    }
     if check is not None:
         _refuse_given(beginning, "doesn't go with --check, for the spec says it")
     elif topic is None:
-        raise typer.BadParameter("Missing argument 'TOPIC': name one, or a pipeline with --check SPEC")
+        raise typer.BadParameter(
+            "Missing argument 'TOPIC': name one, or a pipeline with --check SPEC"
+        )
     if cluster is not None:
-        _refuse_given({"--bootstrap": bootstrap, "--registry": registry}, "doesn't go with --cluster, which says it")
+        _refuse_given(
+            {"--bootstrap": bootstrap, "--registry": registry},
+            "doesn't go with --cluster, which says it",
+        )
     with telling(json=json, debug=debug) as output:
         if check is not None:
             refuse_absent(check)
@@ -77,7 +140,9 @@ def infer(
         from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
         from windrow.ingest.infer.told import Told
 
-        asked = Asked(str(topic), Address(bootstrap or DEFAULT_BOOTSTRAP, cluster, registry), pipeline, grid)
+        asked = Asked(
+            str(topic), Address(bootstrap or DEFAULT_BOOTSTRAP, cluster, registry), pipeline, grid
+        )
         names = () if columns is None else tuple(name.strip() for name in columns.split(","))
         infer_pipeline(output, folder or Path(), asked, Told(format_, names, table), sample)
 

@@ -1,4 +1,7 @@
-"""`peek` and `lag`: what the topics hold, and what of it is not in the table. Loaded only when a command runs."""
+"""`peek` and `lag`: what the topics hold, and what of it is not in the table.
+
+Loaded only when a command runs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,16 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, UnreachableError
-from windrow.ingest.model.source import Isolation, Partitions, Pattern, Selection, Source, Topics, parse_initializer, selection_text
+from windrow.ingest.model.source import (
+    Isolation,
+    Partitions,
+    Pattern,
+    Selection,
+    Source,
+    Topics,
+    parse_initializer,
+    selection_text,
+)
 from windrow.ingest.runner.binding import lost_in_words, lost_windows, refuse_other_table
 from windrow.ingest.runner.frontier import frontier_after
 from windrow.ingest.runner.publish import Published, publish
@@ -39,7 +51,11 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class PeekedMessage(msgspec.Struct, frozen=True):
-    """A message of `peek`. `timestamp`: an ISO instant, outside the years 1 to 9999 epoch milliseconds; null where there is none."""
+    """A message of `peek`.
+
+    `timestamp`: an ISO instant, outside the years 1 to 9999 epoch milliseconds; null
+    where there is none.
+    """
 
     topic: str
     partition: int
@@ -80,7 +96,10 @@ class PeekRequest(msgspec.Struct, frozen=True):
 
 
 def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
-    """Messages between two positions, to the screen or to a file. Touches neither table nor ledger."""
+    """Messages between two positions, to the screen or to a file.
+
+    Touches neither table nor ledger.
+    """
     spec = _at_isolation(load_spec(path), look.isolation)
     source = Source(narrowed(spec.source.selection(), look.topic))
     names = spec.source.topic_names() if look.topic is None else (look.topic,)
@@ -88,7 +107,9 @@ def peek_messages(output: Output, path: Path, look: PeekRequest) -> None:
     broker, reader = connect(spec)
     if look.out is not None:
         count = write_messages(peek(broker, reader, source, start, stop, look.limit), look.out)
-        output.show(Written(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages."))
+        output.show(
+            Written(spec.id, str(look.out), count), Text(f"{look.out} holds {count:,} messages.")
+        )
         return
     limit = look.limit or LIMIT
     _print(output, spec.id, peek(broker, reader, source, start, stop, limit + 1), limit)
@@ -98,18 +119,26 @@ def _print(output: Output, pipeline_id: str, read: Messages, limit: int) -> None
     """At most so many messages; one more was read, to know whether there are more."""
     batches: list[pa.RecordBatch] = []
     read(batches.append)
-    messages = msgspec.convert([d for batch in batches for d in documents(batch)][:limit], list[PeekedMessage])
+    messages = msgspec.convert(
+        [d for batch in batches for d in documents(batch)][:limit], list[PeekedMessage]
+    )
     more = sum(batch.num_rows for batch in batches) > limit
     rows = [row for batch in batches for row in printable(batch)][:limit]
     left = [Text("There are more, which are not shown (--limit)")] if more else []
-    table = render.message_table(rows) if rows else Text("There are no messages between these positions.")
+    table = (
+        render.message_table(rows)
+        if rows
+        else Text("There are no messages between these positions.")
+    )
     output.show(Peeked(pipeline_id, messages, left_out=more), table, *left)
 
 
 def _at_isolation(spec: PipelineSpec, isolation: Isolation | None) -> PipelineSpec:
     if isolation is None:
         return spec
-    return spec.model_copy(update={"source": spec.source.model_copy(update={"isolation": isolation})})
+    return spec.model_copy(
+        update={"source": spec.source.model_copy(update={"isolation": isolation})}
+    )
 
 
 def narrowed(selection: Selection, topic: str | None) -> Selection:
@@ -122,14 +151,22 @@ def narrowed(selection: Selection, topic: str | None) -> Selection:
             return Partitions(tps)
     elif selection.matches(topic) if isinstance(selection, Pattern) else topic in selection.names:
         return Topics((topic,))
-    raise SpecError(f"Topic {topic} is not among those that the pipeline reads: {selection_text(selection)}", "spec", "Name one of these.")
+    raise SpecError(
+        f"Topic {topic} is not among those that the pipeline reads: {selection_text(selection)}",
+        "spec",
+        "Name one of these.",
+    )
 
 
 class Behind(msgspec.Struct):
-    """The document of `lag`. `window`: the newest committed one, up to whose end all is in the table; null if there is none yet.
+    """The document of `lag`.
 
-    `missing`: windows that were committed and are not in the table, for it is an older copy; `missing_records`: how many offsets they have.
-    `published`: with `--publish`, what came of it; null without, and where nothing is committed.
+    `window`: the newest committed one, up to whose end all is in the table; null if
+    there is none yet.
+
+    `missing`: windows that were committed and are not in the table, for it is an older
+    copy; `missing_records`: how many offsets they have. `published`: with `--publish`,
+    what came of it; null without, and where nothing is committed.
     """
 
     pipeline: str
@@ -141,7 +178,9 @@ class Behind(msgspec.Struct):
 
 
 def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
-    """What is unread, by topic-partition; with `publishing` the consumer group is told where the newest window ends."""
+    """What is unread, by topic-partition; with `publishing` the consumer group is told
+    where the newest window ends.
+    """
     spec = load_spec(path)
     group = spec.source.publish_group
     if publishing and group is None:
@@ -156,13 +195,38 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
     lost = lost_windows(pipeline)
     plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
     offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
-    behind = Behind(spec.id, None if newest is None else newest.window.key, found, tuple(w.key for w in lost), offsets)
+    behind = Behind(
+        spec.id,
+        None if newest is None else newest.window.key,
+        found,
+        tuple(w.key for w in lost),
+        offsets,
+    )
     if publishing and group is not None and reached is not None:
         behind.published = publish(pipeline.broker, group, reached)
         output.exit_code = UnreachableError.exit_code if behind.published.failed else 0
-    upto = "Nothing is committed yet" if newest is None else f"Committed up to the end of window {newest.window.key}"
-    missing = [Text(f"{lost_in_words(pipeline, lost)} They have {offsets:,} offsets, which are not counted above.")] if lost else []
-    output.show(behind, render.lag_table(found), Text(f"{upto}."), *missing, *_told(behind.published, publishing=publishing))
+    upto = (
+        "Nothing is committed yet"
+        if newest is None
+        else f"Committed up to the end of window {newest.window.key}"
+    )
+    missing = (
+        [
+            Text(
+                f"{lost_in_words(pipeline, lost)} They have {offsets:,} offsets, which are not"
+                " counted above."
+            )
+        ]
+        if lost
+        else []
+    )
+    output.show(
+        behind,
+        render.lag_table(found),
+        Text(f"{upto}."),
+        *missing,
+        *_told(behind.published, publishing=publishing),
+    )
 
 
 def _told(published: Published | None, *, publishing: bool) -> list[Text]:

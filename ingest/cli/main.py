@@ -1,9 +1,10 @@
 """The command `windrow`: arguments in, exit code out.
 
-0 done, or already done     1 data refused     2 bad spec or usage     3 something can't be reached     4 not yet closed
-70 a bug in windrow     130 interrupted
+0 done, or already done     1 data refused     2 bad spec or usage     3 something can't
+be reached     4 not yet closed 70 a bug in windrow     130 interrupted
 
-What a command stands on is loaded when it is called, so that help, completion and a look at a pipeline are quick.
+What a command stands on is loaded when it is called, so that help, completion and a
+look at a pipeline are quick.
 """
 
 from __future__ import annotations
@@ -35,11 +36,16 @@ from windrow.ingest.cli.transactions_commands import transactions_app
 from windrow.ingest.model.source import Isolation
 
 app = typer.Typer(
-    name="windrow", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
+    name="windrow",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     help="Kafka topics become tables, one bounded window at a time, exactly once.",
-    epilog="Exit codes: 0 done or already done, 1 data refused, 2 bad spec or usage, 3 something can't be reached, 4 not yet closed, "
-    "70 a bug in windrow, 130 interrupted.",
-)  # fmt: skip
+    epilog=(
+        "Exit codes: 0 done or already done, 1 data refused, 2 bad spec or usage, 3 something can't"
+        " be reached, 4 not yet closed, 70 a bug in windrow, 130 interrupted."
+    ),
+)
 broker_app = typer.Typer(no_args_is_help=True, help="A real single-node Kafka for development.")
 app.add_typer(broker_app, name="broker")
 app.add_typer(dead_app, name="dead")
@@ -52,22 +58,34 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib import metadata
 
-        typer.echo(f"windrow {metadata.version('windrow-ingest')}, of the distribution windrow-ingest")
+        typer.echo(
+            f"windrow {metadata.version('windrow-ingest')}, of the distribution windrow-ingest"
+        )
         raise typer.Exit
 
 
-def _place(master: str | None, conf: list[str] | None, connect: str | None, token_file: Path | None) -> dict[str, str]:
+def _place(
+    master: str | None, conf: list[str] | None, connect: str | None, token_file: Path | None
+) -> dict[str, str]:
     """The Spark properties that were given; refuses what would have no effect."""
     if token_file is not None and connect is None:
         raise typer.BadParameter("--token-file goes with --connect")
     if connect is not None and (master is not None or conf):
-        raise typer.BadParameter("--connect excludes --master and --conf: tell them to the server, windrow spark run --conf NAME=VALUE")
+        raise typer.BadParameter(
+            "--connect excludes --master and --conf: tell them to the server, windrow spark run"
+            " --conf NAME=VALUE"
+        )
     return properties(conf)
 
 
 @app.callback()
 def prepare(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,  # noqa: ARG001  # its callback answers
+    version: Annotated[  # noqa: ARG001
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,  # its callback answers
 ) -> None:
     """The working directory's .env stands behind the environment; what is set already stays."""
     from dotenv import load_dotenv
@@ -77,21 +95,38 @@ def prepare(
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where the files go; made if it isn't there.", file_okay=False)] = Path(),
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[DIR]", help="Where the files go; made if it isn't there.", file_okay=False
+        ),
+    ] = Path(),
     bootstrap: Bootstrap = None,
-    topic: Annotated[str | None, typer.Option(help="The topic; nobody looks at it.", show_default=False)] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="The topic; nobody looks at it.", show_default=False)
+    ] = None,
     pipeline: PipelineId = None,
-    grid: Annotated[str, typer.Option(help="hourly, daily, a cron expression or batch.")] = "hourly",
+    grid: Annotated[
+        str, typer.Option(help="hourly, daily, a cron expression or batch.")
+    ] = "hourly",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a template of a pipeline's files, defs.yaml and schema.py; overwrites nothing. `infer` writes them as a topic is."""
+    """Write a template of a pipeline's files, defs.yaml and schema.py; overwrites nothing.
+
+    `infer` writes them as a topic is.
+    """
     with telling(json=json, debug=debug) as output:
         from windrow.ingest.cli.beginning import begin_pipeline
         from windrow.ingest.infer.begin import PLACEHOLDER, Asked
         from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
 
-        asked = Asked(PLACEHOLDER if topic is None else topic, Address(bootstrap or DEFAULT_BOOTSTRAP), pipeline, grid)
+        asked = Asked(
+            PLACEHOLDER if topic is None else topic,
+            Address(bootstrap or DEFAULT_BOOTSTRAP),
+            pipeline,
+            grid,
+        )
         begin_pipeline(output, folder, asked)
 
 
@@ -112,9 +147,16 @@ def plan(spec: Spec, window: NextOrWindow = None, json: Json = False, debug: Deb
 def run(
     spec: Spec,
     window: NextOrWindow = None,
-    drain: Annotated[bool, typer.Option("--drain", help="Micro-batches until all that is stable now is committed.")] = False,
+    drain: Annotated[
+        bool,
+        typer.Option("--drain", help="Micro-batches until all that is stable now is committed."),
+    ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="With --window: also if its receipt is lost, so that rows may be there twice.")
+        bool,
+        typer.Option(
+            "--again",
+            help="With --window: also if its receipt is lost, so that rows may be there twice.",
+        ),
     ] = False,
     keep_going: KeepGoing = False,
     request: RequestText = None,
@@ -125,7 +167,9 @@ def run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Commit windows, or the next micro-batch, exactly once; one that is committed already is only reported."""
+    """Commit windows, or the next micro-batch, exactly once; one that is committed
+    already is only reported.
+    """
     if drain and window:
         raise typer.BadParameter("--drain and --window exclude each other")
     if again and not window:
@@ -136,7 +180,16 @@ def run(
         from windrow.ingest.cli.running import place, run_windows
 
         with place(master, settings, connect, token_file) as engine:
-            run_windows(output, spec, window, engine, drain=drain, again=again, keep_going=keep_going, request=request)
+            run_windows(
+                output,
+                spec,
+                window,
+                engine,
+                drain=drain,
+                again=again,
+                keep_going=keep_going,
+                request=request,
+            )
 
 
 @app.command()
@@ -144,7 +197,11 @@ def replay(
     spec: Spec,
     window: WindowText,
     accept_fewer: Annotated[
-        bool, typer.Option("--accept-fewer", help="Replace although messages are gone since, or were edited to mend them.")
+        bool,
+        typer.Option(
+            "--accept-fewer",
+            help="Replace although messages are gone since, or were edited to mend them.",
+        ),
     ] = False,
     keep_going: KeepGoing = False,
     request: RequestText = None,
@@ -155,14 +212,25 @@ def replay(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Replace committed windows: the same offsets again, with today's schema. A window that isn't committed yet is committed."""
+    """Replace committed windows: the same offsets again, with today's schema.
+
+    A window that isn't committed yet is committed.
+    """
     settings = _place(master, conf, connect, token_file)
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from windrow.ingest.cli.running import place, replay_windows
 
         with place(master, settings, connect, token_file) as engine:
-            replay_windows(output, spec, window, engine, accept_fewer=accept_fewer, keep_going=keep_going, request=request)
+            replay_windows(
+                output,
+                spec,
+                window,
+                engine,
+                accept_fewer=accept_fewer,
+                keep_going=keep_going,
+                request=request,
+            )
 
 
 @app.command()
@@ -170,13 +238,18 @@ def rebase(
     spec: Spec,
     start: Annotated[
         str | None,
-        typer.Option(metavar="POSITION", help="Where what is new begins (default: offset 0; a new cluster needs one).", show_default=False),
+        typer.Option(
+            metavar="POSITION",
+            help="Where what is new begins (default: offset 0; a new cluster needs one).",
+            show_default=False,
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Record it.")] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what going on means after a topic was made anew or the cluster replaced, and with --yes record it.
+    """Show what going on means after a topic was made anew or the cluster replaced, and
+    with --yes record it.
 
     What a POSITION can be is said by: windrow peek --help
     """
@@ -189,9 +262,14 @@ def rebase(
 
 @app.command()
 def rebind(
-    spec: Spec, yes: Annotated[bool, typer.Option("--yes", help="Record it.")] = False, json: Json = False, debug: Debug = False
-) -> None:  # fmt: skip
-    """Show what going on means after the table was moved, or lost for good, and with --yes record it."""
+    spec: Spec,
+    yes: Annotated[bool, typer.Option("--yes", help="Record it.")] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what going on means after the table was moved, or lost for good, and with
+    --yes record it.
+    """
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from windrow.ingest.cli.running import rebind_pipeline
@@ -203,22 +281,39 @@ def rebind(
 def peek(
     spec: Spec,
     start: Annotated[str, typer.Option(metavar="POSITION", help="Where to begin.")] = "earliest",
-    stop: Annotated[str, typer.Option(metavar="POSITION", help="Where to end; what is there is not shown any more.")] = "latest",
+    stop: Annotated[
+        str,
+        typer.Option(metavar="POSITION", help="Where to end; what is there is not shown any more."),
+    ] = "latest",
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many messages (default: 20; with --out all).", show_default=False)
+        int | None,
+        typer.Option(
+            min=1,
+            help="At most so many messages (default: 20; with --out all).",
+            show_default=False,
+        ),
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="Only this one of the pipeline's topics.", show_default=False)] = None,
-    isolation: Annotated[Isolation | None, typer.Option(help="Other than the spec's.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a .parquet or .jsonl file.", show_default=False)] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Only this one of the pipeline's topics.", show_default=False)
+    ] = None,
+    isolation: Annotated[
+        Isolation | None, typer.Option(help="Other than the spec's.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a .parquet or .jsonl file.", show_default=False),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show messages as they are in the topics, keys and values too; touches neither table nor ledger.
 
-    A POSITION is earliest, latest, an instant (timestamp:2026-01-02T03:00:00Z or, in epoch milliseconds, timestamp:1767322800000), what a
-    consumer group has committed (committed:GROUP), or offsets of one topic ('partition:0,offset:42;partition:1,offset:300'). After it
-    ?fail, ?earliest or ?latest says what if there is no answer, as in committed:GROUP?earliest
-    """
+    A POSITION is earliest, latest, an instant (timestamp:2026-01-02T03:00:00Z or, in
+    epoch milliseconds, timestamp:1767322800000), what a consumer group has committed
+    (committed:GROUP), or offsets of one topic
+    ('partition:0,offset:42;partition:1,offset:300'). After it ?fail, ?earliest or
+    ?latest says what if there is no answer, as in committed:GROUP?earliest
+    """  # noqa: E501
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from windrow.ingest.cli.looking import PeekRequest, peek_messages
@@ -229,7 +324,10 @@ def peek(
 @app.command()
 def lag(
     spec: Spec,
-    publish: Annotated[bool, typer.Option("--publish", help="Tell source.publish_group where the newest window ends.")] = False,
+    publish: Annotated[
+        bool,
+        typer.Option("--publish", help="Tell source.publish_group where the newest window ends."),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -244,7 +342,10 @@ def lag(
 @app.command()
 def show(
     spec: Spec,
-    window: Annotated[str | None, typer.Option("--window", metavar="W", help="Only these windows.", show_default=False)] = None,
+    window: Annotated[
+        str | None,
+        typer.Option("--window", metavar="W", help="Only these windows.", show_default=False),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many lines.")] = 100,
     json: Json = False,
     debug: Debug = False,
@@ -260,11 +361,21 @@ def show(
 @app.command()
 def verify(
     spec: Spec,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every row and dead letter back and compare it with its receipt.")] = False,
-    restore_receipts: Annotated[
-        bool, typer.Option("--restore-receipts", help="Show which lost receipts the ledger's copies can restore.")
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep", help="Read every row and dead letter back and compare it with its receipt."
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --restore-receipts: restore them.")] = False,
+    restore_receipts: Annotated[
+        bool,
+        typer.Option(
+            "--restore-receipts", help="Show which lost receipts the ledger's copies can restore."
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --restore-receipts: restore them.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -287,7 +398,12 @@ def verify(
 def sweep(
     spec: Spec,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="DURATION", help="Only what was written longer ago than this (7d, 36h; at least 1h).")
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Only what was written longer ago than this (7d, 36h; at least 1h).",
+        ),
     ] = "7d",
     yes: Annotated[bool, typer.Option("--yes", help="Remove it.")] = False,
     json: Json = False,
@@ -295,9 +411,10 @@ def sweep(
 ) -> None:
     """Show the staged files that no commit names, and with --yes remove them.
 
-    Runs that died, or were refused, leave such files, which cost nothing but room. A run that is still at work has them too: so give a time
-    that is longer than any run takes. One that takes longer all the same loses no row. What it has staged is given up before it is removed,
-    so its commit is refused, and its window can be run again.
+    Runs that died, or were refused, leave such files, which cost nothing but room. A
+    run that is still at work has them too: so give a time that is longer than any run
+    takes. One that takes longer all the same loses no row. What it has staged is given
+    up before it is removed, so its commit is refused, and its window can be run again.
     """
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
@@ -308,9 +425,20 @@ def sweep(
 
 @app.command()
 def doctor(
-    spec: Annotated[Path | None, typer.Argument(metavar="[SPEC]", help="The pipeline's YAML file.", show_default=False)] = None,
-    rebuild_ledger: Annotated[bool, typer.Option("--rebuild-ledger", help="Restore a lost ledger from the table's receipts.")] = False,
-    cluster: Annotated[bool, typer.Option("--cluster", help="Look on every executor, too: where tasks of `run` would run.")] = False,
+    spec: Annotated[
+        Path | None,
+        typer.Argument(metavar="[SPEC]", help="The pipeline's YAML file.", show_default=False),
+    ] = None,
+    rebuild_ledger: Annotated[
+        bool,
+        typer.Option("--rebuild-ledger", help="Restore a lost ledger from the table's receipts."),
+    ] = False,
+    cluster: Annotated[
+        bool,
+        typer.Option(
+            "--cluster", help="Look on every executor, too: where tasks of `run` would run."
+        ),
+    ] = False,
     master: Master = None,
     conf: Conf = None,
     connect: Connect = None,
@@ -343,10 +471,18 @@ def doctor(
 @broker_app.command("run")
 def broker_run(
     folder: Annotated[
-        Path | None, typer.Option(help="Where it keeps its files. [default: $WINDROW_HOME/broker or .windrow/broker]")
+        Path | None,
+        typer.Option(
+            help="Where it keeps its files. [default: $WINDROW_HOME/broker or .windrow/broker]"
+        ),
     ] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Its port. [default: as last time, else a free one]")] = None,
-    registry: Annotated[bool, typer.Option("--registry", help="With a schema registry beside it, in memory.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Its port. [default: as last time, else a free one]"),
+    ] = None,
+    registry: Annotated[
+        bool, typer.Option("--registry", help="With a schema registry beside it, in memory.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -359,7 +495,9 @@ def broker_run(
 
 @spark_app.command("archive")
 def spark_archive(json: Json = False, debug: Debug = False) -> None:
-    """Make Java's archive of Spark's classes, once for this environment: every later Spark begins in about half the time."""
+    """Make Java's archive of Spark's classes, once for this environment: every later
+    Spark begins in about half the time.
+    """
     with telling(json=json, debug=debug) as output:
         from windrow.ingest.cli.archiving import archive_spark
 
@@ -369,8 +507,12 @@ def spark_archive(json: Json = False, debug: Debug = False) -> None:
 @spark_app.command("run")
 def spark_run(
     master: Master = None,
-    host: Annotated[str, typer.Option(help="Where it listens; to other machines only with a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")] = 15002,
+    host: Annotated[
+        str, typer.Option(help="Where it listens; to other machines only with a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Its port; 0: any that is free.")
+    ] = 15002,
     token_file: TokenFile = None,
     conf: Conf = None,
     json: Json = False,
@@ -378,7 +520,8 @@ def spark_run(
 ) -> None:
     """Keep a Spark up for `--connect`, a Spark Connect server, in the foreground until Ctrl-C.
 
-    The token that clients must know may also be in the environment, as SPARK_CONNECT_AUTHENTICATE_TOKEN.
+    The token that clients must know may also be in the environment, as
+    SPARK_CONNECT_AUTHENTICATE_TOKEN.
     """
     settings = properties(conf)
     with telling(json=json, debug=debug) as output:

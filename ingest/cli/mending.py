@@ -21,7 +21,9 @@ from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refuse
 
 
 class MendedDead(msgspec.Struct):
-    """The document of `dead replay`: what was mended, window by window, or with `dry_run` what would be."""
+    """The document of `dead replay`: what was mended, window by window, or with
+    `dry_run` what would be.
+    """
 
     pipeline: str
     windows: list[Mended]
@@ -29,9 +31,16 @@ class MendedDead(msgspec.Struct):
 
 
 def replay_dead(
-    output: Output, path: Path, asked: DeadRequest, script: Path | None, *, dry_run: bool, keep_going: bool
-) -> None:  # fmt: skip
-    """Dead letters of committed windows through today's schema again, one window after the other; those before a failure stay mended.
+    output: Output,
+    path: Path,
+    asked: DeadRequest,
+    script: Path | None,
+    *,
+    dry_run: bool,
+    keep_going: bool,
+) -> None:
+    """Dead letters of committed windows through today's schema again, one window after
+    the other; those before a failure stay mended.
 
     `keep_going`: past windows that are refused.
     """
@@ -40,11 +49,17 @@ def replay_dead(
     pipeline = assemble(spec)
     windows = None if asked.window is None else windows_named(spec, asked.window)
     if windows is None:
-        windows = sorted(c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt))
+        windows = sorted(
+            c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt)
+        )
     document = MendedDead(spec.id, [], dry_run)
     request = MendRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
     output.show(document)
-    mended = one_by_one(windows, lambda window: mend(pipeline, window, request), passing_of(pipeline) if keep_going else never)
+    mended = one_by_one(
+        windows,
+        lambda window: mend(pipeline, window, request),
+        passing_of(pipeline) if keep_going else never,
+    )
     try:
         document.windows.extend(refused_last(mended, len(windows)))
     finally:  # what was done before a failure, too
@@ -54,4 +69,8 @@ def replay_dead(
 
 
 def _told(document: MendedDead) -> list[RenderableType]:
-    return [render.mended_table(document.windows), *render.still_refused(document.windows)] if document.windows else []
+    return (
+        [render.mended_table(document.windows), *render.still_refused(document.windows)]
+        if document.windows
+        else []
+    )

@@ -1,4 +1,6 @@
-"""How a command ends: one JSON document or text on stdout, a paragraph or a stack trace on stderr, an exit code that says what to do."""
+"""How a command ends: one JSON document or text on stdout, a paragraph or a stack trace
+on stderr, an exit code that says what to do.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,19 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Interrupted(BaseException):
-    """Ctrl-C. Not Python's KeyboardInterrupt, of which libraries print stack traces before they let it pass."""
+    """Ctrl-C. Not Python's KeyboardInterrupt, of which libraries print stack traces
+    before they let it pass.
+    """
 
 
 class Stopped(msgspec.Struct, frozen=True):
     """Ctrl-C as JSON."""
 
     kind: str = Interrupted.__name__
-    message: str = "Interrupted. A window is committed whole or not at all: run the same command again, it goes on from there."
+    message: str = (
+        "Interrupted. A window is committed whole or not at all: run the same command again, it"
+        " goes on from there."
+    )
     exit_code: int = INTERRUPTED
 
 
@@ -60,7 +67,9 @@ class Bug(msgspec.Struct, frozen=True):
 
 
 class Output:
-    """What one command says. In JSON, stdout gets one document and nothing else, whatever libraries print.
+    """What one command says.
+
+    In JSON, stdout gets one document and nothing else, whatever libraries print.
 
     `spec`: the pipeline's file, which stands in commands that a text advises.
     """
@@ -75,7 +84,9 @@ class Output:
         self._document: object = None
 
     def show(self, document: object, *text: RenderableType) -> None:
-        """The result in both forms: a value for JSON, which replaces an earlier one; renderables for people."""
+        """The result in both forms: a value for JSON, which replaces an earlier one;
+        renderables for people.
+        """
         self._document = document
         if not self.json:
             for part in text:
@@ -88,17 +99,34 @@ class Output:
         self.stderr.print(text, markup=False)
 
     def fail(self, error: WindrowError) -> None:
-        """The error in both forms; in JSON beside the result so far, so that what was done isn't hidden."""
+        """The error in both forms; in JSON beside the result so far, so that what was
+        done isn't hidden.
+        """
         self.exit_code = error.exit_code
         error.do = with_spec(error.do, self.spec)
         self.say(str(error))
-        self._end(Problem(type(error).__name__, str(error), error.stage, error.exit_code, error.topic, error.partition, error.offset))
+        self._end(
+            Problem(
+                type(error).__name__,
+                str(error),
+                error.stage,
+                error.exit_code,
+                error.topic,
+                error.partition,
+                error.offset,
+            )
+        )
 
     def fail_by_bug(self, error: Exception) -> None:
-        """An error that is none of windrow's own, in both forms; a person who wants its text asks for the stack trace."""
+        """An error that is none of windrow's own, in both forms; a person who wants its
+        text asks for the stack trace.
+        """
         self.exit_code = BUG
         kind = type(error).__name__
-        self.say(f"{kind}: this is a bug in windrow. Run the command again with --debug for the stack trace, and report it.")
+        self.say(
+            f"{kind}: this is a bug in windrow. Run the command again with --debug for the stack"
+            " trace, and report it."
+        )
         self._end(Bug(kind))
 
     def stop(self) -> None:
@@ -115,17 +143,25 @@ class Output:
     def finish(self) -> None:
         """Print the one document, once."""
         if self.json and self._document is not None:
-            print(msgspec.json.format(msgspec.json.encode(self._document)).decode(), file=self._stream, flush=True)
+            print(
+                msgspec.json.format(msgspec.json.encode(self._document)).decode(),
+                file=self._stream,
+                flush=True,
+            )
         self._document = None
 
 
 def _console(stream: TextIO) -> Console:
-    return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else WIDE)
+    return Console(
+        file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else WIDE
+    )
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C raises Interrupted, once: what is cleaned up after the first is done in seconds, and a second one would cut it short."""
+    """Ctrl-C raises Interrupted, once: what is cleaned up after the first is done in
+    seconds, and a second one would cut it short.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -144,7 +180,9 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def telling(*, json: bool, debug: bool, spec: Path | None = None) -> Iterator[Output]:
-    """Around a command's work: errors become a paragraph and an exit code; with `debug` the stack trace comes first."""
+    """Around a command's work: errors become a paragraph and an exit code; with `debug`
+    the stack trace comes first.
+    """
     output = Output(json=json, spec=spec)
     try:
         with redirect_stdout(sys.stderr), _interruptible():
@@ -157,7 +195,7 @@ def telling(*, json: bool, debug: bool, spec: Path | None = None) -> Iterator[Ou
         if debug:
             traceback.print_exc()
         output.fail(error)
-    except Exception as error:  # noqa: BLE001  # told, not swallowed: the last place before the terminal
+    except Exception as error:  # told, not swallowed: the last place before the terminal  # noqa: BLE001
         if debug:
             traceback.print_exc()
         output.fail_by_bug(error)

@@ -31,14 +31,20 @@ class PublishedDead(msgspec.Struct):
 
 
 def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> None:
-    """Dead letters of the committed windows that are named, or of all, one window after the other; those before a failure are published."""
+    """Dead letters of the committed windows that are named, or of all, one window after
+    the other; those before a failure are published.
+    """
     spec = load_spec(path)
     pipeline = assemble_to_look(spec)
     topic = pipeline.dead_topic
     if topic is None:
-        raise SpecError(f"Pipeline {spec.id} names no topic for dead letters", "spec", "Set dead_letters.topic.")
+        raise SpecError(
+            f"Pipeline {spec.id} names no topic for dead letters", "spec", "Set dead_letters.topic."
+        )
     wanted = None if text is None else set(windows_named(spec, text))
-    receipts = sorted((c.receipt for c in pipeline.sink.receipts()), key=lambda receipt: receipt.window)
+    receipts = sorted(
+        (c.receipt for c in pipeline.sink.receipts()), key=lambda receipt: receipt.window
+    )
     document, lines = PublishedDead(spec.id, []), list[Text]()
     output.show(document)
     try:

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from windrow.ingest.admin.mend import Mended
 
 
-def _by_window(keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()) -> Table:
-    """A table whose lines begin with a window's key, which is what the next command is told: on a narrow terminal only the rest is folded.
+def _by_window(
+    keys: Iterable[str], *columns: str, numbers: Sequence[str] = (), last: Sequence[str] = ()
+) -> Table:
+    """A table whose lines begin with a window's key, which is what the next command is
+    told: on a narrow terminal only the rest is folded.
 
     `numbers`: columns to the right of the others that hold them; `last`: those after these.
     """
@@ -52,7 +55,10 @@ class PlannedPartition(msgspec.Struct, frozen=True):
 
 
 class PlannedWindow(msgspec.Struct, frozen=True):
-    """A window's plan for people. `frozen`: which of it is decided for good: nothing, the plan, or (its) start and end."""
+    """A window's plan for people.
+
+    `frozen`: which of it is decided for good: nothing, the plan, or (its) start and end.
+    """
 
     window: str
     end: str
@@ -64,7 +70,8 @@ class PlannedWindow(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """One window that a run or replay ended with.
 
-    `published`: what came of telling the consumer group, where there was one to tell; `letters`: dead letters that it published to a topic.
+    `published`: what came of telling the consumer group, where there was one to tell;
+    `letters`: dead letters that it published to a topic.
     """
 
     recovered: bool
@@ -77,23 +84,41 @@ def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> Pl
     """A plan with one line per topic-partition, those without a message too."""
     pieces = Counter(s.tp for s in plan.splits)
     partitions = tuple(
-        PlannedPartition(tp.topic, tp.partition, low.offset, high.offset, high.offset - low.offset, pieces[tp], low.how, high.how)
+        PlannedPartition(
+            tp.topic,
+            tp.partition,
+            low.offset,
+            high.offset,
+            high.offset - low.offset,
+            pieces[tp],
+            low.how,
+            high.how,
+        )
         for tp, (low, high) in between(plan.start, plan.stop).items()
     )
-    return PlannedWindow(plan.window.key, label_text(plan.window.end), tuple(frozen), plan.digest, partitions)
+    return PlannedWindow(
+        plan.window.key, label_text(plan.window.end), tuple(frozen), plan.digest, partitions
+    )
 
 
 def plan_table(plan: PlannedWindow) -> Table:
     """One line per topic-partition."""
     frozen = f"frozen: {', '.join(plan.frozen)}" if plan.frozen else "nothing frozen yet"
-    table = Table("topic-partition", title=f"{plan.window} / {plan.end}  ({frozen})", title_justify="left")
+    table = Table(
+        "topic-partition", title=f"{plan.window} / {plan.end}  ({frozen})", title_justify="left"
+    )
     for name in ("start", "stop", "messages at most", "splits"):
         table.add_column(name, justify="right")
     table.add_column("start found by")
     table.add_column("stop found by")
     for p in plan.partitions:
         numbers = (p.start, p.stop, p.messages_at_most, p.splits)
-        table.add_row(str(TopicPartition(p.topic, p.partition)), *(f"{n:,}" for n in numbers), p.start_how, p.stop_how)
+        table.add_row(
+            str(TopicPartition(p.topic, p.partition)),
+            *(f"{n:,}" for n in numbers),
+            p.start_how,
+            p.stop_how,
+        )
     return table
 
 
@@ -101,16 +126,30 @@ def run_table(runs: Sequence[Run]) -> Table:
     """One line per window that was run."""
     receipts = [run.committed.receipt for run in runs]
     counted = _counted(receipts)
-    table = _by_window((r.window.key for r in receipts), "outcome", "offsets", numbers=(*counted, "seconds", "version"))
+    table = _by_window(
+        (r.window.key for r in receipts),
+        "outcome",
+        "offsets",
+        numbers=(*counted, "seconds", "version"),
+    )
     several = _several(receipts)
     for run, r in zip(runs, receipts, strict=True):
         numbers = (_number(r.counts, name) for name in counted)
-        table.add_row(r.window.key, outcome(run), offsets(r.plan, several), *numbers, f"{r.seconds:.1f}", _version(run.committed))
+        table.add_row(
+            r.window.key,
+            outcome(run),
+            offsets(r.plan, several),
+            *numbers,
+            f"{r.seconds:.1f}",
+            _version(run.committed),
+        )
     return table
 
 
 def outcome(run: Run) -> str:
-    """`committed`, or `replaced` where an older generation was; `committed already` where this run wrote nothing."""
+    """`committed`, or `replaced` where an older generation was; `committed already`
+    where this run wrote nothing.
+    """
     generation = run.committed.receipt.generation
     said = "committed already" if run.recovered else "replaced" if generation else "committed"
     return f"{said}, generation {generation}" if generation else said
@@ -119,44 +158,93 @@ def outcome(run: Run) -> str:
 def committed_line(run: Run) -> str:
     """A word on a window as soon as it is there."""
     receipt = run.committed.receipt
-    return f"Window {receipt.window.key}: {outcome(run)}, {receipt.counts.rows:,} rows, {receipt.counts.dead:,} dead letters"
+    return (
+        f"Window {receipt.window.key}: {outcome(run)}, {receipt.counts.rows:,} rows,"
+        f" {receipt.counts.dead:,} dead letters"
+    )
 
 
 def run_notes(runs: Iterable[Run]) -> list[Text]:
-    """What a person should know of windows that were run: what they lost, what is odd, and what a consumer group did not take."""
+    """What a person should know of windows that were run: what they lost, what is odd,
+    and what a consumer group did not take.
+    """
     return [line for run in runs for line in _notes(run)]
 
 
 def _notes(run: Run) -> list[Text]:
     receipt = run.committed.receipt
-    lines = [Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial]
-    lines += [Text(f"{receipt.window.key}: {warning}", style="yellow") for warning in receipt.warnings]
+    lines = [
+        Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial
+    ]
+    lines += [
+        Text(f"{receipt.window.key}: {warning}", style="yellow") for warning in receipt.warnings
+    ]
     lines += [] if run.letters is None else [letters_line(receipt.window, run.letters)]
-    return lines + (published_lines(run.published) if run.published is not None and run.published.failed else [])
+    return lines + (
+        published_lines(run.published) if run.published is not None and run.published.failed else []
+    )
 
 
 def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
     receipts = [one.receipt for one in committed]
-    counted, partial, mended = _counted(receipts), any(r.partial for r in receipts), ("mended",) if any(r.mending for r in receipts) else ()
+    counted, partial, mended = (
+        _counted(receipts),
+        any(r.partial for r in receipts),
+        ("mended",) if any(r.mending for r in receipts) else (),
+    )
     generation = ("generation",) if any(r.generation for r in receipts) else ()
-    numbers, last = (*counted, *mended, *generation, "version"), ("committed from", *(("partial",) if partial else ()))
+    numbers, last = (
+        (*counted, *mended, *generation, "version"),
+        (
+            "committed from",
+            *(("partial",) if partial else ()),
+        ),
+    )
     table = _by_window((r.window.key for r in receipts), "offsets", numbers=numbers, last=last)
     several = _several(receipts)
     for one, r in zip(committed, receipts, strict=True):
         mendings = (f"{r.mending.messages:,}" if r.mending else "0",) if mended else ()
-        counts = (*(_number(r.counts, name) for name in counted), *mendings, *((f"{r.generation:,}",) if generation else ()))
-        lost, staged = ("\n".join(r.partial),) if partial else (), r.staged_at.replace(microsecond=0)
-        table.add_row(r.window.key, offsets(r.plan, several), *counts, _version(one), f"{staged:%Y-%m-%d %H:%M:%SZ}", *lost)
+        counts = (
+            *(_number(r.counts, name) for name in counted),
+            *mendings,
+            *((f"{r.generation:,}",) if generation else ()),
+        )
+        lost, staged = (
+            ("\n".join(r.partial),) if partial else (),
+            r.staged_at.replace(microsecond=0),
+        )
+        table.add_row(
+            r.window.key,
+            offsets(r.plan, several),
+            *counts,
+            _version(one),
+            f"{staged:%Y-%m-%d %H:%M:%SZ}",
+            *lost,
+        )
     return table
 
 
-_ALWAYS, _SOMETIMES = ("read", "written", "dead"), ("invisible", "dropped", "filtered", "truncated", "skipped", "late", "early")
+_ALWAYS, _SOMETIMES = (
+    ("read", "written", "dead"),
+    (
+        "invisible",
+        "dropped",
+        "filtered",
+        "truncated",
+        "skipped",
+        "late",
+        "early",
+    ),
+)
 
 
 def _counted(receipts: Sequence[Receipt]) -> tuple[str, ...]:
     """The counters worth a column: the last ones only if some window has any."""
-    return (*_ALWAYS, *(name for name in _SOMETIMES if any(getattr(r.counts, name) for r in receipts)))
+    return (
+        *_ALWAYS,
+        *(name for name in _SOMETIMES if any(getattr(r.counts, name) for r in receipts)),
+    )
 
 
 def _number(counts: Counts, name: str) -> str:
@@ -169,7 +257,9 @@ def _several(receipts: Iterable[Receipt]) -> bool:
 
 
 def offsets(plan: Plan, several: bool) -> str:
-    """`0: 10..20  1: 5..9`, from the first split's start to the last one's stop; with `several` topics a line for each that has any."""
+    """`0: 10..20  1: 5..9`, from the first split's start to the last one's stop; with
+    `several` topics a line for each that has any.
+    """
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     for s in plan.splits:
         low, high = ranges.get(s.tp, (s.start, s.stop))
@@ -177,7 +267,12 @@ def offsets(plan: Plan, several: bool) -> str:
     lines: dict[str, list[str]] = {}
     for tp, (low, high) in sorted(ranges.items()):
         lines.setdefault(tp.topic, []).append(f"{tp.partition}: {low}..{high}")
-    return "\n".join((f"{topic}  " if several else "") + "  ".join(parts) for topic, parts in lines.items()) or "empty"
+    return (
+        "\n".join(
+            (f"{topic}  " if several else "") + "  ".join(parts) for topic, parts in lines.items()
+        )
+        or "empty"
+    )
 
 
 def _version(committed: Committed) -> str:
@@ -185,7 +280,10 @@ def _version(committed: Committed) -> str:
 
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message that was refused. `key` and `value` only where they were asked for; `schema_id` only where its format names one."""
+    """A message that was refused.
+
+    `key` and `value` only where they were asked for; `schema_id` only where its format names one.
+    """
 
     window: str
     topic: str
@@ -199,15 +297,25 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     value: bytes | None = None
 
 
-def dead_letters(window: Window, rows: Iterable[dict[str, object]], *, payload: bool) -> list[DeadLetter]:
+def dead_letters(
+    window: Window, rows: Iterable[dict[str, object]], *, payload: bool
+) -> list[DeadLetter]:
     """Rows of the sink's dead letters as values."""
     return [
         DeadLetter(
-            window.key, str(r["_topic"]), int(str(r["_partition"])), int(str(r["_offset"])), str(r["stage"]), str(r["reason"]),
-            _text(r["detail"]), _text(r["schema_id"]), _bytes(r["key"], payload), _bytes(r["value"], payload),
+            window.key,
+            str(r["_topic"]),
+            int(str(r["_partition"])),
+            int(str(r["_offset"])),
+            str(r["stage"]),
+            str(r["reason"]),
+            _text(r["detail"]),
+            _text(r["schema_id"]),
+            _bytes(r["key"], payload),
+            _bytes(r["value"], payload),
         )
         for r in rows
-    ]  # fmt: skip
+    ]
 
 
 def _text(value: object) -> str | None:
@@ -219,7 +327,9 @@ def _bytes(value: object, wanted: bool) -> bytes | None:
 
 
 def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
-    """One line per dead letter; bytes as Python writes them, so that nothing in them reaches the terminal."""
+    """One line per dead letter; bytes as Python writes them, so that nothing in them
+    reaches the terminal.
+    """
     ids = any(d.schema_id is not None for d in letters)
     more = (*(("schema",) if ids else ()), *(("key", "value") if payload else ()))
     table = _by_window((d.window for d in letters), "message", "stage", "reason", "detail", *more)
@@ -237,16 +347,27 @@ def mended_table(mended: Sequence[Mended]) -> Table:
     numbers = ("open before", "tried", "mended", "edited", "rows", "open now", "generation")
     table = _by_window((m.window for m in mended), numbers=numbers)
     for m in mended:
-        counts = (m.open, m.tried, m.messages, m.edited, m.rows, m.open - m.messages, m.committed.receipt.generation)
+        counts = (
+            m.open,
+            m.tried,
+            m.messages,
+            m.edited,
+            m.rows,
+            m.open - m.messages,
+            m.committed.receipt.generation,
+        )
         table.add_row(m.window, *(f"{n:,}" for n in counts))
     return table
 
 
 def still_refused(mended: Iterable[Mended]) -> list[Text]:
-    """What is wrong today with the messages that stay dead letters though they were tried, each stage of each window a line."""
+    """What is wrong today with the messages that stay dead letters though they were
+    tried, each stage of each window a line.
+    """
     return [
         Text(
-            f"{m.window}: {one.count} refused again at stage {one.stage}: {'; '.join(f'{what} ({n})' for what, n in one.kinds)}",
+            f"{m.window}: {one.count} refused again at stage {one.stage}:"
+            f" {'; '.join(f'{what} ({n})' for what, n in one.kinds)}",
             style="yellow",
         )
         for m in mended
@@ -255,10 +376,20 @@ def still_refused(mended: Iterable[Mended]) -> list[Text]:
 
 
 def refused_lines(refused: Mapping[str, str], spec: Path, *, above: bool) -> list[Text]:
-    """What a person should know of windows (key -> newest attempt) whose dead letters aren't committed; `above`: those stand above."""
+    """What a person should know of windows (key -> newest attempt) whose dead letters
+    aren't committed; `above`: those stand above.
+    """
     if above:
-        return [Text(f"{key} is not committed; these are of its newest attempt, {attempt}.") for key, attempt in sorted(refused.items())]
-    return [Text(f"{key} is not committed; see what was refused: windrow dead show {spec} --window {key}") for key in sorted(refused)]
+        return [
+            Text(f"{key} is not committed; these are of its newest attempt, {attempt}.")
+            for key, attempt in sorted(refused.items())
+        ]
+    return [
+        Text(
+            f"{key} is not committed; see what was refused: windrow dead show {spec} --window {key}"
+        )
+        for key in sorted(refused)
+    ]
 
 
 def _shown(value: bytes | None) -> str:
@@ -287,10 +418,23 @@ def lag_table(lag: Lag) -> Table:
     for name in ("unread from", "end", "records", "seconds", *lost):
         table.add_column(name, justify="right")
     for p in lag.partitions:
-        numbers = (f"{p.start:,}", f"{p.end:,}", f"{p.records:,}", f"{p.seconds:,.0f}", *((f"{p.lost:,}",) if lost else ()))
+        numbers = (
+            f"{p.start:,}",
+            f"{p.end:,}",
+            f"{p.records:,}",
+            f"{p.seconds:,.0f}",
+            *((f"{p.lost:,}",) if lost else ()),
+        )
         table.add_row(str(TopicPartition(p.topic, p.partition)), *numbers)
     table.add_section()
-    table.add_row("total", "", "", f"{lag.records:,}", f"{lag.seconds:,.0f}", *((f"{lag.lost:,}",) if lost else ()))
+    table.add_row(
+        "total",
+        "",
+        "",
+        f"{lag.records:,}",
+        f"{lag.seconds:,.0f}",
+        *((f"{lag.lost:,}",) if lost else ()),
+    )
     return table
 
 
@@ -299,16 +443,23 @@ def published_lines(published: Published) -> list[Text]:
     taken = f"Group {published.group} has the offsets of {published.succeeded} topic-partitions"
     if not published.failed:
         return [Text(f"{taken}.")]
-    return [Text(f"{taken}, and not those of {published.failed}:", style="yellow"), *(Text(f"  {why}") for why in published.why)]
+    return [
+        Text(f"{taken}, and not those of {published.failed}:", style="yellow"),
+        *(Text(f"  {why}") for why in published.why),
+    ]
 
 
 def letters_line(window: Window, letters: PublishedLetters) -> Text:
     """How many dead letters of a window were published now."""
-    return Text(f"{window.key}: {letters.letters:,} dead letters were published to {letters.topic}.")
+    return Text(
+        f"{window.key}: {letters.letters:,} dead letters were published to {letters.topic}."
+    )
 
 
 def opening_table(opening: Boundary) -> Table:
-    """Where windows go on, one line per topic-partition, or per topic that begins with all its partitions at offset 0."""
+    """Where windows go on, one line per topic-partition, or per topic that begins with
+    all its partitions at offset 0.
+    """
     table = Table("topic-partition", "topic id")
     table.add_column("offset", justify="right")
     table.add_column("found by")

@@ -1,4 +1,7 @@
-"""`plan`, `run`, `replay` and `rebase`: what goes on with a pipeline. Loaded only when a command runs: `--help` stays quick."""
+"""`plan`, `run`, `replay` and `rebase`: what goes on with a pipeline.
+
+Loaded only when a command runs: `--help` stays quick.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,20 @@ if TYPE_CHECKING:
 
 
 class PlanDocument(msgspec.Struct):
-    """The document of `plan`. `plans` is empty if the next micro-batch was asked for and nothing is waiting."""
+    """The document of `plan`.
+
+    `plans` is empty if the next micro-batch was asked for and nothing is waiting.
+    """
 
     pipeline: str
     plans: list[render.PlannedWindow]
 
 
 def show_plan(output: Output, path: Path, text: str | None) -> None:
-    """What a run would read: of the windows that are named, or of the next micro-batch. Freezes nothing."""
+    """What a run would read: of the windows that are named, or of the next micro-batch.
+
+    Freezes nothing.
+    """
     spec = load_spec(path)
     windows = named(spec, text)
     pipeline = assemble(spec)
@@ -85,7 +94,8 @@ def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", 
 
 
 class Runs(msgspec.Struct):
-    """The document of `run` and `replay`: the windows that are committed now, in order; the error that stopped the rest stands beside.
+    """The document of `run` and `replay`: the windows that are committed now, in order;
+    the error that stopped the rest stands beside.
 
     `windows` is empty if the next micro-batch was asked for and nothing is waiting.
     """
@@ -95,7 +105,9 @@ class Runs(msgspec.Struct):
 
 
 @contextmanager
-def place(master: str | None, settings: Mapping[str, str], connect: str | None, token_file: Path | None) -> Iterator[SparkEngine | None]:
+def place(
+    master: str | None, settings: Mapping[str, str], connect: str | None, token_file: Path | None
+) -> Iterator[SparkEngine | None]:
     """Where tasks run: on a server that is up, or at a master; None where neither is named.
 
     Args:
@@ -112,7 +124,11 @@ def place(master: str | None, settings: Mapping[str, str], connect: str | None, 
         from windrow.ingest.runner.spark.local import MASTER
 
         at = MASTER if master is None else master
-        yield None if master is None and not settings else spark_engine(lambda: spark_session(at, settings), at)
+        yield (
+            None
+            if master is None and not settings
+            else spark_engine(lambda: spark_session(at, settings), at)
+        )
         return
     from windrow.ingest.runner.spark.connect import ConnectedSpark
 
@@ -121,36 +137,70 @@ def place(master: str | None, settings: Mapping[str, str], connect: str | None, 
 
 
 def run_windows(
-    output: Output, path: Path, text: str | None, engine: Engine | None = None, *,
-    drain: bool = False, again: bool = False, keep_going: bool = False, request: str | None = None,
-) -> None:  # fmt: skip
-    """The windows that are named, or the next micro-batch; with `drain` micro-batches until what is stable now is committed.
+    output: Output,
+    path: Path,
+    text: str | None,
+    engine: Engine | None = None,
+    *,
+    drain: bool = False,
+    again: bool = False,
+    keep_going: bool = False,
+    request: str | None = None,
+) -> None:
+    """The windows that are named, or the next micro-batch; with `drain` micro-batches
+    until what is stable now is committed.
 
-    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this process's own. `keep_going`: past refused windows.
+    `again`: see `run.context.Request`. `engine`: where tasks run; None: a Spark of this
+    process's own. `keep_going`: past refused windows.
     """
     spec = load_spec(path)
     if keep_going and spec.window.is_batch:
         what = f"Pipeline {spec.id} has micro-batches, and --keep-going is for windows in time"
-        raise SpecError(what, "spec", "Leave it out: a refused micro-batch is in the way of all later ones.")
+        raise SpecError(
+            what, "spec", "Leave it out: a refused micro-batch is in the way of all later ones."
+        )
     if drain and not spec.window.is_batch:
-        what = f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
+        what = (
+            f"Pipeline {spec.id} has {spec.window.grid} windows, and --drain is for micro-batches"
+        )
         raise SpecError(what, "spec", "Name the windows with --window START/END.")
     windows, asked = named(spec, text), msgspec.structs.replace(_request(request), again=again)
     pipeline = assemble(spec, engine)
     if windows is None:
         _commit(output, spec, _batches(output, pipeline, asked, drain=drain))
     else:
-        _commit(output, spec, _each(output, pipeline, windows, asked, run_past_refused if keep_going else run_each))
+        _commit(
+            output,
+            spec,
+            _each(output, pipeline, windows, asked, run_past_refused if keep_going else run_each),
+        )
 
 
 def replay_windows(
-    output: Output, path: Path, text: str, engine: Engine | None, *, accept_fewer: bool, keep_going: bool, request: str | None
-) -> None:  # fmt: skip
+    output: Output,
+    path: Path,
+    text: str,
+    engine: Engine | None,
+    *,
+    accept_fewer: bool,
+    keep_going: bool,
+    request: str | None,
+) -> None:
     """The same offsets again, with today's schema. `engine`, `keep_going`: as of `run_windows`."""
     spec = load_spec(path)
     windows = named(spec, text) or []
     asked = msgspec.structs.replace(_request(request), replace=True, accept_fewer=accept_fewer)
-    _commit(output, spec, _each(output, assemble(spec, engine), windows, asked, run_past_refused if keep_going else run_each))
+    _commit(
+        output,
+        spec,
+        _each(
+            output,
+            assemble(spec, engine),
+            windows,
+            asked,
+            run_past_refused if keep_going else run_each,
+        ),
+    )
 
 
 def _request(text: str | None) -> Request:
@@ -158,14 +208,20 @@ def _request(text: str | None) -> Request:
 
 
 def _each(
-    output: Output, pipeline: Pipeline, windows: Sequence[Window], asked: Request, run: Callable[..., Iterator[Result | PassedOver]]
+    output: Output,
+    pipeline: Pipeline,
+    windows: Sequence[Window],
+    asked: Request,
+    run: Callable[..., Iterator[Result | PassedOver]],
 ) -> Iterator[Result]:
     """Each result; what was passed over is told when all is done."""
     with _bar(output, windows[0].key if len(windows) == 1 else pipeline.spec.id) as progress:
         yield from refused_last(run(pipeline, windows, asked, progress), len(windows))
 
 
-def _batches(output: Output, pipeline: Pipeline, asked: Request, *, drain: bool) -> Iterator[Result]:
+def _batches(
+    output: Output, pipeline: Pipeline, asked: Request, *, drain: bool
+) -> Iterator[Result]:
     with _bar(output, pipeline.spec.id) as progress:
         if drain:
             yield from run_batches(pipeline, asked, progress)
@@ -179,7 +235,9 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
     output.show(runs)
     try:
         for result in results:
-            runs.windows.append(render.Run(result.recovered, result.committed, result.published, result.letters))
+            runs.windows.append(
+                render.Run(result.recovered, result.committed, result.published, result.letters)
+            )
             output.say(render.committed_line(runs.windows[-1]))
         if not runs.windows:
             output.show(runs, _nothing(spec))
@@ -190,18 +248,29 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
 
 def _nothing(spec: PipelineSpec) -> Text:
     least = spec.window.min_records if isinstance(spec.window, MicroBatches) else 1
-    return Text("Nothing is waiting" + (f": there are fewer than {least:,} new offsets." if least > 1 else "."))
+    return Text(
+        "Nothing is waiting"
+        + (f": there are fewer than {least:,} new offsets." if least > 1 else ".")
+    )
 
 
 @contextmanager
 def _bar(output: Output, name: str) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on stderr that goes away when that is done; none where stderr is no terminal."""
+    """A progress bar on stderr that goes away when that is done; none where stderr is
+    no terminal.
+    """
     from rich.progress import Progress as Bars
 
-    with Bars(console=output.stderr, transient=True, disable=output.json or not output.stderr.is_terminal) as bars:
+    with Bars(
+        console=output.stderr, transient=True, disable=output.json or not output.stderr.is_terminal
+    ) as bars:
         tasks = {
-            "boundary": bars.add_task(f"{name}  looking for the boundaries (messages)", total=None, visible=False),
-            "transaction": bars.add_task(f"{name}  waiting for an open transaction (seconds)", total=None, visible=False),
+            "boundary": bars.add_task(
+                f"{name}  looking for the boundaries (messages)", total=None, visible=False
+            ),
+            "transaction": bars.add_task(
+                f"{name}  waiting for an open transaction (seconds)", total=None, visible=False
+            ),
             "split": bars.add_task(f"{name}  reading (splits)", total=None, visible=False),
         }
 
@@ -219,7 +288,9 @@ def _bar(output: Output, name: str) -> Iterator[Callable[[Progress], None]]:
 
 
 class Rebased(msgspec.Struct):
-    """The document of `rebase`: what changed, and the opening from which windows go on; without `recorded` it is only a proposal."""
+    """The document of `rebase`: what changed, and the opening from which windows go on;
+    without `recorded` it is only a proposal.
+    """
 
     pipeline: str
     changes: tuple[str, ...]
@@ -234,13 +305,24 @@ def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool)
     pipeline = assemble(spec)
     found = rebase(pipeline, begin) if yes else propose(pipeline, begin)
     label = label_text(found.opening.label)
-    end = f"Recorded: windows from {label} on go on from here." if yes else f"Nothing was recorded; add --yes to go on so from {label}."
+    end = (
+        f"Recorded: windows from {label} on go on from here."
+        if yes
+        else f"Nothing was recorded; add --yes to go on so from {label}."
+    )
     lines = [Text(change) for change in found.changes]
-    output.show(Rebased(spec.id, found.changes, found.opening, recorded=yes), *lines, render.opening_table(found.opening), Text(end))
+    output.show(
+        Rebased(spec.id, found.changes, found.opening, recorded=yes),
+        *lines,
+        render.opening_table(found.opening),
+        Text(end),
+    )
 
 
 class Rebound(msgspec.Struct):
-    """The document of `rebind`: the table before and now, and the windows that the ledger knows and it lacks; or only a proposal."""
+    """The document of `rebind`: the table before and now, and the windows that the
+    ledger knows and it lacks; or only a proposal.
+    """
 
     pipeline: str
     before: str | None
@@ -256,8 +338,18 @@ def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
     spec = load_spec(path)
     pipeline = assemble(spec)
     found = rebind(pipeline) if yes else propose_rebind(pipeline)
-    end = "Recorded: the pipeline goes on with this table." if yes else "Nothing was recorded; add --yes to go on so."
+    end = (
+        "Recorded: the pipeline goes on with this table."
+        if yes
+        else "Nothing was recorded; add --yes to go on so."
+    )
     document = Rebound(
-        spec.id, found.before, found.table, found.there, found.windows, [w.key for w in found.missing], recorded=yes
-    )  # fmt: skip
+        spec.id,
+        found.before,
+        found.table,
+        found.there,
+        found.windows,
+        [w.key for w in found.missing],
+        recorded=yes,
+    )
     output.show(document, *map(Text, found.changes), Text(end))

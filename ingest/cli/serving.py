@@ -1,4 +1,7 @@
-"""`broker run` and `spark run`: a real Kafka, and a Spark that stays up, in the foreground. Loaded only when a command runs."""
+"""`broker run` and `spark run`: a real Kafka, and a Spark that stays up, in the foreground.
+
+Loaded only when a command runs.
+"""
 
 from __future__ import annotations
 
@@ -33,21 +36,33 @@ def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool
 
     Raises:
         UnreachableError: it doesn't come up, or ends by itself.
-    """
+    """  # noqa: E501
     from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
     ended = _until_told()
-    with EmbeddedBroker(folder, find_jars(), port) as broker, _registry() if registry else nullcontext() as server:
+    with (
+        EmbeddedBroker(folder, find_jars(), port) as broker,
+        _registry() if registry else nullcontext() as server,
+    ):
         url = None if server is None else server.url
-        beside = "" if url is None else f" A schema registry answers on {url}; its schemas are in memory and end with it."
-        text = Text(f"Kafka answers on {broker.bootstrap}; its files are in {folder}.{beside} Ctrl-C ends it.")
+        beside = (
+            ""
+            if url is None
+            else f" A schema registry answers on {url}; its schemas are in memory and end with it."
+        )
+        text = Text(
+            f"Kafka answers on {broker.bootstrap}; its files are in {folder}.{beside} Ctrl-C"
+            " ends it."
+        )
         output.show(Serving(broker.bootstrap, str(folder), url), text)
         output.finish()
         while not ended.wait(0.5):
             if broker.stopped():
                 return  # by somebody else, on purpose
             if not broker.running():
-                raise UnreachableError("The broker ended by itself", "setup", f"See {folder / 'broker.log'}.")
+                raise UnreachableError(
+                    "The broker ended by itself", "setup", f"See {folder / 'broker.log'}."
+                )
 
 
 def _registry() -> RegistryServer:
@@ -62,8 +77,16 @@ class Connected(msgspec.Struct):
     connect: str
 
 
-def run_spark(output: Output, master: str | None, host: str, port: int, token_file: Path | None, settings: Mapping[str, str]) -> None:
-    """A Spark Connect server until Ctrl-C or SIGTERM. `master`: where its tasks run; None: on this machine.
+def run_spark(
+    output: Output,
+    master: str | None,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    settings: Mapping[str, str],
+) -> None:
+    """A Spark Connect server until Ctrl-C or SIGTERM. `master`: where its tasks run;
+    None: on this machine.
 
     Raises:
         SpecError: there is no token in the file, or it would listen to other machines without one.
@@ -81,7 +104,11 @@ def run_spark(output: Output, master: str | None, host: str, port: int, token_fi
         output.finish()
         while not ended.wait(0.5):
             if not server.running():
-                raise UnreachableError("The Spark Connect server ended by itself", "setup", "Start it again; what it said is above.")
+                raise UnreachableError(
+                    "The Spark Connect server ended by itself",
+                    "setup",
+                    "Start it again; what it said is above.",
+                )
 
 
 def _until_told() -> threading.Event:

@@ -29,17 +29,24 @@ def sweep_files(output: Output, path: Path, older_than: str, *, yes: bool) -> No
 
     Raises:
         SpecError: the grace period is no duration, or too short.
-    """
+    """  # noqa: E501
     spec, grace = load_spec(path), _grace(older_than)
     files = []
     for store in open_table(spec):
         try:
             files += store.sweep(grace, dry_run=not yes)
         except ValueError as error:
-            raise SpecError(f"--older-than {older_than}: {error}", "setup", "Give a time that is longer than any run takes.") from None
+            raise SpecError(
+                f"--older-than {older_than}: {error}",
+                "setup",
+                "Give a time that is longer than any run takes.",
+            ) from None
     count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
     if not files:
-        end = f"Nothing to remove: every staged file that is older than {older_than} is named by a commit."
+        end = (
+            f"Nothing to remove: every staged file that is older than {older_than} is named by a"
+            " commit."
+        )
     else:
         end = f"Removed: {count}." if yes else f"Nothing was removed; add --yes to remove {count}."
     output.show(Swept(spec.id, files, yes), *map(Text, files), Text(end))
@@ -50,4 +57,6 @@ def _grace(text: str) -> timedelta:
         return TypeAdapter(Duration).validate_python(text)
     except ValidationError as error:
         said = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise SpecError(f"--older-than {text} {said}", "setup", "Write it like 7d or 36h.") from None
+        raise SpecError(
+            f"--older-than {text} {said}", "setup", "Write it like 7d or 36h."
+        ) from None

@@ -34,7 +34,10 @@ class TransactionList(msgspec.Struct):
 
 
 class TransactionsEnded(msgspec.Struct):
-    """The document of `transactions abort`. `windows`: whose transactions were ended, or would be."""
+    """The document of `transactions abort`.
+
+    `windows`: whose transactions were ended, or would be.
+    """
 
     pipeline: str
     windows: list[str]
@@ -44,18 +47,27 @@ class TransactionsEnded(msgspec.Struct):
 
 
 def list_transactions(output: Output, path: Path) -> None:
-    """Where readers are held back, and which windows may do it; its document is `TransactionList`."""
+    """Where readers are held back, and which windows may do it; its document is
+    `TransactionList`.
+    """
     pipeline = assemble_to_look(load_spec(path))
     transactions, name = _transactions(pipeline), pipeline.spec.id
     held_back, plans = transactions.held_back(), unfinished(name, pipeline.sink, pipeline.ledger)
-    windows = [UnfinishedWindow(plan.window.key, tuple(transactions.ids(name, [plan]))) for plan in plans]
-    lines = [*map(_told, held_back), *(f"window {w.window} isn't committed; its ids: {', '.join(w.ids)}" for w in windows)]
+    windows = [
+        UnfinishedWindow(plan.window.key, tuple(transactions.ids(name, [plan]))) for plan in plans
+    ]
+    lines = [
+        *map(_told, held_back),
+        *(f"window {w.window} isn't committed; its ids: {', '.join(w.ids)}" for w in windows),
+    ]
     if not held_back:
         lines.append("No open transaction holds readers back.")
     output.show(TransactionList(name, held_back, windows), *map(Text, lines))
 
 
-def abort_transactions(output: Output, path: Path, window: str | None, *, yes: bool, force: bool) -> None:
+def abort_transactions(
+    output: Output, path: Path, window: str | None, *, yes: bool, force: bool
+) -> None:
     """End what dead runs left open, only if `yes`; its document is `TransactionsEnded`.
 
     Raises:
@@ -67,15 +79,23 @@ def abort_transactions(output: Output, path: Path, window: str | None, *, yes: b
     plans = unfinished(spec.id, pipeline.sink, pipeline.ledger)
     if window is not None:
         plans = plans_of(windows_named(spec, window), pipeline.ledger)
-    ended = end_transactions(transactions, spec.id, plans, force=force) if yes else _would(transactions, spec.id, plans)
-    document = TransactionsEnded(spec.id, list(ended.windows), list(ended.ids), list(ended.left), yes and bool(ended.windows))
+    ended = (
+        end_transactions(transactions, spec.id, plans, force=force)
+        if yes
+        else _would(transactions, spec.id, plans)
+    )
+    document = TransactionsEnded(
+        spec.id, list(ended.windows), list(ended.ids), list(ended.left), yes and bool(ended.windows)
+    )
     output.show(document, *map(Text, [*map(_told, ended.left), _end(ended, yes=yes)]))
 
 
 def _would(transactions: OpenTransactions, name: str, plans: list[Plan]) -> Ended:
     held_back = transactions.held_back()
     keys = to_end(held_back, {plan.window.key: plan for plan in plans})
-    ids = transactions.ids(name, [plan for plan in plans if plan.window.key in keys]) if keys else []
+    ids = (
+        transactions.ids(name, [plan for plan in plans if plan.window.key in keys]) if keys else []
+    )
     return Ended(tuple(sorted(keys)), tuple(ids), tuple(held_back))
 
 
@@ -87,8 +107,15 @@ def _transactions(pipeline: Pipeline) -> OpenTransactions:
 
 
 def _told(held: HeldBack) -> str:
-    whose = "a transaction that isn't known" if held.window is None else f"a transaction of window {held.window}"
-    return f"{held.topic}[{held.partition}]: readers wait at offset {held.stable} of {held.end}, behind {whose}"
+    whose = (
+        "a transaction that isn't known"
+        if held.window is None
+        else f"a transaction of window {held.window}"
+    )
+    return (
+        f"{held.topic}[{held.partition}]: readers wait at offset {held.stable} of {held.end},"
+        f" behind {whose}"
+    )
 
 
 def _end(ended: Ended, *, yes: bool) -> str:
@@ -98,5 +125,11 @@ def _end(ended: Ended, *, yes: bool) -> str:
     if not yes:
         return f"Nothing was ended; add --yes to end the transactions of {names}."
     if any(held.window in ended.windows for held in ended.left):
-        return f"Ended the transactions of {names} under this table's ids. What holds readers back still has other ids: another pipeline's?"
-    return f"Ended the transactions of {names}. Run {'it' if len(ended.windows) == 1 else 'them'} again when you like."
+        return (
+            f"Ended the transactions of {names} under this table's ids. What holds readers back"
+            " still has other ids: another pipeline's?"
+        )
+    return (
+        f"Ended the transactions of {names}. Run {'it' if len(ended.windows) == 1 else 'them'}"
+        " again when you like."
+    )

@@ -1,4 +1,6 @@
-"""The commands below `windrow transactions`: arguments in, exit code out, as in `ingest.cli.main`."""
+"""The commands below `windrow transactions`: arguments in, exit code out, as in
+`ingest.cli.main`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,16 @@ import typer
 from windrow.ingest.cli.arguments import Debug, Json, Spec, refuse_absent
 from windrow.ingest.cli.output import telling
 
-transactions_app = typer.Typer(no_args_is_help=True, help="Transactions that runs of a Kafka sink left open.")
+transactions_app = typer.Typer(
+    no_args_is_help=True, help="Transactions that runs of a Kafka sink left open."
+)
 
 
 @transactions_app.command("list")
 def transactions_list(spec: Spec, json: Json = False, debug: Debug = False) -> None:
-    """Show where open transactions hold readers back, and which windows aren't finished, with their transactional ids."""
+    """Show where open transactions hold readers back, and which windows aren't
+    finished, with their transactional ids.
+    """
     with telling(json=json, debug=debug, spec=spec) as output:
         refuse_absent(spec)
         from windrow.ingest.cli.transactions import list_transactions
@@ -25,16 +31,21 @@ def transactions_list(spec: Spec, json: Json = False, debug: Debug = False) -> N
 @transactions_app.command("abort")
 def transactions_abort(
     spec: Spec,
-    window: Annotated[str | None, typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False)] = None,
+    window: Annotated[
+        str | None,
+        typer.Option("--window", metavar="W", help="Only of these windows.", show_default=False),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="End them.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="With --yes: also where somebody still writes.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --yes: also where somebody still writes.")
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show which transactions of dead runs hold readers back, and with --yes end them.
 
-    The next run of a window does that by itself. A run that is alive all the same is fenced, and begins its part again: nothing is lost or
-    published twice.
+    The next run of a window does that by itself. A run that is alive all the same is
+    fenced, and begins its part again: nothing is lost or published twice.
     """
     if force and not yes:
         raise typer.BadParameter("--force goes with --yes")

@@ -18,5 +18,7 @@ def named(spec: PipelineSpec, text: str | None) -> list[Window] | None:
         return windows_named(spec, text)
     if not spec.window.is_batch:
         what = f"Pipeline {spec.id} has {spec.window.grid} windows, and --window doesn't say which"
-        raise SpecError(what, "spec", "Give the instant at which one starts, or START/END for several.")
+        raise SpecError(
+            what, "spec", "Give the instant at which one starts, or START/END for several."
+        )
     return None

@@ -1,4 +1,6 @@
-"""How a cluster is reached and its topics are fetched: said in a spec's own source, or once for many specs in a windrow.yaml."""
+"""How a cluster is reached and its topics are fetched: said in a spec's own source, or
+once for many specs in a windrow.yaml.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.kafka.properties import TUNED, Tuning
 from windrow.ingest.registry.settings import RegistrySpec
-from windrow.ingest.settings.values import ClientProperties, Count, Duration, LeftOut, Section, Servers, Size, Text, Values
+from windrow.ingest.settings.values import (
+    ClientProperties,
+    Count,
+    Duration,
+    LeftOut,
+    Section,
+    Servers,
+    Size,
+    Text,
+    Values,
+)
 
 
 def _not_zero(value: timedelta) -> timedelta:
@@ -37,23 +49,33 @@ class TuningSpec(Section):
     fetch_min_bytes: Annotated[Size | None, LeftOut("`1`")] = Field(
         default=None, description="How much the broker waits for before it answers."
     )
-    fetch_max_bytes: Annotated[Size | None, LeftOut("`50MiB`")] = Field(default=None, description="The most in one answer.")
+    fetch_max_bytes: Annotated[Size | None, LeftOut("`50MiB`")] = Field(
+        default=None, description="The most in one answer."
+    )
     fetch_partition_bytes: Annotated[Size | None, LeftOut("`1MiB`")] = Field(
         default=None, description="The most of one topic-partition in one answer."
     )
     fetch_wait: Annotated[Duration | None, LeftOut("`1ms`")] = Field(
         default=None, description="How long the broker waits for `fetch_min_bytes`."
     )
-    queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(default=None, description="The most that is fetched ahead of decoding.")
+    queue_bytes: Annotated[Size | None, LeftOut("`16MiB`")] = Field(
+        default=None, description="The most that is fetched ahead of decoding."
+    )
     queue_messages: Annotated[Count | None, LeftOut("`20000`")] = Field(
         default=None, description="Messages are fetched ahead while fewer than these are waiting."
     )
-    batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(default=None, description="How many messages are decoded at once.")
+    batch_messages: Annotated[Count | None, LeftOut("`32768`")] = Field(
+        default=None, description="How many messages are decoded at once."
+    )
     batch_bytes: Annotated[Annotated[Size, Field(ge=1)] | None, LeftOut("`16MiB`")] = Field(
         default=None, description="How many bytes of keys, values and headers are decoded at once."
     )
-    request_timeout: Annotated[Duration | None, LeftOut("`20s`")] = Field(default=None, description="How long one request may take.")
-    stall_timeout: Annotated[Annotated[Duration, AfterValidator(_not_zero)] | None, LeftOut("`60s`")] = Field(
+    request_timeout: Annotated[Duration | None, LeftOut("`20s`")] = Field(
+        default=None, description="How long one request may take."
+    )
+    stall_timeout: Annotated[
+        Annotated[Duration, AfterValidator(_not_zero)] | None, LeftOut("`60s`")
+    ] = Field(
         default=None, description="How long a read may see nothing arrive before it is given up."
     )
 
@@ -63,7 +85,11 @@ class TuningSpec(Section):
 
     def properties(self) -> frozenset[str]:
         """Which of librdkafka's properties these settings set."""
-        return frozenset(TUNED[name] for name, value in msgspec.structs.asdict(self.client()).items() if value is not None)
+        return frozenset(
+            TUNED[name]
+            for name, value in msgspec.structs.asdict(self.client()).items()
+            if value is not None
+        )
 
     def without(self, properties: Collection[str]) -> TuningSpec:
         """Those that set none of these properties."""
@@ -100,16 +126,34 @@ def _milliseconds(value: timedelta | None) -> int | None:
 
 
 class ClusterSpec(Section):
-    """A cluster: its address, librdkafka properties out of the allow-list of `ingest.kafka.client`, and tuning."""
+    """A cluster: its address, librdkafka properties out of the allow-list of
+    `ingest.kafka.client`, and tuning.
+    """
 
     bootstrap_servers: Servers = Field(description="The cluster's first addresses.")
     client: ClientProperties = Field(
-        default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
+        default_factory=dict,
+        repr=False,
+        description="Properties of librdkafka, out of an allow-list: security and connections.",
     )
-    tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
-    registry: RegistrySpec | None = Field(default=None, description="The schema registry that has the schemas of the cluster's messages.")
+    tuning: TuningSpec = Field(
+        default=TuningSpec(), description="How much is fetched, held and waited for."
+    )
+    registry: RegistrySpec | None = Field(
+        default=None,
+        description="The schema registry that has the schemas of the cluster's messages.",
+    )
 
     def under(self, client: ClientProperties, tuning: TuningSpec) -> Self:
-        """The cluster for a pipeline with settings of its own: these win, property by property, in whichever of both ways each is set."""
-        kept = {name: value for name, value in self.client.items() if name not in tuning.properties()}
-        return self.model_copy(update={"client": {**kept, **client}, "tuning": tuning.over(self.tuning.without(client))})
+        """The cluster for a pipeline with settings of its own: these win, property by
+        property, in whichever of both ways each is set.
+        """
+        kept = {
+            name: value for name, value in self.client.items() if name not in tuning.properties()
+        }
+        return self.model_copy(
+            update={
+                "client": {**kept, **client},
+                "tuning": tuning.over(self.tuning.without(client)),
+            }
+        )

@@ -9,7 +9,11 @@ from windrow.ingest.model.metadata import DEFAULT, METADATA
 from windrow.ingest.settings.document import Place, suggest
 from windrow.ingest.settings.values import refuse, sentence
 
-METADATA_SCHEMA = {"type": "object", "properties": {name: {"type": "string"} for name in METADATA}, "additionalProperties": False}
+METADATA_SCHEMA = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in METADATA},
+    "additionalProperties": False,
+}
 
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -20,10 +24,20 @@ def checked_metadata(value: object) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise sentence("must be a mapping")
     wrong: list[tuple[Place, str]] = [
-        ((str(name),), f"unknown key{suggest(str(name), tuple(METADATA))}") for name in value if name not in METADATA
+        ((str(name),), f"unknown key{suggest(str(name), tuple(METADATA))}")
+        for name in value
+        if name not in METADATA
     ]
-    written = {name: None if column == "none" else column for name, column in value.items() if name in METADATA}
-    wrong += [((name,), what) for name, column in written.items() if (what := _column_mistake(name, column)) is not None]
+    written = {
+        name: None if column == "none" else column
+        for name, column in value.items()
+        if name in METADATA
+    }
+    wrong += [
+        ((name,), what)
+        for name, column in written.items()
+        if (what := _column_mistake(name, column)) is not None
+    ]
     whole = {**DEFAULT, **written}
     found = {name: str(whole[name]) for name in METADATA if whole.get(name) is not None}
     seen: dict[str, str] = {}
@@ -31,7 +45,15 @@ def checked_metadata(value: object) -> Mapping[str, str]:
         other = seen.setdefault(column.casefold(), name)
         if other != name:
             place = name if name in written else other
-            wrong.append(((place,), f"{other} and {name} would both be column {column}, and tables don't tell case apart"))
+            wrong.append(
+                (
+                    (place,),
+                    (
+                        f"{other} and {name} would both be column {column}, and tables don't tell"
+                        " case apart"
+                    ),
+                )
+            )
     if wrong:
         refuse(wrong)
     return found
@@ -42,5 +64,8 @@ def _column_mistake(name: str, column: object) -> str | None:
         needed = METADATA[name].needed
         return None if needed is None else f"can't be left out: {needed}"
     if not isinstance(column, str) or not _COLUMN.fullmatch(column):
-        return "must be a column name, up to 128 of a-z A-Z 0-9 _ and no digit first, or none to leave it out"
+        return (
+            "must be a column name, up to 128 of a-z A-Z 0-9 _ and no digit first, or none to leave"
+            " it out"
+        )
     return None

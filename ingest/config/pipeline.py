@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
@@ -40,7 +47,7 @@ from windrow.ingest.settings.values import (
     place,
     section_of,
     sentence,
-)  # fmt: skip
+)
 from windrow.ingest.sinks.kind import OnClusterSection, SinkSection
 from windrow.ingest.sinks.kinds import SinkOfItsKind
 from windrow.ingest.source.enumerator.grid import BATCH, window_at
@@ -57,65 +64,115 @@ def _pipeline_id(value: str) -> str:
     return value
 
 
-PipelineId: TypeAlias = Annotated[Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")]
+PipelineId: TypeAlias = Annotated[
+    Written, AfterValidator(_pipeline_id), Values("1 to 100 of `a-z A-Z 0-9 . _ -`")
+]
 
 
 def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
-    """Whether so many dead letters are more than a `max_dead_ratio` allows. One is always allowed, but for a share of 0."""
+    """Whether so many dead letters are more than a `max_dead_ratio` allows.
+
+    One is always allowed, but for a share of 0.
+    """
     return share is not None and dead > max(share * messages, 1 if share else 0)
 
 
 class StageLimits(Section):
-    """How many of a window's dead letters one stage may have refused, as a share of the messages read and as a number; None: any."""
+    """How many of a window's dead letters one stage may have refused, as a share of the
+    messages read and as a number; None: any.
+    """
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=None,
-        description="The share of a window's messages that this stage may refuse. One is always allowed, but for `0`. `null`: any share.",
+        description=(
+            "The share of a window's messages that this stage may refuse. One is always allowed,"
+            " but for `0`. `null`: any share."
+        ),
     )
     max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
-        default=None, description="How many of a window's messages this stage may refuse. `null`: any number."
+        default=None,
+        description="How many of a window's messages this stage may refuse. `null`: any number.",
     )
 
 
 class LimitsSpec(Section):
-    """How many dead letters a window may have, as a share of the messages read and as a number; None: any. In all, and by stage."""
+    """How many dead letters a window may have, as a share of the messages read and as a
+    number; None: any.
+
+    In all, and by stage.
+    """
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=0.01,
-        description="The share of a window's messages that may be dead letters; with more it is refused. One is always allowed, however "
-        "few messages there are; with `0` none is. `null`: any share.",
+        description=(
+            "The share of a window's messages that may be dead letters; with more it is refused."
+            " One is always allowed, however few messages there are; with `0` none is. `null`: any"
+            " share."
+        ),
     )
     max_dead_count: Annotated[CountOrZero | None, Values("a number, `null`")] = Field(
-        default=None, description="How many dead letters a window may have; with more it is refused. `null`: any number."
+        default=None,
+        description=(
+            "How many dead letters a window may have; with more it is refused. `null`: any number."
+        ),
     )
-    key: StageLimits = Field(default=StageLimits(), description="Of messages whose key isn't of its format, or doesn't fit its columns.")
-    header: StageLimits = Field(default=StageLimits(), description="Of messages with a header that is a column and doesn't fit it.")
-    value: StageLimits = Field(default=StageLimits(), description="Of messages whose value isn't of its format.")
+    key: StageLimits = Field(
+        default=StageLimits(),
+        description="Of messages whose key isn't of its format, or doesn't fit its columns.",
+    )
+    header: StageLimits = Field(
+        default=StageLimits(),
+        description="Of messages with a header that is a column and doesn't fit it.",
+    )
+    value: StageLimits = Field(
+        default=StageLimits(), description="Of messages whose value isn't of its format."
+    )
     schema_: StageLimits = Field(
-        default=StageLimits(), alias="schema", description="Of messages whose value is of its format and doesn't fit the columns."
+        default=StageLimits(),
+        alias="schema",
+        description="Of messages whose value is of its format and doesn't fit the columns.",
     )
-    rules: StageLimits = Field(default=StageLimits(), description="Of messages that break a rule of the schema.")
+    rules: StageLimits = Field(
+        default=StageLimits(), description="Of messages that break a rule of the schema."
+    )
 
     def of(self, stage: str) -> StageLimits:
         """Those of one of `ingest.ports.decoder.STAGES`."""
-        by_stage = {"key": self.key, "header": self.header, "value": self.value, "schema": self.schema_, "rules": self.rules}
+        by_stage = {
+            "key": self.key,
+            "header": self.header,
+            "value": self.value,
+            "schema": self.schema_,
+            "rules": self.rules,
+        }
         return by_stage[stage]
 
 
 class DeadLettersSpec(Section):
-    """A topic for dead letters, beside their table: of the source's cluster, or of another one that is told here."""
+    """A topic for dead letters, beside their table: of the source's cluster, or of
+    another one that is told here.
+    """
 
     topic: Annotated[TopicName, Values("a name")] = Field(
-        description="Committed windows' dead letters are written there too, each once, with Kafka Connect's headers. It must be there."
+        description=(
+            "Committed windows' dead letters are written there too, each once, with Kafka Connect's"
+            " headers. It must be there."
+        )
     )
     cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
-        default=None, description="The topic's cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
+        default=None,
+        description=(
+            "The topic's cluster, by its name in a `windrow.yaml`; or it is told here, by"
+            " `bootstrap_servers`."
+        ),
     )
     bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
         default=None, description="The first addresses of the topic's cluster."
     )
     client: ClientProperties = Field(
-        default_factory=dict, repr=False, description="Properties of librdkafka for it, as under `source.client`."
+        default_factory=dict,
+        repr=False,
+        description="Properties of librdkafka for it, as under `source.client`.",
     )
 
     @classmethod
@@ -123,34 +180,60 @@ class DeadLettersSpec(Section):
         """At most one way to say which cluster; the source's has its own properties."""
         told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
         if len(told) > 1:
-            yield ("bootstrap_servers",), "'cluster' and 'bootstrap_servers' must not be set together: one says which cluster has the topic"
+            yield (
+                ("bootstrap_servers",),
+                (
+                    "'cluster' and 'bootstrap_servers' must not be set together: one says which"
+                    " cluster has the topic"
+                ),
+            )
         if "client" in written and not told:
-            yield ("client",), "goes with cluster or bootstrap_servers: to the source's cluster it is source.client that says how"
+            yield (
+                ("client",),
+                (
+                    "goes with cluster or bootstrap_servers: to the source's cluster it is"
+                    " source.client that says how"
+                ),
+            )
 
 
 class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
-    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry it. Three are not written in a spec: `folder` is where
-    it lies, `spec_file` which one it is, if it is in one, `named_clusters` what a windrow.yaml says of the clusters that it names.
+    `id` is the pipeline's identity for ever: its windows and frozen boundaries carry
+    it. Three are not written in a spec: `folder` is where it lies, `spec_file` which
+    one it is, if it is in one, `named_clusters` what a windrow.yaml says of the
+    clusters that it names.
     """
 
-    id: PipelineId = Field(description="The pipeline's identity, for ever: its windows and frozen boundaries carry it.")
+    id: PipelineId = Field(
+        description="The pipeline's identity, for ever: its windows and frozen boundaries carry it."
+    )
     source: SourceSpec = Field(
-        description="Which topics are read, from where on, how strictly and how fast. Exactly one of `topic`, `topic_pattern` and "
-        "`partitions` is set."
+        description=(
+            "Which topics are read, from where on, how strictly and how fast. Exactly one of"
+            " `topic`, `topic_pattern` and `partitions` is set."
+        )
     )
     window: WindowSpec = Field(description="The grid of windows, and when one is run.")
     decode: DecodeSection = Field(description="How a message's bytes become columns.")
     transform: TransformSpec | None = Field(
-        default=None, description="What Spark makes of a window's rows before they go to the table: joins, windows, deduplication."
+        default=None,
+        description=(
+            "What Spark makes of a window's rows before they go to the table: joins, windows,"
+            " deduplication."
+        ),
     )
     sink: SinkOfItsKind = Field(description="The table.")
     limits: LimitsSpec = Field(
-        default=LimitsSpec(), description="How many dead letters a window may have: in all, and by the stage that refused them."
+        default=LimitsSpec(),
+        description=(
+            "How many dead letters a window may have: in all, and by the stage that refused them."
+        ),
     )
     dead_letters: DeadLettersSpec | None = Field(
-        default=None, description="A topic to which dead letters are published, beside the table that has them."
+        default=None,
+        description="A topic to which dead letters are published, beside the table that has them.",
     )
     metadata: Annotated[
         Mapping[str, str],
@@ -159,25 +242,37 @@ class PipelineSpec(Section):
         Values("`{NAME: COLUMN}`, `{NAME: none}`"),
     ] = Field(
         default=DEFAULT,
-        description="What a row says of its message, and what the column is called. An entry renames or adds a column, or leaves it out.",
+        description=(
+            "What a row says of its message, and what the column is called. An entry renames or"
+            " adds a column, or leaves it out."
+        ),
     )
     state: Annotated[
         Annotated[Written, Field(min_length=1), AfterValidator(place)] | None,
         Values("a path, or a database's URL"),
         LeftOut("`$WINDROW_STATE`, else `.windrow/state.db` beside the file"),
-    ] = Field(default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL.")  # may hold a password
+    ] = Field(
+        default=None, repr=False, description="Where the ledger is: SQLite or PostgreSQL."
+    )  # may hold a password
     folder: Path
     spec_file: SkipJsonSchema[Path | None] = None
-    named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(default_factory=dict, repr=False, validate_default=True)
+    named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(
+        default_factory=dict, repr=False, validate_default=True
+    )
 
     @field_validator("named_clusters")
     @classmethod
-    def _names_them(cls, found: Mapping[str, ClusterSpec], info: ValidationInfo) -> Mapping[str, ClusterSpec]:
+    def _names_them(
+        cls, found: Mapping[str, ClusterSpec], info: ValidationInfo
+    ) -> Mapping[str, ClusterSpec]:
         """Exactly those that are named. `info.data` has no section that is wrong itself."""
         if {"source", "sink", "dead_letters"} <= info.data.keys():
             sections = (info.data["source"], info.data["sink"], info.data["dead_letters"])
             if found.keys() != {getattr(section, "cluster", None) for section in sections} - {None}:
-                raise sentence("goes with the cluster of source, sink and dead_letters: windrow.ingest.config.load looks them up")
+                raise sentence(
+                    "goes with the cluster of source, sink and dead_letters:"
+                    " windrow.ingest.config.load looks them up"
+                )
         return found
 
     def schema_file(self) -> Path | None:
@@ -190,26 +285,58 @@ class PipelineSpec(Section):
         """What the source says must fit the windows."""
         source, window = section_of(written, "source"), section_of(written, "window")
         if source.get("start") == "label" and window.get("grid") == BATCH:
-            yield ("source", "start"), "label is for windows in time: a micro-batch's label is a number, which cuts no log"
-        if source.get("isolation") == "read_uncommitted" and "max_wait" in window and window.get("grid") != BATCH:
-            yield ("window", "max_wait"), "is for open transactions, which read_uncommitted doesn't wait for: leave one of them out"
+            yield (
+                ("source", "start"),
+                (
+                    "label is for windows in time: a micro-batch's label is a number, which cuts"
+                    " no log"
+                ),
+            )
+        if (
+            source.get("isolation") == "read_uncommitted"
+            and "max_wait" in window
+            and window.get("grid") != BATCH
+        ):
+            yield (
+                ("window", "max_wait"),
+                (
+                    "is for open transactions, which read_uncommitted doesn't wait for: leave one"
+                    " of them out"
+                ),
+            )
         clusters = section_of(written, "named_clusters")
-        yield from _loops(source, section_of(written, "dead_letters"), "dead_letters", clusters, "its dead letters would come back")
-        yield from _loops(source, section_of(written, "sink"), "sink", clusters, "what it writes would come back")
-        yield from _registry_mistakes(source, section_of(written, "decode"), section_of(written, "sink"), clusters)
+        yield from _loops(
+            source,
+            section_of(written, "dead_letters"),
+            "dead_letters",
+            clusters,
+            "its dead letters would come back",
+        )
+        yield from _loops(
+            source, section_of(written, "sink"), "sink", clusters, "what it writes would come back"
+        )
+        yield from _registry_mistakes(
+            source, section_of(written, "decode"), section_of(written, "sink"), clusters
+        )
         yield from _start_mistakes(str(written.get("id")), window)
         yield from _delete_mistakes(section_of(written, "sink"), section_of(written, "decode"))
         yield from transform_mistakes(written)
 
     @property
     def keeps(self) -> bool:
-        """Whether a row keeps what a change leaves alone: not where rows are transformed, for what is made of no value is none either."""
+        """Whether a row keeps what a change leaves alone: not where rows are
+        transformed, for what is made of no value is none either.
+        """
         return self.sink.keeps and self.transform is None
 
     @property
     def in_order(self) -> bool:
-        """Whether a window that was refused holds those behind it back: run later, it could not be committed any more."""
-        return self.sink.in_order or (self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"})
+        """Whether a window that was refused holds those behind it back: run later, it
+        could not be committed any more.
+        """
+        return self.sink.in_order or (
+            self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
+        )
 
     @property
     def named_cluster(self) -> ClusterSpec | None:
@@ -218,12 +345,16 @@ class PipelineSpec(Section):
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster as the pipeline reaches it: the source's own, or the named one under what the source says besides."""
+        """The cluster as the pipeline reaches it: the source's own, or the named one
+        under what the source says besides.
+        """
         source = self.source
         if self.named_cluster is not None:
             return self.named_cluster.under(source.client, source.tuning)
         assert source.bootstrap_servers is not None, "SourceSpec refuses a source that says neither"
-        return ClusterSpec(bootstrap_servers=source.bootstrap_servers, client=source.client, tuning=source.tuning)
+        return ClusterSpec(
+            bootstrap_servers=source.bootstrap_servers, client=source.client, tuning=source.tuning
+        )
 
     @property
     def dead_cluster(self) -> ClusterSpec | None:
@@ -232,45 +363,70 @@ class PipelineSpec(Section):
         if dead_letters is None:
             return None
         if dead_letters.cluster is not None:
-            return self.named_clusters[dead_letters.cluster].under(dead_letters.client, TuningSpec())
+            return self.named_clusters[dead_letters.cluster].under(
+                dead_letters.client, TuningSpec()
+            )
         address = dead_letters.bootstrap_servers
-        return None if address is None else ClusterSpec(bootstrap_servers=address, client=dead_letters.client)
+        return (
+            None
+            if address is None
+            else ClusterSpec(bootstrap_servers=address, client=dead_letters.client)
+        )
 
     @property
     def reached_sink(self) -> SinkSection:
-        """The sink's section; of one that lies on a cluster with that told: its own, the named one, or the source's."""
+        """The sink's section; of one that lies on a cluster with that told: its own,
+        the named one, or the source's.
+        """
         sink = self.sink
         if not isinstance(sink, OnClusterSection) or sink.bootstrap_servers is not None:
             return sink
         if sink.cluster is None:
-            return sink.reached(self.cluster.bootstrap_servers, self.cluster.client, self._source_registry)
+            return sink.reached(
+                self.cluster.bootstrap_servers, self.cluster.client, self._source_registry
+            )
         named = self.named_clusters[sink.cluster]
         cluster = named.under(sink.client, TuningSpec())
         return sink.reached(cluster.bootstrap_servers, cluster.client, named.registry)
 
     @property
     def registry(self) -> Registry | None:
-        """The schema registry that its formats ask: the source's own, or the named cluster's; None if none asks one."""
-        return self.stated_registry if any(part is not None and part.format in ASKING for part in (self.decode, self.decode.key)) else None
+        """The schema registry that its formats ask: the source's own, or the named
+        cluster's; None if none asks one.
+        """
+        return (
+            self.stated_registry
+            if any(
+                part is not None and part.format in ASKING
+                for part in (self.decode, self.decode.key)
+            )
+            else None
+        )
 
     @property
     def stated_registry(self) -> Registry | None:
-        """That of its topics' schemas, whether its formats ask it or not: the source's own, or the named cluster's."""
+        """That of its topics' schemas, whether its formats ask it or not: the source's
+        own, or the named cluster's.
+        """
         found = self._source_registry
         return None if found is None else registry_of(found, self.folder)
 
     @property
     def _source_registry(self) -> RegistrySpec | None:
-        return self.source.registry or (None if self.named_cluster is None else self.named_cluster.registry)
+        return self.source.registry or (
+            None if self.named_cluster is None else self.named_cluster.registry
+        )
 
     def sink_path(self) -> str:
         """Where the table is, as its kind says it."""
         return self.sink.place(self.folder)
 
     def state_url(self) -> str:
-        """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else .windrow/state.db beside the spec.
+        """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else
+        .windrow/state.db beside the spec.
 
-        Without WINDROW_STATE the same for one spec, whoever asks and from wherever: a command and a UI can't have two ledgers.
+        Without WINDROW_STATE the same for one spec, whoever asks and from wherever: a
+        command and a UI can't have two ledgers.
 
         Raises:
             SpecError: WINDROW_STATE makes no sense.
@@ -279,26 +435,54 @@ class PipelineSpec(Section):
         try:
             return absolute(self.state or os.environ.get("WINDROW_STATE") or str(own), self.folder)
         except ValueError as error:
-            raise SpecError(f"WINDROW_STATE {error}", "spec", "Mend the environment variable, or set state in the spec.") from None
+            raise SpecError(
+                f"WINDROW_STATE {error}",
+                "spec",
+                "Mend the environment variable, or set state in the spec.",
+            ) from None
 
 
-def _delete_mistakes(sink: Mapping[str, Any], decode: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Where a message without a value deletes, nothing else can be said of it; and what deletes has no headers to go by."""
+def _delete_mistakes(
+    sink: Mapping[str, Any], decode: Mapping[str, Any]
+) -> Iterator[tuple[Place, str]]:
+    """Where a message without a value deletes, nothing else can be said of it; and what
+    deletes has no headers to go by.
+    """
     key = names_in(sink.get("primary_key"))
     of_headers = [name for name in key if name in section_of(decode, "headers")]
     if of_headers:
-        yield ("sink", "primary_key"), f"{', '.join(of_headers)}: comes from a header; a key comes from the message's key or its value"
+        yield (
+            ("sink", "primary_key"),
+            (
+                f"{', '.join(of_headers)}: comes from a header; a key comes from the message's key"
+                " or its value"
+            ),
+        )
     of_key = set(key) <= set(names_in(section_of(decode, "key").get("fields")))
     if key and of_key and sink.get("version") is None and "on_null" in decode:
-        yield ("decode", "on_null"), "can't be said where decode.key has all of sink.primary_key: a message without a value deletes its row"
+        yield (
+            ("decode", "on_null"),
+            (
+                "can't be said where decode.key has all of sink.primary_key: a message without a"
+                " value deletes its row"
+            ),
+        )
 
 
 def _loops(
-    source: Mapping[str, Any], written: Mapping[str, Any], section: str, named_clusters: Mapping[str, Any], what: str
-) -> Iterator[tuple[Place, str]]:  # fmt: skip
-    """A topic that the pipeline itself reads would bring back what is written to it, again and again."""
+    source: Mapping[str, Any],
+    written: Mapping[str, Any],
+    section: str,
+    named_clusters: Mapping[str, Any],
+    what: str,
+) -> Iterator[tuple[Place, str]]:
+    """A topic that the pipeline itself reads would bring back what is written to it,
+    again and again.
+    """
     named, pattern = source.get("topic"), source.get("topic_pattern")
-    read = [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
+    read = (
+        [named] if isinstance(named, str) else [*names_in(named), *section_of(source, "partitions")]
+    )
     read_at, written_at = _addresses(source, named_clusters), _addresses(written, named_clusters)
     if written_at and written_at.isdisjoint(read_at):
         return
@@ -310,10 +494,19 @@ def _loops(
 
 
 def _addresses(section: Mapping[str, Any], named_clusters: Mapping[str, Any]) -> set[str]:
-    """Of the cluster that a section tells, none if it tells none. One address of two clusters is enough to know that they are one."""
+    """Of the cluster that a section tells, none if it tells none.
+
+    One address of two clusters is enough to know that they are one.
+    """
     named = named_clusters.get(str(section.get("cluster")))
-    servers = named.bootstrap_servers if isinstance(named, ClusterSpec) else section.get("bootstrap_servers")
-    return {address.strip() for address in servers.split(",")} if isinstance(servers, str) else set()
+    servers = (
+        named.bootstrap_servers
+        if isinstance(named, ClusterSpec)
+        else section.get("bootstrap_servers")
+    )
+    return (
+        {address.strip() for address in servers.split(",")} if isinstance(servers, str) else set()
+    )
 
 
 def _matches(pattern: object, topic: str) -> bool:
@@ -324,25 +517,68 @@ def _matches(pattern: object, topic: str) -> bool:
 
 
 def _registry_mistakes(
-    source: Mapping[str, Any], decode: Mapping[str, Any], sink: Mapping[str, Any], named_clusters: Mapping[str, Any]
-) -> Iterator[tuple[Place, str]]:  # fmt: skip
-    """A format that asks a registry has one, and one that is told for this pipeline alone is asked."""
-    writing = [("sink", part, "format") for part in ("key", "value") if asks_registry(section_of(sink, part))]
+    source: Mapping[str, Any],
+    decode: Mapping[str, Any],
+    sink: Mapping[str, Any],
+    named_clusters: Mapping[str, Any],
+) -> Iterator[tuple[Place, str]]:
+    """A format that asks a registry has one, and one that is told for this pipeline
+    alone is asked.
+    """
+    writing = [
+        ("sink", part, "format")
+        for part in ("key", "value")
+        if asks_registry(section_of(sink, part))
+    ]
     beside = sink.get("cluster") is None and sink.get("bootstrap_servers") is None
     at_sink = [sink.get("registry"), source.get("registry") if beside else None]
     at_sink.append(_registry_of(named_clusters, source if beside else sink))
-    asking = [place for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key"))) if asks_registry(part)]
+    asking = [
+        place
+        for place, part in ((("decode",), decode), (("decode", "key"), section_of(decode, "key")))
+        if asks_registry(part)
+    ]
     if asking and _registry_of(named_clusters, source) is None and source.get("registry") is None:
-        yield (*asking[0], "format"), "asks a schema registry: say which one as source.registry, or beside the cluster in windrow.yaml"
+        yield (
+            (*asking[0], "format"),
+            (
+                "asks a schema registry: say which one as source.registry, or beside the cluster in"
+                " windrow.yaml"
+            ),
+        )
     if writing and at_sink == [None, None, None]:
-        yield writing[0], "asks a schema registry: say which one as sink.registry, or beside the sink's cluster in windrow.yaml"
+        yield (
+            writing[0],
+            (
+                "asks a schema registry: say which one as sink.registry, or beside the sink's"
+                " cluster in windrow.yaml"
+            ),
+        )
     if sink.get("registry") is not None and not writing:
-        yield ("sink", "registry"), "would not be asked: neither the sink's key nor its value goes by schemas of a registry"
-    if source.get("registry") is not None and not asking and not (writing and beside and sink.get("registry") is None):
-        yield ("source", "registry"), "would not be asked: no format of this pipeline's goes by schemas of a registry"
+        yield (
+            ("sink", "registry"),
+            (
+                "would not be asked: neither the sink's key nor its value goes by schemas of a"
+                " registry"
+            ),
+        )
+    if (
+        source.get("registry") is not None
+        and not asking
+        and not (writing and beside and sink.get("registry") is None)
+    ):
+        yield (
+            (
+                "source",
+                "registry",
+            ),
+            "would not be asked: no format of this pipeline's goes by schemas of a registry",
+        )
 
 
-def _registry_of(named_clusters: Mapping[str, Any], section: Mapping[str, Any]) -> RegistrySpec | None:
+def _registry_of(
+    named_clusters: Mapping[str, Any], section: Mapping[str, Any]
+) -> RegistrySpec | None:
     """That of the cluster that a section names."""
     cluster = named_clusters.get(str(section.get("cluster")))
     return cluster.registry if isinstance(cluster, ClusterSpec) else None

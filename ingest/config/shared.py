@@ -1,7 +1,9 @@
-"""What is told once for many pipelines: a windrow.yaml, which lies in the spec's folder or in one above it.
+"""What is told once for many pipelines: a windrow.yaml, which lies in the spec's folder
+or in one above it.
 
-The nearest one counts, alone. Up from the spec's own folder the search ends at a repository's root (a folder that holds .git), at the
-user's home, and below a folder that everybody may write to: what lies there could be anybody's.
+The nearest one counts, alone. Up from the spec's own folder the search ends at a
+repository's root (a folder that holds .git), at the user's home, and below a folder
+that everybody may write to: what lies there could be anybody's.
 """
 
 from __future__ import annotations
@@ -30,10 +32,14 @@ class SharedSpec(Section):
 
 
 def find_shared(folder: Path) -> tuple[Path | None, Path]:
-    """The windrow.yaml of a folder, None if there is none, and the last folder that was looked into."""
+    """The windrow.yaml of a folder, None if there is none, and the last folder that was
+    looked into.
+    """
     here, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
     for folder_ in chain([here], here.parents):
-        if os.path.lexists(folder_ / FILE):  # whatever it is: passed over, the next one above could mean another cluster by that name
+        # whatever it is: passed over, the next one above could mean another cluster by
+        # that name
+        if os.path.lexists(folder_ / FILE):
             return folder_ / FILE, folder_
         if folder_ == home or (folder_ / ".git").exists() or _anybodys(folder_.parent):
             return None, folder_
@@ -45,41 +51,82 @@ def _anybodys(folder: Path) -> bool:
 
 
 def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSpec | Mistake:
-    """The cluster of a name, as the windrow.yaml of a spec's folder has it; or, of the spec's section that has it, that there is none.
+    """The cluster of a name, as the windrow.yaml of a spec's folder has it; or, of the
+    spec's section that has it, that there is none.
 
-    Of the file's other clusters nothing is asked: what their templates want may be in another machine's environment.
+    Of the file's other clusters nothing is asked: what their templates want may be in
+    another machine's environment.
 
     Raises:
-        SpecError: the file can't be read, or with all mistakes that stand in it, each with its line.
+        SpecError: the file can't be read, or with all mistakes that stand in it, each
+            with its line.
     """
     place, (file, last) = (section, "cluster"), find_shared(folder)
     if file is None:
-        where = f"{folder}" if last == folder else f"{folder} and in the folders above it, up to {last}"
-        return Mistake(place, f"there is no {FILE}, which would say what cluster {name} is: it was looked for in {where}")
+        where = (
+            f"{folder}" if last == folder else f"{folder} and in the folders above it, up to {last}"
+        )
+        return Mistake(
+            place,
+            f"there is no {FILE}, which would say what cluster {name} is: it was looked for in"
+            f" {where}",
+        )
     if not file.is_file():
-        return Mistake(place, f"{file} is no file that can be read: it would say what cluster {name} is")
-    document = read_document(text_of(file, f"The file {file}", "See that it can be read, and is a YAML file."), envelope=False)
+        return Mistake(
+            place, f"{file} is no file that can be read: it would say what cluster {name} is"
+        )
+    document = read_document(
+        text_of(file, f"The file {file}", "See that it can be read, and is a YAML file."),
+        envelope=False,
+    )
     attributes = document.attributes if isinstance(document.attributes, Mapping) else {}
     clusters = section_of(attributes, "clusters")
-    wrong = [m for m in document.mistakes if m.place[:1] != ("clusters",) or m.place[1:2] in {(), (name,)}]
+    wrong = [
+        m
+        for m in document.mistakes
+        if m.place[:1] != ("clusters",) or m.place[1:2] in {(), (name,)}
+    ]
     if name not in clusters and clusters and not wrong:
         near = nearest(name, list(clusters))
         meant = f"; did you mean {near}?" if near else ""
-        return Mistake(place, f"{file} has no cluster {name}: there are {', '.join(clusters)}{meant}")
+        return Mistake(
+            place, f"{file} has no cluster {name}: there are {', '.join(clusters)}{meant}"
+        )
     found, more = _checked(name, attributes, clusters)
-    more += [mistake for mistake in written_out(document) if mistake.place[:2] == ("clusters", name)]
+    more += [
+        mistake for mistake in written_out(document) if mistake.place[:2] == ("clusters", name)
+    ]
     wrong += [mistake for mistake in more if not document.failed(mistake.place)]
     if wrong or found is None:
         raise refusal(str(file), wrong, document)
     return found
 
 
-def _checked(name: str, attributes: Mapping[str, Any], clusters: Mapping[str, Any]) -> tuple[ClusterSpec | None, list[Mistake]]:
-    """The cluster of that name, or what is wrong with it, and with what the file says besides clusters."""
+def _checked(
+    name: str, attributes: Mapping[str, Any], clusters: Mapping[str, Any]
+) -> tuple[ClusterSpec | None, list[Mistake]]:
+    """The cluster of that name, or what is wrong with it, and with what the file says
+    besides clusters.
+    """
     wanted = {name: clusters[name]} if name in clusters else attributes.get("clusters")
-    shared, wrong = validated(SharedSpec, {**attributes, **({} if wanted is None else {"clusters": wanted})})
+    shared, wrong = validated(
+        SharedSpec, {**attributes, **({} if wanted is None else {"clusters": wanted})}
+    )
     wrong += client_mistakes(section_of(clusters, name), ("clusters", name))
-    alike = next((other for other in clusters if other != name and other.replace("-", "_") == name.replace("-", "_")), None)
+    alike = next(
+        (
+            other
+            for other in clusters
+            if other != name and other.replace("-", "_") == name.replace("-", "_")
+        ),
+        None,
+    )
     if alike is not None:
-        wrong.append(Mistake(("clusters", name), f"is too much like {alike}: names that differ in - and _ only are one name to Dagster"))
+        wrong.append(
+            Mistake(
+                ("clusters", name),
+                f"is too much like {alike}: names that differ in - and _ only are one name to"
+                " Dagster",
+            )
+        )
     return (None if shared is None else shared.clusters[name]), wrong

@@ -6,12 +6,29 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 
 from windrow.ingest.config.cluster import TuningSpec
 from windrow.ingest.config.start import WORDS, ByTopic, Start, StartSpec
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.source import Isolation, OnLoss, OnRemoved, Partitions, Pattern, Selection, Source, Topics
+from windrow.ingest.model.source import (
+    Isolation,
+    OnLoss,
+    OnRemoved,
+    Partitions,
+    Pattern,
+    Selection,
+    Source,
+    Topics,
+)
 from windrow.ingest.registry.settings import RegistrySpec
 from windrow.ingest.settings.document import Place, nearest
 from windrow.ingest.settings.values import (
@@ -36,7 +53,7 @@ _CLUSTER = ("cluster", "bootstrap_servers")
 _SELECTING = ("topic", "topic_pattern", "partitions")
 _PATTERN_MAX = 1000
 
-# ---------------------------------------------------------------------------------------------------------------------------- topics
+# --------------------------------------------------------------------------------------------------
 
 
 def _topics(value: object) -> str | tuple[str, ...]:
@@ -54,7 +71,9 @@ def _topics(value: object) -> str | tuple[str, ...]:
 
 def _name(value: object) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise ValueError("must be a topic name, or a list of them")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError(  # noqa: TRY004
+            "must be a topic name, or a list of them"
+        )  # pydantic collects ValueErrors only
     try:
         return topic_name(str(value))
     except ValueError as error:
@@ -66,7 +85,9 @@ def _pattern(value: str) -> str:
         re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
         why = error.msg if isinstance(error, re.error) else "too large"
-        raise ValueError(f"must be a regular expression, which the whole name has to match: {why}") from None
+        raise ValueError(
+            f"must be a regular expression, which the whole name has to match: {why}"
+        ) from None
     return value
 
 
@@ -87,7 +108,9 @@ def _some(value: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]
 
 def _number(value: object) -> object:
     if isinstance(value, bool | float):
-        raise ValueError("must be a partition's number, 0 or more")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError(  # noqa: TRY004
+            "must be a partition's number, 0 or more"
+        )  # pydantic collects ValueErrors only
     return value
 
 
@@ -95,76 +118,144 @@ _A_NAME = {"type": ["string", "integer"]}
 _TopicList = Annotated[
     str | tuple[str, ...],
     PlainValidator(_topics),
-    WithJsonSchema({"anyOf": [_A_NAME, {"type": "array", "items": _A_NAME, "minItems": 1, "uniqueItems": True}]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _A_NAME,
+                {"type": "array", "items": _A_NAME, "minItems": 1, "uniqueItems": True},
+            ]
+        }
+    ),
 ]
 _Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_MAX)]
 _Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
 _ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_some)]
 
-# ----------------------------------------------------------------------------------------------------------------------------- source
+# --------------------------------------------------------------------------------------------------
 
 
 class SourceSpec(Section):
-    """The topics and how to read them. `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`.
+    """The topics and how to read them.
 
-    `cluster` names one of a windrow.yaml, instead of `bootstrap_servers`; what stands under `client` and `tuning` then goes over what that
-    one has: see `ingest.config.cluster.ClusterSpec.under`.
+    `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`.
+
+    `cluster` names one of a windrow.yaml, instead of `bootstrap_servers`; what stands
+    under `client` and `tuning` then goes over what that one has: see
+    `ingest.config.cluster.ClusterSpec.under`.
     """
 
     cluster: Annotated[ClusterName | None, Values("a name")] = Field(
-        default=None, description="The cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
+        default=None,
+        description=(
+            "The cluster, by its name in a `windrow.yaml`; or it is told here, by"
+            " `bootstrap_servers`."
+        ),
     )
-    bootstrap_servers: Servers | None = Field(default=None, description="The cluster's first addresses.")
+    bootstrap_servers: Servers | None = Field(
+        default=None, description="The cluster's first addresses."
+    )
     topic: Annotated[_TopicList | None, Values("a name, or a list of them")] = Field(
         default=None, description="Reads these topics, with partitions that are added later."
     )
     topic_pattern: Annotated[
-        Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None, Values("a regular expression")
-    ] = Field(default=None, description="Reads every topic whose whole name matches, also one that is made later.")
+        Annotated[Text, Field(max_length=_PATTERN_MAX), AfterValidator(_pattern)] | None,
+        Values("a regular expression"),
+    ] = Field(
+        default=None,
+        description="Reads every topic whose whole name matches, also one that is made later.",
+    )
     partitions: Annotated[_ByTopic | None, Values("`{TOPIC: [0, 1]}`")] = Field(
         default=None, description="Reads exactly these topic-partitions."
     )
-    on_removed: OnRemoved = Field(default="fail", description="What to do about a topic that is gone: refuse, or go on without it.")
+    on_removed: OnRemoved = Field(
+        default="fail",
+        description="What to do about a topic that is gone: refuse, or go on without it.",
+    )
     start: Annotated[Start | None, LeftOut("`label`; micro-batches: `earliest`")] = Field(
         default=None,
-        description="Where the first window begins in the log: where its time begins (`label`), or a position, which is exactly one of "
-        "`timestamp`, `committed` and `offsets`, and what to do where it has no answer.",
+        description=(
+            "Where the first window begins in the log: where its time begins (`label`), or a"
+            " position, which is exactly one of `timestamp`, `committed` and `offsets`, and what to"
+            " do where it has no answer."
+        ),
     )
-    isolation: Isolation = Field(default="read_committed", description="Whether messages of open and aborted transactions are read.")
+    isolation: Isolation = Field(
+        default="read_committed",
+        description="Whether messages of open and aborted transactions are read.",
+    )
     on_loss: OnLoss = Field(
         default="fail",
-        description="What to do about messages that retention, or a log that was cut off, removed before they were read: refuse, or go on "
-        "and count them in the receipt.",
+        description=(
+            "What to do about messages that retention, or a log that was cut off, removed before"
+            " they were read: refuse, or go on and count them in the receipt."
+        ),
     )
     split_records: CountOrNone = Field(
-        default=None, description="The most offsets in one split, so that several tasks read one topic-partition. `none`: any number."
+        default=None,
+        description=(
+            "The most offsets in one split, so that several tasks read one topic-partition. `none`:"
+            " any number."
+        ),
     )
     publish_group: Annotated[Text | None, OrNone, Values("a consumer group, `none`")] = Field(
-        default=None, description="Where committed offsets are published, for tools that show lag; nothing is read from it."
+        default=None,
+        description=(
+            "Where committed offsets are published, for tools that show lag; nothing is read"
+            " from it."
+        ),
     )
-    tuning: TuningSpec = Field(default=TuningSpec(), description="How much is fetched, held and waited for.")
+    tuning: TuningSpec = Field(
+        default=TuningSpec(), description="How much is fetched, held and waited for."
+    )
     client: ClientProperties = Field(
-        default_factory=dict, repr=False, description="Properties of librdkafka, out of an allow-list: security and connections."
+        default_factory=dict,
+        repr=False,
+        description="Properties of librdkafka, out of an allow-list: security and connections.",
     )
     registry: RegistrySpec | None = Field(
-        default=None, description="The schema registry, where a format asks one and the cluster's isn't told in a `windrow.yaml`."
+        default=None,
+        description=(
+            "The schema registry, where a format asks one and the cluster's isn't told in a"
+            " `windrow.yaml`."
+        ),
     )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Exactly one way to say which cluster, and which topics."""
-        meant = {nearest(str(name), tuple(cls.model_fields)) for name in written if name not in cls.model_fields}
+        meant = {
+            nearest(str(name), tuple(cls.model_fields))
+            for name in written
+            if name not in cls.model_fields
+        }
         yield from _which_cluster(written, meant)
         chosen = [name for name in _SELECTING if written.get(name) is not None]
         if not chosen and not meant & {*_SELECTING}:
-            yield (), "Either 'topic', 'topic_pattern' or 'partitions' must be set: nothing says which topics are read"
+            yield (
+                (),
+                (
+                    "Either 'topic', 'topic_pattern' or 'partitions' must be set: nothing says"
+                    " which topics are read"
+                ),
+            )
         for name in chosen[1:]:
-            yield (name,), f"'{chosen[0]}' and '{name}' must not be set together: exactly one says which topics are read"
+            yield (
+                (name,),
+                (
+                    f"'{chosen[0]}' and '{name}' must not be set together: exactly one says which"
+                    " topics are read"
+                ),
+            )
 
     @field_validator("start")
     @classmethod
-    def _start_fits(cls, start: str | StartSpec | None, info: ValidationInfo) -> str | StartSpec | None:
-        """Offsets are of what is read. `info.data` has the fields before this one that are right."""
+    def _start_fits(
+        cls, start: str | StartSpec | None, info: ValidationInfo
+    ) -> str | StartSpec | None:
+        """Offsets are of what is read.
+
+        `info.data` has the fields before this one that are right.
+        """
         chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
         if isinstance(start, StartSpec) and start.offsets is not None and len(chosen) == 1:
             wrong = list(_unread(_selection(**chosen), start.offsets))
@@ -181,20 +272,37 @@ class SourceSpec(Section):
         return _names(self.selection())
 
     def origin(self, grid: str) -> Source:
-        """What planning needs to know. By default windows in time begin where their first label cuts, micro-batches at the log's start."""
+        """What planning needs to know.
+
+        By default windows in time begin where their first label cuts, micro-batches at
+        the log's start.
+        """
         start = self.start or ("earliest" if grid == BATCH else "label")
-        initializer = WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
+        initializer = (
+            WORDS[start] if isinstance(start, str) else start.initializer(self.topic_names())
+        )
         return Source(self.selection(), initializer, self.on_removed, self.on_loss)
 
 
-def _which_cluster(written: Mapping[str, Any], meant: Collection[str | None]) -> Iterator[tuple[Place, str]]:
+def _which_cluster(
+    written: Mapping[str, Any], meant: Collection[str | None]
+) -> Iterator[tuple[Place, str]]:
     named = [name for name in _CLUSTER if name in written]
     if not named and not {*meant} & {*_CLUSTER}:
-        yield ("bootstrap_servers",), "is missing, and so is cluster: one of them says which cluster is read"
+        yield (
+            ("bootstrap_servers",),
+            "is missing, and so is cluster: one of them says which cluster is read",
+        )
     if named and all(written[name] is None for name in named):
         yield (named[0],), "must not be empty"
     if all(written.get(name) is not None for name in _CLUSTER):
-        yield ("bootstrap_servers",), "'cluster' and 'bootstrap_servers' must not be set together: exactly one says which cluster is read"
+        yield (
+            ("bootstrap_servers",),
+            (
+                "'cluster' and 'bootstrap_servers' must not be set together: exactly one says which"
+                " cluster is read"
+            ),
+        )
 
 
 def _selection(
@@ -205,7 +313,13 @@ def _selection(
     if topic_pattern is not None:
         return Pattern(topic_pattern)
     if partitions is not None:
-        return Partitions(tuple(sorted(TopicPartition(name, p) for name, numbers in partitions.items() for p in numbers)))
+        return Partitions(
+            tuple(
+                sorted(
+                    TopicPartition(name, p) for name, numbers in partitions.items() for p in numbers
+                )
+            )
+        )
     assert topic is not None
     return Topics((topic,) if isinstance(topic, str) else topic)
 
@@ -213,14 +327,24 @@ def _selection(
 def _names(selection: Selection) -> tuple[str, ...]:
     if isinstance(selection, Pattern):
         return ()
-    return selection.names if isinstance(selection, Topics) else tuple(sorted({tp.topic for tp in selection.tps}))
+    return (
+        selection.names
+        if isinstance(selection, Topics)
+        else tuple(sorted({tp.topic for tp in selection.tps}))
+    )
 
 
 def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str]]:
     """The offsets of what isn't read."""
     names = _names(selection)
     if None in offsets and len(names) != 1:
-        yield (), "offsets by partition alone need exactly one topic: write them by topic, as in {TOPIC: {0: 42}}"
+        yield (
+            (),
+            (
+                "offsets by partition alone need exactly one topic: write them by topic, as in"
+                " {TOPIC: {0: 42}}"
+            ),
+        )
         return
     for topic, numbers in ((t or names[0], numbers) for t, numbers in offsets.items()):
         place = () if None in offsets else (topic,)
@@ -229,4 +353,10 @@ def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str
         elif isinstance(selection, Partitions):
             beside = sorted(p for p in numbers if TopicPartition(topic, p) not in selection.tps)
             if beside:
-                yield place, f"partition {', '.join(map(str, beside))} of {topic} is not among those that are read"
+                yield (
+                    place,
+                    (
+                        f"partition {', '.join(map(str, beside))} of {topic} is not among those"
+                        " that are read"
+                    ),
+                )

@@ -9,9 +9,29 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset, flink_offsets, moment
+from windrow.ingest.model.source import (
+    AtLabel,
+    AtTime,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Initializer,
+    Latest,
+    Reset,
+    flink_offsets,
+    moment,
+)
 from windrow.ingest.settings.document import Place
-from windrow.ingest.settings.values import PARTITION_MAX, Section, Text, Values, as_instant, refuse, sentence, topic_name
+from windrow.ingest.settings.values import (
+    PARTITION_MAX,
+    Section,
+    Text,
+    Values,
+    as_instant,
+    refuse,
+    sentence,
+    topic_name,
+)
 
 _OFFSET_MAX = 2**63 - 1
 _FORMS = {"timestamp": "no_match", "committed": "reset", "offsets": "others"}
@@ -19,9 +39,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _moment(value: object) -> datetime:
-    """An ISO instant or epoch milliseconds. Before 1970 Kafka's timestamps turn into words: -1 asks for the end, -2 for the start."""
+    """An ISO instant or epoch milliseconds.
+
+    Before 1970 Kafka's timestamps turn into words: -1 asks for the end, -2 for the start.
+    """
     if isinstance(value, bool):
-        raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z, or in epoch milliseconds")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError(  # noqa: TRY004
+            "is not an instant: write it like 2026-01-02T03:00:00Z, or in epoch milliseconds"
+        )  # pydantic collects ValueErrors only
     try:
         found = moment(str(value)) if isinstance(value, int | str) else as_instant(value)
     except ValueError as error:
@@ -44,7 +69,8 @@ def _offsets(value: object) -> ByTopic:
             raise sentence(str(error), value) from None
     if not isinstance(value, Mapping) or not value:
         raise ValueError(
-            "must be offsets by topic and partition, by partition, or a text like partition:0,offset:42;partition:1,offset:300"
+            "must be offsets by topic and partition, by partition, or a text like"
+            " partition:0,offset:42;partition:1,offset:300"
         )
     nested = [isinstance(offsets, Mapping) for offsets in value.values()]
     if not any(nested):
@@ -80,12 +106,23 @@ def _in_range(offsets: dict[int, int]) -> dict[int, int]:
     return offsets
 
 
-_BY_PARTITION = {"type": "object", "additionalProperties": {"type": ["integer", "string"], "minimum": 0}}
-_OFFSETS_SCHEMA = {"anyOf": [{"type": "string"}, _BY_PARTITION, {"type": "object", "additionalProperties": _BY_PARTITION}]}
+_BY_PARTITION = {
+    "type": "object",
+    "additionalProperties": {"type": ["integer", "string"], "minimum": 0},
+}
+_OFFSETS_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        _BY_PARTITION,
+        {"type": "object", "additionalProperties": _BY_PARTITION},
+    ]
+}
 
 
 class StartSpec(Section):
-    """A position that has to be looked up: exactly one of `timestamp`, `committed` and `offsets`, and what if there is no answer."""
+    """A position that has to be looked up: exactly one of `timestamp`, `committed` and
+    `offsets`, and what if there is no answer.
+    """
 
     timestamp: (
         Annotated[
@@ -96,26 +133,45 @@ class StartSpec(Section):
         ]
         | None
     ) = Field(default=None, description="Begin at the first offset at or after this instant.")
-    no_match: Reset = Field(default="latest", description="Where to begin if there is no message at or after `timestamp`.")
-    committed: Annotated[Text | None, Values("a consumer group")] = Field(default=None, description="Begin where this group has committed.")
-    reset: Reset = Field(default="fail", description="Where to begin if the group has committed nothing for a topic-partition.")
+    no_match: Reset = Field(
+        default="latest",
+        description="Where to begin if there is no message at or after `timestamp`.",
+    )
+    committed: Annotated[Text | None, Values("a consumer group")] = Field(
+        default=None, description="Begin where this group has committed."
+    )
+    reset: Reset = Field(
+        default="fail",
+        description="Where to begin if the group has committed nothing for a topic-partition.",
+    )
     offsets: (
         Annotated[
             ByTopic,
             PlainValidator(_offsets),
             WithJsonSchema(_OFFSETS_SCHEMA),
-            Values('`{TOPIC: {0: 42}}`; of one topic also `{0: 42}` or `"partition:0,offset:42;..."`'),
+            Values(
+                '`{TOPIC: {0: 42}}`; of one topic also `{0: 42}` or `"partition:0,offset:42;..."`'
+            ),
         ]
         | None
     ) = Field(default=None, description="Begin at these offsets, by topic and partition.")
-    others: Reset = Field(default="fail", description="Where to begin in a topic-partition that isn't among `offsets`.")
+    others: Reset = Field(
+        default="fail",
+        description="Where to begin in a topic-partition that isn't among `offsets`.",
+    )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """One form, and only its own companion."""
         forms = [form for form in _FORMS if written.get(form) is not None]
         if not forms:
-            yield (), f"says no position: write one of {', '.join(_FORMS)}, or label, earliest or latest alone"
+            yield (
+                (),
+                (
+                    f"says no position: write one of {', '.join(_FORMS)}, or label, earliest or"
+                    " latest alone"
+                ),
+            )
         for form in forms[1:]:
             yield (form,), f"a start is one position, and {forms[0]} is there already"
         for form, companion in _FORMS.items():
@@ -129,7 +185,11 @@ class StartSpec(Section):
         if self.committed is not None:
             return GroupOffsets(self.committed, self.reset)
         assert self.offsets is not None
-        found = ((TopicPartition(t or topics[0], p), o) for t, offsets in self.offsets.items() for p, o in offsets.items())
+        found = (
+            (TopicPartition(t or topics[0], p), o)
+            for t, offsets in self.offsets.items()
+            for p, o in offsets.items()
+        )
         return Given(tuple(sorted(found)), self.others)
 
 
@@ -141,5 +201,7 @@ def _start_form(value: object) -> str:
 
 
 Start = Annotated[
-    Annotated[Literal["label", "earliest", "latest"], Tag("~word")] | Annotated[StartSpec, Tag("~position")], Discriminator(_start_form)
+    Annotated[Literal["label", "earliest", "latest"], Tag("~word")]
+    | Annotated[StartSpec, Tag("~position")],
+    Discriminator(_start_form),
 ]

@@ -18,26 +18,45 @@ class TransformSpec(Section):
     """A function of Spark's between decoding and the table."""
 
     spark: FunctionName = Field(
-        description="Called with a DataFrame of all rows of a window, with the metadata columns; gives back the DataFrame of the rows that "
-        "go to the table. Each of these keeps the metadata columns of a message that it comes from."
+        description=(
+            "Called with a DataFrame of all rows of a window, with the metadata columns; gives back"
+            " the DataFrame of the rows that go to the table. Each of these keeps the metadata"
+            " columns of a message that it comes from."
+        )
     )
-    schema_: Annotated[SchemaReference | None, LeftOut("that of `decode`, or what the format's columns are")] = Field(
+    schema_: Annotated[
+        SchemaReference | None, LeftOut("that of `decode`, or what the format's columns are")
+    ] = Field(
         default=None,
         alias="schema",
-        description="The pandera.polars DataFrameModel whose columns, types and rules its rows have.",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules its rows have."
+        ),
     )
 
 
 def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """What doesn't go with such a function, of a whole spec. A sink's promises are asked where the spec is assembled."""
+    """What doesn't go with such a function, of a whole spec.
+
+    A sink's promises are asked where the spec is assembled.
+    """
     if written.get("transform") is None:
         return
     metadata = section_of(written, "metadata")
     if metadata.get("timestamp", "") in {None, "none"}:
         yield (
             ("metadata", "timestamp"),
-            "can't be left out with transform.spark: of a row's message it knows what its columns say",
+            (
+                "can't be left out with transform.spark: of a row's message it knows what its"
+                " columns say"
+            ),
         )
     for name in _UNTOLD:
         if metadata.get(name) not in {None, "none"}:
-            yield ("metadata", name), "can't go with transform.spark: it is about a message's rows, or its value, as they were before it"
+            yield (
+                ("metadata", name),
+                (
+                    "can't go with transform.spark: it is about a message's rows, or its value, as"
+                    " they were before it"
+                ),
+            )

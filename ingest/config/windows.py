@@ -1,4 +1,6 @@
-"""Windows as a person names them: an instant at which one starts, a micro-batch's number, or `START/END` for several."""
+"""Windows as a person names them: an instant at which one starts, a micro-batch's
+number, or `START/END` for several.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
 
     Args:
         spec: the pipeline's.
-        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as Dagster's partition key, `2026-01-05-09:00`), a
-            micro-batch's number or name (`7`, `batch-000000007`), or `START/END` for all windows between two of them.
+        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as
+            Dagster's partition key, `2026-01-05-09:00`), a micro-batch's number or name
+            (`7`, `batch-000000007`), or `START/END` for all windows between two of
+            them.
 
     Raises:
-        SpecError: it names none, one beside the pipeline's grid, or one from before the pipeline's start.
+        SpecError: it names none, one beside the pipeline's grid, or one from before the
+            pipeline's start.
     """
     try:
         windows = parse_windows(spec.id, spec.window.grid, text)

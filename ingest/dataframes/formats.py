@@ -1,13 +1,16 @@
 """What a session registers: `spark.read.format("windrow")` and `df.write.format("windrow-kafka")`.
 
-This module travels by value, with windrow's code where workers have none of it, for PySpark unpickles all that it is given before any of
-it can be asked: so nothing of windrow is imported here but by a call, when the code has been taken
-up (`ingest.runner.spark.arrival`). What is
-behind is pickled by itself, and unpickled then.
+This module travels by value, with windrow's code where workers have none of it, for
+PySpark unpickles all that it is given before any of it can be asked: so nothing of
+windrow is imported here but by a call, when the code has been taken up
+(`ingest.runner.spark.arrival`). What is behind is pickled by itself, and unpickled
+then.
 
-    class      pickled when it is registered: each Python process that Spark plans in, beside its driver, makes an instance of it
+    class      pickled when it is registered: each Python process that Spark plans in, beside its
+               driver, makes an instance of it
     reader     pickled there, on its way to the tasks of a read
-    writer     pickled there, on its way to the tasks of a write, and to the process in which they are committed
+    writer     pickled there, on its way to the tasks of a write, and to the process in which they
+               are committed
 """
 
 from __future__ import annotations
@@ -19,7 +22,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, InputPartition, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from windrow.ingest.runner.spark.arrival import take_up
@@ -28,10 +37,14 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-u
 
 
 class CodeOfDriver:
-    """In the place of windrow's code, until it is pickled: the code then, or None where workers have it."""
+    """In the place of windrow's code, until it is pickled: the code then, or None where
+    workers have it.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from windrow.ingest.runner.spark.cluster import code_to_send  # noqa: PLC0415  # only the driver has it at hand
+        from windrow.ingest.runner.spark.cluster import (
+            code_to_send,
+        )  # only the driver has it at hand
 
         return _itself, (code_to_send(),)
 
@@ -41,7 +54,10 @@ def _itself(value: Any) -> Any:
 
 
 class WindrowSource(DataSource):
-    """Register it once in a session: `spark.dataSource.register(windrow.WindrowSource)`. The options: `docs/dataframes.md`."""
+    """Register it once in a session: `spark.dataSource.register(windrow.WindrowSource)`.
+
+    The options: `docs/dataframes.md`.
+    """
 
     _code: Any = CodeOfDriver()
     _pinned: bytes | None = None
@@ -58,7 +74,7 @@ class WindrowSource(DataSource):
             WindrowError: as `ingest.dataframes.pinned.pin`.
         """
         take_up(self._code)
-        from windrow.ingest.dataframes.source import pinned  # noqa: PLC0415  # now it can be
+        from windrow.ingest.dataframes.source import pinned  # now it can be
 
         columns, self._pinned = pinned(dict(self.options))
         return columns
@@ -70,13 +86,16 @@ class WindrowSource(DataSource):
             SpecError: the columns were told by `.schema()`.
         """
         take_up(self._code)
-        from windrow.ingest.dataframes.source import reader  # noqa: PLC0415  # as above
+        from windrow.ingest.dataframes.source import reader  # as above
 
         return PackedReader(self._code, reader(self._pinned, schema))
 
 
 class PackedReader(DataSourceReader):
-    """`ingest.dataframes.source.SplitReader` on its way. `code`: windrow's, None where it is; `packed`: pickled."""
+    """`ingest.dataframes.source.SplitReader` on its way.
+
+    `code`: windrow's, None where it is; `packed`: pickled.
+    """
 
     def __init__(self, code: Any, packed: bytes) -> None:
         self._code, self._packed = code, packed
@@ -95,11 +114,14 @@ class PackedReader(DataSourceReader):
 
     def _reader(self) -> Any:
         take_up(self._code)
-        return pickle.loads(self._packed)  # noqa: S301  # our own
+        return pickle.loads(self._packed)  # our own  # noqa: S301
 
 
 class WindrowKafka(DataSource):
-    """Register it once in a session: `spark.dataSource.register(windrow.WindrowKafka)`. The options: `docs/dataframes.md`."""
+    """Register it once in a session: `spark.dataSource.register(windrow.WindrowKafka)`.
+
+    The options: `docs/dataframes.md`.
+    """
 
     _code: Any = CodeOfDriver()
 
@@ -112,25 +134,31 @@ class WindrowKafka(DataSource):
         """What writes the DataFrame.
 
         Raises:
-            SpecError: the options, the file or the columns can't be used; or what is there was to be overwritten.
+            SpecError: the options, the file or the columns can't be used; or what is
+                there was to be overwritten.
             RefusedError: the control topic belongs to somebody else, or is damaged.
             UnreachableError: the cluster doesn't answer.
         """
         take_up(self._code)
-        from windrow.ingest.dataframes.sink import writer  # noqa: PLC0415  # as above
+        from windrow.ingest.dataframes.sink import writer  # as above
 
         return PackedWriter(self._code, writer(dict(self.options), schema, overwrite=overwrite))
 
 
 class StagedRows(WriterCommitMessage):
-    """What came of one task, which wrote the partition of that number: as an engine's tasks end; None if the batch was there already."""
+    """What came of one task, which wrote the partition of that number: as an engine's
+    tasks end; None if the batch was there already.
+    """
 
     def __init__(self, partition: int, outcome: str | None) -> None:
         self.partition, self.outcome = partition, outcome
 
 
 class PackedWriter(DataSourceArrowWriter):
-    """`ingest.dataframes.sink.BatchWriter` on its way. `code`: windrow's, None where it is; `packed`: pickled."""
+    """`ingest.dataframes.sink.BatchWriter` on its way.
+
+    `code`: windrow's, None where it is; `packed`: pickled.
+    """
 
     def __init__(self, code: Any, packed: bytes) -> None:
         self._code, self._packed = code, packed
@@ -139,7 +167,9 @@ class PackedWriter(DataSourceArrowWriter):
         """Stage a partition, where it is to be written."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in its tasks"
-        return StagedRows(context.partitionId(), self._writer().write(context.partitionId(), iterator))
+        return StagedRows(
+            context.partitionId(), self._writer().write(context.partitionId(), iterator)
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what was staged, unless the batch is there.
@@ -151,8 +181,11 @@ class PackedWriter(DataSourceArrowWriter):
         self._writer().commit({task.partition: task.outcome for task in tasks})
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing was published. What was staged is left to a later write: a copy of a task may still be at it."""
+        """Nothing was published.
+
+        What was staged is left to a later write: a copy of a task may still be at it.
+        """
 
     def _writer(self) -> Any:
         take_up(self._code)
-        return pickle.loads(self._packed)  # noqa: S301  # our own
+        return pickle.loads(self._packed)  # our own  # noqa: S301

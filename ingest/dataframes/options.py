@@ -25,19 +25,37 @@ _CLIENT = "client."
 def _splits(value: object) -> tuple[Split, ...]:
     """The ranges of a JSON list, in the order of the log, none of them in another one."""
     try:
-        splits = sorted(msgspec.json.decode(str(value), type=tuple[Split, ...]), key=lambda split: (split.tp, split.start))
+        splits = sorted(
+            msgspec.json.decode(str(value), type=tuple[Split, ...]),
+            key=lambda split: (split.tp, split.start),
+        )
     except msgspec.MsgspecError as error:
-        raise sentence(f'must be a JSON list of {{"topic", "partition", "start", "stop"}}: {error}') from None
-    twice = next((after for before, after in pairwise(splits) if before.tp == after.tp and after.start < before.stop), None)
+        raise sentence(
+            f'must be a JSON list of {{"topic", "partition", "start", "stop"}}: {error}'
+        ) from None
+    twice = next(
+        (
+            after
+            for before, after in pairwise(splits)
+            if before.tp == after.tp and after.start < before.stop
+        ),
+        None,
+    )
     if twice is not None:
-        raise sentence(f"offset {twice.start} of {twice.tp} lies in two splits, so it would be read twice")
+        raise sentence(
+            f"offset {twice.start} of {twice.tp} lies in two splits, so it would be read twice"
+        )
     if not splits:
         raise sentence("must name at least one split")
     return tuple(splits)
 
 
 class ReadOptions(Section):
-    """The options of a read. Exactly one of `window` and `splits` says which offsets, one of `spec` and `bootstrap_servers` where."""
+    """The options of a read.
+
+    Exactly one of `window` and `splits` says which offsets, one of `spec` and
+    `bootstrap_servers` where.
+    """
 
     spec: Text | None = None
     window: Text | None = None
@@ -56,12 +74,19 @@ class ReadOptions(Section):
         if ("window" in written) == ("splits" in written):
             yield (), "exactly one of window and splits says which offsets are read"
         if "spec" in written:
-            yield from (((name,), "is the spec's to say") for name in ("client", "isolation") if name in written)
+            yield from (
+                ((name,), "is the spec's to say")
+                for name in ("client", "isolation")
+                if name in written
+            )
         else:
             if "window" in written:
                 yield ("window",), "is one of a pipeline: it goes with spec"
             if written.get("columns") == "rows":
-                yield ("columns",), "without a spec nothing says how messages become rows: there are messages only"
+                yield (
+                    ("columns",),
+                    "without a spec nothing says how messages become rows: there are messages only",
+                )
         if "mode" in written and (written.get("columns") == "messages" or "spec" not in written):
             yield ("mode",), "is about messages that can't become rows, and none is to become one"
 
@@ -72,8 +97,14 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     Raises:
         SpecError: with everything that is wrong.
     """
-    values: dict[str, Any] = {name: value for name, value in given.items() if not name.startswith(_CLIENT)}
-    client = {name.removeprefix(_CLIENT): value for name, value in given.items() if name.startswith(_CLIENT)}
+    values: dict[str, Any] = {
+        name: value for name, value in given.items() if not name.startswith(_CLIENT)
+    }
+    client = {
+        name.removeprefix(_CLIENT): value
+        for name, value in given.items()
+        if name.startswith(_CLIENT)
+    }
     if client:
         values["client"] = client
     for name in ("mode", "columns", "isolation"):
@@ -81,7 +112,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             values[name] = str(values[name]).lower()  # as Spark takes the modes of its own formats
     options, mistakes = validated(ReadOptions, values)
     wrong = [*mistakes, *client_mistakes(values, ())]
-    wrong = _refusing_path(values, wrong, "load() takes no path: a pipeline's file goes into the option spec")
+    wrong = _refusing_path(
+        values, wrong, "load() takes no path: a pipeline's file goes into the option spec"
+    )
     if options is None or wrong:
         raise refusal("the options of the read", wrong, Document(values))
     return options
@@ -95,7 +128,11 @@ def _number(value: object) -> int:
 
 
 class WriteOptions(Section):
-    """The options of a write. `spec`: the file that says who writes, and where; `batch`: under which number these rows are written once."""
+    """The options of a write.
+
+    `spec`: the file that says who writes, and where; `batch`: under which number these
+    rows are written once.
+    """
 
     spec: Text
     batch: Annotated[int, PlainValidator(_number)]
@@ -108,12 +145,22 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         SpecError: with everything that is wrong.
     """
     options, wrong = validated(WriteOptions, given)
-    wrong = _refusing_path(given, wrong, "save() takes no path: the file that says where to write goes into the option spec")
+    wrong = _refusing_path(
+        given,
+        wrong,
+        "save() takes no path: the file that says where to write goes into the option spec",
+    )
     if options is None or wrong:
         raise refusal("the options of the write", wrong, Document(dict(given)))
     return options
 
 
 def _refusing_path(given: Mapping[str, Any], wrong: list[Mistake], says: str) -> list[Mistake]:
-    """A path is what `load` and `save` make an option of: `says` is told of it, and not that there is no such option."""
-    return [*(m for m in wrong if m.place != ("path",)), Mistake((), says)] if "path" in given else wrong
+    """A path is what `load` and `save` make an option of: `says` is told of it, and not
+    that there is no such option.
+    """
+    return (
+        [*(m for m in wrong if m.place != ("path",)), Mistake((), says)]
+        if "path" in given
+        else wrong
+    )

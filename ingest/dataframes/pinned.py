@@ -1,8 +1,10 @@
 """What a read reads, made out once: exact offsets of topics that are known by their ids.
 
-Spark may read a DataFrame as often as it likes: a task again, a `count()` before a `write()`. So what was asked becomes integers when the
-DataFrame is made, with the cluster's and the topics' ids and with leader epochs as witnesses. Each read later gives the same messages, or
-fails: where they expired, where the log was cut off and has grown again, where the topic was made anew.
+Spark may read a DataFrame as often as it likes: a task again, a `count()` before a
+`write()`. So what was asked becomes integers when the DataFrame is made, with the
+cluster's and the topics' ids and with leader epochs as witnesses. Each read later gives
+the same messages, or fails: where they expired, where the log was cut off and has grown
+again, where the topic was made anew.
 """
 
 from __future__ import annotations
@@ -50,26 +52,43 @@ def pin(options: ReadOptions) -> Pinned:
         UnreachableError: the cluster doesn't answer.
     """
     if options.spec is None:
-        assert options.bootstrap_servers is not None, "ReadOptions refuses a read that names no cluster"
+        assert options.bootstrap_servers is not None, (
+            "ReadOptions refuses a read that names no cluster"
+        )
         assert options.splits is not None, "ReadOptions refuses a window without its spec"
         cluster = ClusterSpec(bootstrap_servers=options.bootstrap_servers, client=options.client)
         broker, reader = reach(cluster, options.isolation)
         splits, plan = _given(broker, options.splits)
         return Pinned(splits, reader(plan), AsMessages())
     pipeline = assemble_to_look(load_spec(Path(options.spec)))
-    splits, plan = _given(pipeline.broker, options.splits) if options.splits else _planned(pipeline, str(options.window))
-    shape = AsMessages() if options.columns == "messages" else _rows(pipeline, splits, drops=options.mode == "dropmalformed")
+    splits, plan = (
+        _given(pipeline.broker, options.splits)
+        if options.splits
+        else _planned(pipeline, str(options.window))
+    )
+    shape = (
+        AsMessages()
+        if options.columns == "messages"
+        else _rows(pipeline, splits, drops=options.mode == "dropmalformed")
+    )
     return Pinned(splits, pipeline.reader(plan), shape)
 
 
 def _planned(pipeline: Pipeline, named: str) -> tuple[tuple[Split, ...], ReadPlan]:
     """What a run of some windows reads, or has read."""
     plans = [_plan(pipeline, window) for window in windows_named(pipeline.spec, named)]
-    sources = {(plan.stop.cluster_id, topic.topic, topic.topic_id) for plan in plans for topic in plan.stop.topics}
+    sources = {
+        (plan.stop.cluster_id, topic.topic, topic.topic_id)
+        for plan in plans
+        for topic in plan.stop.topics
+    }
     ids = {name: topic_id for _, name, topic_id in sources}
     clusters = {cluster for cluster, _, _ in sources} or {pipeline.broker.cluster_id()}
     if len(ids) < len(sources) or len(clusters) > 1:
-        what = f"The windows {named} were planned on different clusters, or on topics of one name that were made anew between them"
+        what = (
+            f"The windows {named} were planned on different clusters, or on topics of one name that"
+            " were made anew between them"
+        )
         raise IdentityError(what, "plan", "Read those of before and after that change one by one.")
     splits = [split for plan in plans for split in readable_splits(pipeline, plan, "fail", None)]
     return tuple(splits), ReadPlan(clusters.pop(), ids, "fail")
@@ -84,30 +103,57 @@ def _given(broker: Broker, asked: Sequence[Split]) -> tuple[tuple[Split, ...], R
     """Splits that a user named, with the witnesses that they lack."""
     names = sorted({split.topic for split in asked})
     topics: dict[str, TopicInfo] = {name: broker.topic(name) for name in names}
-    beyond = next((split for split in asked if split.partition >= topics[split.topic].partitions), None)
+    beyond = next(
+        (split for split in asked if split.partition >= topics[split.topic].partitions), None
+    )
     if beyond is not None:
-        what = f"Topic {beyond.topic} has {topics[beyond.topic].partitions} partitions, and {beyond.tp} is none of them"
+        what = (
+            f"Topic {beyond.topic} has {topics[beyond.topic].partitions} partitions, and"
+            f" {beyond.tp} is none of them"
+        )
         raise SpecError(what, "plan", "Name one that is there; nothing was read.")
-    return _witnessed(broker, asked), ReadPlan(broker.cluster_id(), {name: info.topic_id for name, info in topics.items()}, "fail")
+    return _witnessed(broker, asked), ReadPlan(
+        broker.cluster_id(), {name: info.topic_id for name, info in topics.items()}, "fail"
+    )
 
 
 def _witnessed(broker: Broker, asked: Sequence[Split]) -> tuple[Split, ...]:
-    """The end of what is decided has an epoch under which the log reached beyond each of the splits."""
+    """The end of what is decided has an epoch under which the log reached beyond each
+    of the splits.
+    """
     tps = sorted({split.tp for split in asked})
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
     for split in asked:
         at = split.topic, split.partition
         if split.start < starts[split.tp]:
-            what = f"Offsets {split.start} to {split.stop} are asked for, and the first one still there is {starts[split.tp]}"
-            raise DataLossError(what, "plan", "Ask for later ones, if it may be fewer; they can't be read any more.", *at, split.start)
+            what = (
+                f"Offsets {split.start} to {split.stop} are asked for, and the first one still"
+                f" there is {starts[split.tp]}"
+            )
+            raise DataLossError(
+                what,
+                "plan",
+                "Ask for later ones, if it may be fewer; they can't be read any more.",
+                *at,
+                split.start,
+            )
         if split.stop > ends[split.tp].offset:
-            what = f"Offsets {split.start} to {split.stop} are asked for, and what is decided ends at {ends[split.tp].offset}"
-            raise NotClosedError(what, "plan", "Ask for fewer, or again when they are there.", *at, split.stop)
+            what = (
+                f"Offsets {split.start} to {split.stop} are asked for, and what is decided ends at"
+                f" {ends[split.tp].offset}"
+            )
+            raise NotClosedError(
+                what, "plan", "Ask for fewer, or again when they are there.", *at, split.stop
+            )
     return tuple(
         msgspec.structs.replace(
             split,
-            leader_epoch=ends[split.tp].leader_epoch if split.leader_epoch is None else split.leader_epoch,
-            stop_epoch=ends[split.tp].leader_epoch if split.stop_epoch is None else split.stop_epoch,
+            leader_epoch=(
+                ends[split.tp].leader_epoch if split.leader_epoch is None else split.leader_epoch
+            ),
+            stop_epoch=(
+                ends[split.tp].leader_epoch if split.stop_epoch is None else split.stop_epoch
+            ),
         )
         for split in asked
     )
@@ -118,5 +164,13 @@ def _rows(pipeline: Pipeline, splits: Sequence[Split], *, drops: bool) -> AsRows
     spec, decoder = pipeline.spec, decoder_for(pipeline, sorted({split.topic for split in splits}))
     transform, key = pipeline.transform(), spec.sink.key
     metadata: Mapping[str, str] = spec.metadata
-    columns = transform.columns(decoder.columns)  # not the table's: those are a transform's of Spark, which is not asked here
-    return AsRows(decoder, transform, columns.arrow_schema, metadata, () if key is None else key.columns, drops)
+    # not the table's: those are a transform's of Spark, which is not asked here
+    columns = transform.columns(decoder.columns)
+    return AsRows(
+        decoder,
+        transform,
+        columns.arrow_schema,
+        metadata,
+        () if key is None else key.columns,
+        drops,
+    )

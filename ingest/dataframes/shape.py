@@ -1,4 +1,6 @@
-"""What a DataFrame's rows are: messages as they are in the log, or the rows that a pipeline's decoder and rules make of them."""
+"""What a DataFrame's rows are: messages as they are in the log, or the rows that a
+pipeline's decoder and rules make of them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Shape(Protocol):
         """The columns."""
 
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
-        """What makes them of each batch of a split's messages, one array per column, of its type or one that casts to it."""
+        """What makes them of each batch of a split's messages, one array per column, of
+        its type or one that casts to it.
+        """
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,16 @@ class AsMessages:
     @property
     def schema(self) -> pa.Schema:
         kinds = {"timestamp": TYPES["timestamp"], "timestamp_type": TYPES["timestamp-type"]}
-        return pa.schema([pa.field(f.name, kinds.get(f.name, f.type), f.nullable) for f in MESSAGES])
+        return pa.schema(
+            [pa.field(f.name, kinds.get(f.name, f.type), f.nullable) for f in MESSAGES]
+        )
 
     def open(self, split: Split) -> Callable[[pa.RecordBatch], list[pa.Array]]:
         del split
         at = MESSAGES.get_field_index("timestamp")
         return lambda messages: [
-            metadata_columns(["timestamp"], messages, "")[0] if i == at else column for i, column in enumerate(messages.columns)
+            metadata_columns(["timestamp"], messages, "")[0] if i == at else column
+            for i, column in enumerate(messages.columns)
         ]
 
 
@@ -55,8 +62,10 @@ class AsMessages:
 class AsRows:
     """The rows of a pipeline's table, with the metadata columns that say where each comes from.
 
-    `primary_key`: of a table that has one; then the rows are changes, in the order of each split's log, and the last column says of which
-    the key was deleted (`ingest.schema.changes`). `drops`: whether messages that can't become rows are left out; else they refuse the read.
+    `primary_key`: of a table that has one; then the rows are changes, in the order of
+    each split's log, and the last column says of which the key was deleted
+    (`ingest.schema.changes`). `drops`: whether messages that can't become rows are left
+    out; else they refuse the read.
     """
 
     decoder: Decoder
@@ -99,9 +108,15 @@ def _undecodable(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> Re
     """The first of a batch's messages that can't become rows, and how many there are."""
     offset = messages.column("offset")[decoded.dead_index[0].as_py()].as_py()
     reason, detail = decoded.dead_reason[0].as_py(), decoded.dead_detail[0].as_py()
-    others = f", and {len(decoded.dead_index) - 1} more behind it" if len(decoded.dead_index) > 1 else ""
+    others = (
+        f", and {len(decoded.dead_index) - 1} more behind it" if len(decoded.dead_index) > 1 else ""
+    )
     return RefusedError(
-        f"A message can't become a row: {reason}: {detail}{others}", "decode",
-        "Mend the schema, read columns=messages, or say mode=dropmalformed, which leaves such messages out.",
-        split.topic, split.partition, offset,
-    )  # fmt: skip
+        f"A message can't become a row: {reason}: {detail}{others}",
+        "decode",
+        "Mend the schema, read columns=messages, or say mode=dropmalformed, which leaves such"
+        " messages out.",
+        split.topic,
+        split.partition,
+        offset,
+    )

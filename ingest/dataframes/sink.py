@@ -1,15 +1,21 @@
-"""Behind `df.write.format("windrow-kafka")`: a DataFrame's rows become messages, each batch once, by the protocol of the Kafka sink.
+"""Behind `df.write.format("windrow-kafka")`: a DataFrame's rows become messages, each
+batch once, by the protocol of the Kafka sink.
 
-    save()        the file is checked, the control topic is made if it isn't there, and looked at: a batch that is there writes nothing
-    each task     stages its rows as messages, where no reader sees them; Spark may try it again, or twice at once
-    commit        what Spark took of each task is published in one transaction with the receipt: fence, look, write
+    save()        the file is checked, the control topic is made if it isn't there, and looked at: a
+                  batch that is there writes nothing
+    each task     stages its rows as messages, where no reader sees them; Spark may try it again, or
+                  twice at once
+    commit        what Spark took of each task is published in one transaction with the receipt:
+                  fence, look, write
 
-A batch has a number, and no more: not what was in it. So its plan is one split without a range of anything, the same however Spark cuts the
-rows, and the first attempt that commits is the batch. A write that is begun again (a driver that died, a rerun of the job) looks, and
-finds it; one that comes beside it is fenced, or finds it behind the fence.
+A batch has a number, and no more: not what was in it. So its plan is one split without
+a range of anything, the same however Spark cuts the rows, and the first attempt that
+commits is the batch. A write that is begun again (a driver that died, a rerun of the
+job) looks, and finds it; one that comes beside it is fenced, or finds it behind the
+fence.
 
-PySpark pickles a writer on its way to the tasks and to the commit, each of which has it in a process of its own. No secret travels: the
-commit reads the file again.
+PySpark pickles a writer on its way to the tasks and to the commit, each of which has it
+in a process of its own. No secret travels: the commit reads the file again.
 """
 
 from __future__ import annotations
@@ -58,12 +64,17 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
     """What writes a DataFrame, pickled.
 
     Raises:
-        SpecError: the options, the file or the columns can't be used; or what is there was to be overwritten.
+        SpecError: the options, the file or the columns can't be used; or what is there
+            was to be overwritten.
         RefusedError: the control topic belongs to somebody else, or is damaged.
         UnreachableError: the cluster doesn't answer.
     """
     if overwrite:
-        raise SpecError("Messages can't be taken back, so nothing can be overwritten", "spec", 'Write with mode("append").')
+        raise SpecError(
+            "Messages can't be taken back, so nothing can be overwritten",
+            "spec",
+            'Write with mode("append").',
+        )
     asked, rows = write_options(options), to_arrow_schema(schema, timezone="UTC")
     path, attempt = Path(asked.spec).absolute(), uuid.uuid4().hex
     spec = read_write_spec(path)
@@ -76,7 +87,11 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
 
 
 def plan_of(write: str, batch: int, sink: str) -> Plan:
-    """A batch's: of one split, under a topic id that no other batch has, so that no two share an offset. `write`, `sink`: their ids."""
+    """A batch's: of one split, under a topic id that no other batch has, so that no two
+    share an offset.
+
+    `write`, `sink`: their ids.
+    """
     window = Window(write, batch, batch + 1)
     topics = (TopicSeen(write, label_text(window.start), 1),)
     start, stop = (Boundary(label, _LEDGER, topics, ()) for label in (window.start, window.end))
@@ -85,7 +100,11 @@ def plan_of(write: str, batch: int, sink: str) -> Plan:
 
 @dataclass(frozen=True)
 class BatchWriter:
-    """Writes a batch of rows. `path`: of the file; `rows`: their columns; `stager`: pickled, None if the batch was there already."""
+    """Writes a batch of rows.
+
+    `path`: of the file; `rows`: their columns; `stager`: pickled, None if the batch was
+    there already.
+    """
 
     path: Path
     plan: Plan
@@ -95,14 +114,24 @@ class BatchWriter:
     stager: bytes | None
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> str | None:
-        """Stage the partition of that number, where it is to be written; how it ended, as tasks of an engine do. None: it is there."""
+        """Stage the partition of that number, where it is to be written; how it ended,
+        as tasks of an engine do.
+
+        None: it is there.
+        """
         if self.stager is None:
             return None
-        task = StageRows(pickle.loads(self.stager), self.rows, partition)  # noqa: S301  # our own, of the driver's
+        task = StageRows(
+            pickle.loads(self.stager),  # noqa: S301
+            self.rows,
+            partition,
+        )  # our own, of the driver's
         return tried(partial(task, batches=batches), *self.plan.splits)
 
     def commit(self, tasks: Mapping[int, str | None]) -> None:
-        """Publish what was staged, unless the batch is there. `tasks`: how that of each partition ended.
+        """Publish what was staged, unless the batch is there.
+
+        `tasks`: how that of each partition ended.
 
         Raises:
             WindrowError: a task's own; or the sink's, of which nothing was published.
@@ -116,23 +145,43 @@ class BatchWriter:
         sink = spec.table(self.path.parent, self.rows)
         outcome = sink.commit(self._receipt(staged), [staged])
         if isinstance(outcome, Unknown):
-            what = f"Whether batch {self.plan.window.key} of {spec.id} was published isn't known: {outcome.why}"
-            raise OutcomeUnknownError(what, "commit", "Write it again under the same number: it is looked for first.")
-        with suppress(WindrowError):  # the batch is there: a folder that can't be read is the next one's trouble
+            what = (
+                f"Whether batch {self.plan.window.key} of {spec.id} was published isn't known:"
+                f" {outcome.why}"
+            )
+            raise OutcomeUnknownError(
+                what, "commit", "Write it again under the same number: it is looked for first."
+            )
+        # the batch is there: a folder that can't be read is the next one's trouble
+        with suppress(WindrowError):
             sink.sweep(_KEPT)
 
     def _receipt(self, staged: Staged) -> Receipt:
         now = datetime.now(UTC)
         return Receipt(
-            plan=self.plan, digest=self.plan.digest, generation=0, attempt=self.attempt, request=self.attempt, ledger=_LEDGER, grid=BATCH,
-            counts=Counts.total([staged.counts]), splits=(staged.counts,), schema=tuple((f.name, str(f.type)) for f in self.rows),
-            code=written_by(), staged_at=now, seconds=round((now - self.began).total_seconds(), 3), version=RECEIPT_VERSION,
-        )  # fmt: skip
+            plan=self.plan,
+            digest=self.plan.digest,
+            generation=0,
+            attempt=self.attempt,
+            request=self.attempt,
+            ledger=_LEDGER,
+            grid=BATCH,
+            counts=Counts.total([staged.counts]),
+            splits=(staged.counts,),
+            schema=tuple((f.name, str(f.type)) for f in self.rows),
+            code=written_by(),
+            staged_at=now,
+            seconds=round((now - self.began).total_seconds(), 3),
+            version=RECEIPT_VERSION,
+        )
 
 
 @dataclass(frozen=True)
 class StageRows:
-    """What each task runs. `rows`: the columns, of the types that were agreed; `partition`: the number of the DataFrame's."""
+    """What each task runs.
+
+    `rows`: the columns, of the types that were agreed; `partition`: the number of the DataFrame's.
+    """
 
     stagers: StagerFactory
     rows: pa.Schema
@@ -148,8 +197,14 @@ class StageRows:
         stager, written = self.stagers(split), 0
         try:
             for batch in batches:
-                columns = [column.cast(field.type) for column, field in zip(batch.columns, self.rows, strict=True)]
-                stager.add(pa.RecordBatch.from_arrays(columns, schema=self.rows), self._places(split.topic, written, batch.num_rows))
+                columns = [
+                    column.cast(field.type)
+                    for column, field in zip(batch.columns, self.rows, strict=True)
+                ]
+                stager.add(
+                    pa.RecordBatch.from_arrays(columns, schema=self.rows),
+                    self._places(split.topic, written, batch.num_rows),
+                )
                 written += batch.num_rows
                 crash_point("write.middle")
             return _counted(split, written, stager.finish())
@@ -160,16 +215,35 @@ class StageRows:
     def _places(self, topic: str, first: int, count: int) -> pa.RecordBatch:
         """In the place of the messages that rows come from: what the headers of theirs say."""
         offsets = pa.array(np.arange(first, first + count))
-        return messages_of({"topic": pa.repeat(topic, count), "partition": pa.repeat(self.partition, count), "offset": offsets})
+        return messages_of(
+            {
+                "topic": pa.repeat(topic, count),
+                "partition": pa.repeat(self.partition, count),
+                "offset": offsets,
+            }
+        )
 
 
 def _counted(split: Split, written: int, staging: Staging) -> Staged:
     """A batch counts as one message that became all of its rows."""
     counts = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, split.stop, read=1, bytes=0, valid=min(written, 1), dead=0, dropped=0,
-        rows_staged=staging.rows, dead_staged=0, aborted=0, checksums=Checksums(staging.checksum), rows_=written,
+        split.topic,
+        split.partition,
+        split.start,
+        split.stop,
+        split.stop,
+        read=1,
+        bytes=0,
+        valid=min(written, 1),
+        dead=0,
+        dropped=0,
+        rows_staged=staging.rows,
+        dead_staged=0,
+        aborted=0,
+        checksums=Checksums(staging.checksum),
+        rows_=written,
         filtered_=1 - min(written, 1),
-    )  # fmt: skip
+    )
     return Staged(split, counts, staging.committables, ())
 
 
@@ -178,4 +252,6 @@ def together(tasks: Sequence[Staged], split: Split) -> Staged:
     rows = sum(task.counts.rows for task in tasks)
     sums = [task.counts.checksums for task in tasks]
     checksum = text(sum(int(found.rows, 16) for found in sums if isinstance(found, Checksums)))
-    return _counted(split, rows, Staging(rows, checksum, tuple(word for task in tasks for word in task.rows)))
+    return _counted(
+        split, rows, Staging(rows, checksum, tuple(word for task in tasks for word in task.rows))
+    )

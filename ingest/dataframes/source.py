@@ -1,7 +1,10 @@
-"""Behind `spark.read.format("windrow")`: exact ranges of topics as a DataFrame, read by windrow's own reader into Arrow batches.
+"""Behind `spark.read.format("windrow")`: exact ranges of topics as a DataFrame, read by
+windrow's own reader into Arrow batches.
 
-    load()        the options are checked, and what they ask for is pinned (`ingest.dataframes.pinned`): the driver's side
-    each read     one Spark task per split, which gives Arrow batches to the JVM: no Python object is made for a message
+    load()        the options are checked, and what they ask for is pinned
+                  (`ingest.dataframes.pinned`): the driver's side
+    each read     one Spark task per split, which gives Arrow batches to the JVM: no Python object
+                  is made for a message
 
 PySpark makes an instance of the source (`ingest.dataframes.formats`) at `load()`, asks it for its
 columns, and pickles it then: each plan of
@@ -49,13 +52,20 @@ def reader(made: bytes | None, schema: StructType) -> bytes:
     """
     if made is None:
         what = "The columns of a windrow read can't be told by schema()"
-        raise SpecError(what, "spec", "Leave it out, and select or cast the columns that load() gives.")
-    return dumped(SplitReader(pickle.loads(made), to_arrow_schema(schema, timezone="UTC")))  # noqa: S301  # our own
+        raise SpecError(
+            what, "spec", "Leave it out, and select or cast the columns that load() gives."
+        )
+    return dumped(
+        SplitReader(pickle.loads(made), to_arrow_schema(schema, timezone="UTC"))  # noqa: S301
+    )  # our own
 
 
 @dataclass(frozen=True)
 class SplitReader:
-    """Reads the splits of a DataFrame, each in a task. `target`: its columns, of the very types that Spark's JVM expects."""
+    """Reads the splits of a DataFrame, each in a task.
+
+    `target`: its columns, of the very types that Spark's JVM expects.
+    """
 
     pinned: Pinned
     target: pa.Schema
@@ -64,12 +74,13 @@ class SplitReader:
         """The batches of the split of that number.
 
         Raises:
-            WindrowError: as the reader; RefusedError for a message that can't become a row; BugError for what nobody foresaw.
+            WindrowError: as the reader; RefusedError for a message that can't become a
+                row; BugError for what nobody foresaw.
         """
         split = self.pinned.splits[number]
         try:
             yield from pulled(partial(self._read, split))
-        except Exception as failed:  # noqa: BLE001  # told as one of ours, without its text
+        except Exception as failed:  # told as one of ours, without its text  # noqa: BLE001
             raise as_error(failed, split) from None
 
     def _read(self, split: Split, give: Take) -> None:
@@ -78,7 +89,10 @@ class SplitReader:
         def take(messages: pa.RecordBatch) -> None:
             nonlocal position
             position = refuse_misread(split, messages, position)
-            columns = [column.cast(field.type) for column, field in zip(shape(messages), self.target, strict=True)]
+            columns = [
+                column.cast(field.type)
+                for column, field in zip(shape(messages), self.target, strict=True)
+            ]
             batch = pa.RecordBatch.from_arrays(columns, schema=self.target)
             if batch.num_rows:
                 give(batch)

@@ -1,4 +1,6 @@
-"""The file behind `df.write.format("windrow-kafka")`: who writes, and the topics, in the words of a pipeline's `sink` section."""
+"""The file behind `df.write.format("windrow-kafka")`: who writes, and the topics, in
+the words of a pipeline's `sink` section.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 _FIXED: Mapping[str, Any] = {"kind": "kafka", "atomic_window": True, "timestamp": "published"}
 """What holds of a write where the file says nothing."""
 
-METADATA = dict(zip(ALWAYS, ("windrow_id", "windrow_partition", "windrow_row", "windrow_batch"), strict=True))
-"""The headers of each message: who wrote it, from which partition of the DataFrame, which row of that, and in which batch."""
+METADATA = dict(
+    zip(ALWAYS, ("windrow_id", "windrow_partition", "windrow_row", "windrow_batch"), strict=True)
+)
+"""The headers of each message: who wrote it, from which partition of the DataFrame,
+which row of that, and in which batch.
+"""
 
 
 class WriteSpec(Section):
@@ -42,16 +48,43 @@ class WriteSpec(Section):
         if sink.get("atomic_window") is not True:
             yield (
                 ("sink", "atomic_window"),
-                "is always true here: a batch is one transaction, for Spark may cut its rows another way next time",
+                (
+                    "is always true here: a batch is one transaction, for Spark may cut its rows"
+                    " another way next time"
+                ),
             )
         if sink.get("delivery_guarantee", "exactly-once") != "exactly-once":
-            yield ("sink", "delivery_guarantee"), "is always exactly-once here; for less, Spark has a Kafka sink of its own"
+            yield (
+                (
+                    "sink",
+                    "delivery_guarantee",
+                ),
+                "is always exactly-once here; for less, Spark has a Kafka sink of its own",
+            )
         if sink.get("mode", "append") != "append":
-            yield ("sink", "mode"), "must be append: which row comes after which one, a DataFrame doesn't say"
+            yield (
+                (
+                    "sink",
+                    "mode",
+                ),
+                "must be append: which row comes after which one, a DataFrame doesn't say",
+            )
         if sink.get("timestamp") == "message":
-            yield ("sink", "timestamp"), "must be published or a column: no row of a DataFrame comes from one message"
+            yield (
+                (
+                    "sink",
+                    "timestamp",
+                ),
+                "must be published or a column: no row of a DataFrame comes from one message",
+            )
         if sink.get("partitioner") in {"fixed", "source"}:
-            yield ("sink", "partitioner"), "goes by the splits of a topic, and there are none: let the key choose, or a function"
+            yield (
+                ("sink", "partitioner"),
+                (
+                    "goes by the splits of a topic, and there are none: let the key choose, or a"
+                    " function"
+                ),
+            )
         if sink.get("cluster") is not None:
             yield ("sink", "cluster"), "is for pipelines: say bootstrap_servers here"
         elif sink.get("bootstrap_servers") is None:
@@ -61,7 +94,8 @@ class WriteSpec(Section):
         """The sink. `folder`: what relative paths begin at; `rows`: the DataFrame's columns.
 
         Raises:
-            SpecError: the columns have the name of a header that each message gets, or the client properties can't be used.
+            SpecError: the columns have the name of a header that each message gets, or
+                the client properties can't be used.
         """
         return sink_kind(self.sink.kind).make(self.sink, rows, METADATA, folder)
 
@@ -70,7 +104,8 @@ def read_write_spec(path: Path) -> WriteSpec:
     """The file of a write.
 
     Raises:
-        SpecError: it can't be read, or is wrong: then with all its mistakes at once, each with its line and dotted place.
+        SpecError: it can't be read, or is wrong: then with all its mistakes at once,
+            each with its line and dotted place.
     """
     do = "Give its path as the option spec."
     document = read_document(text_of(path, f"The file {path} of the write", do), envelope=False)

@@ -1,4 +1,6 @@
-"""Rows whose columns come from several parts of their messages: from the value, the key and headers."""
+"""Rows whose columns come from several parts of their messages: from the value, the key
+and headers.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,15 @@ _VALUE = MESSAGES.get_field_index("value")
 class ComposedDecoder:
     """All columns of a model, each from its part of the message.
 
-    What becomes of a message is asked of the key, the headers and the value, in this order, and the first that refuses it says why. `key`
-    is given messages whose values are their keys, and makes at most one row of each; its columns are those that `fields` names in the
-    model, in order. Where the value has one of them too, both must be equal. `headers`: pairs of a column and the header it comes from.
-    `part`: which of the model's columns the value has. `primary_key`: the columns by which rows are taken out of the table, none if none
-    are. A message without a value does so, whatever its headers are, where they all come from the key; else it is the value's to judge.
+    What becomes of a message is asked of the key, the headers and the value, in this
+    order, and the first that refuses it says why. `key` is given messages whose values
+    are their keys, and makes at most one row of each; its columns are those that
+    `fields` names in the model, in order. Where the value has one of them too, both
+    must be equal. `headers`: pairs of a column and the header it comes from. `part`:
+    which of the model's columns the value has. `primary_key`: the columns by which rows
+    are taken out of the table, none if none are. A message without a value does so,
+    whatever its headers are, where they all come from the key; else it is the value's
+    to judge.
     """
 
     model: ModelReference
@@ -49,61 +55,95 @@ class ComposedDecoder:
         """The model's.
 
         Raises:
-            SpecError: the value doesn't give its part of the model, shares a column with the key that can't be compared, or a header's
-                column is no text and no bytes.
+            SpecError: the value doesn't give its part of the model, shares a column
+                with the key that can't be compared, or a header's column is no text and
+                no bytes.
             BugError: the key's format doesn't give what it was asked for.
         """
         whole = Columns.of(model_now(self.model)[1])
         kinds = {column.name: column.type for column in whole.columns}
-        resolved = {column.name for column in whole.columns if column.aliases or column.default is not None}
-        if self.key is not None and [column.type for column in self.key.columns.columns] != [kinds[name] for name in self.fields]:
-            raise BugError("The key's format gives other columns than it was asked for", "spec", "Report a bug in the format.")
+        resolved = {
+            column.name for column in whole.columns if column.aliases or column.default is not None
+        }
+        if self.key is not None and [column.type for column in self.key.columns.columns] != [
+            kinds[name] for name in self.fields
+        ]:
+            raise BugError(
+                "The key's format gives other columns than it was asked for",
+                "spec",
+                "Report a bug in the format.",
+            )
         wanted = {column.name: column.type for column in self.part.of(whole).columns}
         of_value = {column.name: column.type for column in self.value.columns.columns}
         wrong = [
             *(f"{name}: the value doesn't give it" for name in wanted.keys() - of_value.keys()),
-            *(f"{name}: the value gives it, and should not" for name in of_value.keys() - wanted.keys()),
+            *(
+                f"{name}: the value gives it, and should not"
+                for name in of_value.keys() - wanted.keys()
+            ),
             *(
                 f"{name}: the value gives it as {of_value[name]}, by the schema it is {kind}"
                 for name, kind in wanted.items()
                 if of_value.get(name, kind) != kind
             ),
             *(
-                f"{name}: comes from the header {header}, so it must be String or Binary, not {kinds[name]}"
+                f"{name}: comes from the header {header}, so it must be String or Binary, not"
+                f" {kinds[name]}"
                 for name, header in self.headers
                 if kinds[name] not in {pa.string(), pa.binary()}
             ),
             *(
-                f"{name}: comes from the header {header}, which metadata aliases and default say nothing of"
+                f"{name}: comes from the header {header}, which metadata aliases and default say"
+                " nothing of"
                 for name, header in self.headers
                 if name in resolved
             ),
             *(
-                f"{name}: comes from key and value, which must agree, but {kinds[name]} can't be compared: fields_include: except_key"
+                f"{name}: comes from key and value, which must agree, but {kinds[name]} can't be"
+                " compared: fields_include: except_key"
                 for name in self.fields
                 if name in wanted and pa.types.is_nested(kinds[name])
             ),
         ]
         if wrong:
-            what = f"The columns of the schema {self.model} can't be put together: " + "; ".join(sorted(wrong))
-            raise SpecError(what, "spec", "Mend the schema, or what decode says of key and headers; nothing was read.")
+            what = f"The columns of the schema {self.model} can't be put together: " + "; ".join(
+                sorted(wrong)
+            )
+            raise SpecError(
+                what,
+                "spec",
+                "Mend the schema, or what decode says of key and headers; nothing was read.",
+            )
         return whole
 
     def open(self) -> Decode:
         return self.open_telling(lambda _schema, _asked: None)
 
     def asking(self, registry: SchemaRegistry) -> Decoder:
-        key, value = (part.asking(registry) if isinstance(part, UsesSchemas) else part for part in (self.key, self.value))
+        key, value = (
+            part.asking(registry) if isinstance(part, UsesSchemas) else part
+            for part in (self.key, self.value)
+        )
         return self if value is None else replace(self, key=key, value=value)
 
     def foreseen(self, topics: Sequence[str]) -> Foreseen:
         both: dict[str, object] = {"key": self.key, "value": self.value}
-        parts = {name: part.foreseen(topics) for name, part in both.items() if isinstance(part, UsesSchemas)}
+        parts = {
+            name: part.foreseen(topics)
+            for name, part in both.items()
+            if isinstance(part, UsesSchemas)
+        }
         decoders: dict[str, Any] = {name: found.decoder for name, found in parts.items()}
-        return Foreseen(replace(self, **decoders), [schema for found in parts.values() for schema in found.schemas])
+        return Foreseen(
+            replace(self, **decoders),
+            [schema for found in parts.values() for schema in found.schemas],
+        )
 
     def with_schemas(self, known: Sequence[WriterSchema]) -> Decoder:
-        key, value = (part.with_schemas(known) if isinstance(part, UsesSchemas) else part for part in (self.key, self.value))
+        key, value = (
+            part.with_schemas(known) if isinstance(part, UsesSchemas) else part
+            for part in (self.key, self.value)
+        )
         return self if value is None else replace(self, key=key, value=value)
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
@@ -111,13 +151,17 @@ class ComposedDecoder:
         of_value = _named(self.value, messages, stages)
         if self.key is None:
             return of_value
-        return pc.if_else(pc.equal(stages, KEY), _named(self.key, _keys(messages), stages), of_value)
+        return pc.if_else(
+            pc.equal(stages, KEY), _named(self.key, _keys(messages), stages), of_value
+        )
 
     def open_telling(self, tell: Tell) -> Decode:
         schema = self.columns.arrow_schema
         of_value = self.value.columns.arrow_schema.names
         key = None if self.key is None else _Keys(_opened(self.key, tell), self.fields)
-        return _Composer(schema, _opened(self.value, tell), of_value, key, self.headers, self.primary_key).decode
+        return _Composer(
+            schema, _opened(self.value, tell), of_value, key, self.headers, self.primary_key
+        ).decode
 
 
 def _opened(part: Decoder, tell: Tell) -> Decode:
@@ -125,7 +169,11 @@ def _opened(part: Decoder, tell: Tell) -> Decode:
 
 
 def _named(part: Decoder, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
-    return part.schema_ids(messages, stages) if isinstance(part, UsesSchemas) else pa.nulls(messages.num_rows, pa.string())
+    return (
+        part.schema_ids(messages, stages)
+        if isinstance(part, UsesSchemas)
+        else pa.nulls(messages.num_rows, pa.string())
+    )
 
 
 def _keys(messages: pa.RecordBatch) -> pa.RecordBatch:
@@ -144,16 +192,24 @@ class _Keys:
         """The verdict on each message by its key alone."""
         found = self.decode(_keys(messages))
         if found.dropped or found.filtered or found.rows.num_rows != found.valid:
-            raise BugError("A key became no row, or several", "decode", "Nothing was committed. Report a bug in the key's format.")
+            raise BugError(
+                "A key became no row, or several",
+                "decode",
+                "Nothing was committed. Report a bug in the key's format.",
+            )
         missing = messages.column("key").is_null().take(found.dead_index)
         deeper = pc.replace_substring(found.dead_detail, " - at ", " - at the key's ")
-        whole = pc.binary_join_element_wise(found.dead_detail, " - at the key", "", null_handling="skip")
+        whole = pc.binary_join_element_wise(
+            found.dead_detail, " - at the key", "", null_handling="skip"
+        )
         detail = pc.if_else(pc.match_substring(found.dead_detail, " - at "), deeper, whole)
         return replace(
             found,
             rows=pa.RecordBatch.from_arrays(found.rows.columns, list(self.fields)),
             dead_stage=pa.repeat(KEY, len(missing)),
-            dead_reason=pc.if_else(missing, "key:null", pc.binary_join_element_wise("key:", found.dead_reason, "")),
+            dead_reason=pc.if_else(
+                missing, "key:null", pc.binary_join_element_wise("key:", found.dead_reason, "")
+            ),
             dead_detail=pc.if_else(missing, "Expected a value, got none - at the key", detail),
         )
 
@@ -162,9 +218,14 @@ class _Composer:
     """What the recipe builds. `of_value`: the columns that the value has."""
 
     def __init__(
-        self, schema: pa.Schema, value: Decode, of_value: Sequence[str], key: _Keys | None, headers: Sequence[tuple[str, str]],
+        self,
+        schema: pa.Schema,
+        value: Decode,
+        of_value: Sequence[str],
+        key: _Keys | None,
+        headers: Sequence[tuple[str, str]],
         primary_key: Sequence[str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._schema = schema
         self._value = value
         self._of_value = of_value
@@ -179,68 +240,125 @@ class _Composer:
         before, tombstones = self._without_tombstones(before, messages)
         before = self._with_headers(before, messages)
         every = len(before.row_index) == messages.num_rows
-        after = self._with_keys(self._value(messages if every else messages.take(before.row_index)), before.rows)
+        after = self._with_keys(
+            self._value(messages if every else messages.take(before.row_index)), before.rows
+        )
         made_from = after.row_index.to_numpy()
-        beside = before.rows if _is_range(made_from, before.rows.num_rows) else before.rows.take(after.row_index)
+        beside = (
+            before.rows
+            if _is_range(made_from, before.rows.num_rows)
+            else before.rows.take(after.row_index)
+        )
         columns = {
             **dict(zip(beside.schema.names, beside.columns, strict=True)),
             **dict(zip(self._of_value, after.rows.columns, strict=True)),
         }
-        rows = pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+        rows = pa.RecordBatch.from_arrays(
+            [columns[name] for name in self._schema.names], schema=self._schema
+        )
         refused = after if every else after.numbered(before.row_index)
-        whole = replace(_joined(refused, before), rows=rows, deletes=_both(tombstones, refused.deletes))
+        whole = replace(
+            _joined(refused, before), rows=rows, deletes=_both(tombstones, refused.deletes)
+        )
         return whole.refused(KEY, list(self._disagreeing(beside, after.rows)))
 
-    def _without_tombstones(self, before: Decoded, messages: pa.RecordBatch) -> tuple[Decoded, Deletes | None]:
-        """The messages that have a value, and what those without one delete; None, if that isn't asked for."""
+    def _without_tombstones(
+        self, before: Decoded, messages: pa.RecordBatch
+    ) -> tuple[Decoded, Deletes | None]:
+        """The messages that have a value, and what those without one delete; None, if
+        that isn't asked for.
+        """
         if not self._of_key:
             return before, None
-        empty = messages.column("value").is_null().take(before.row_index).to_numpy(zero_copy_only=False)
+        empty = (
+            messages.column("value").is_null().take(before.row_index).to_numpy(zero_copy_only=False)
+        )
         deletes = Deletes(before.rows.select(self._primary_key), before.row_index).kept(empty)
         kept = pa.array(~empty)
-        return replace(before, rows=before.rows.filter(kept), row_index=before.row_index.filter(kept)), deletes
+        return (
+            replace(before, rows=before.rows.filter(kept), row_index=before.row_index.filter(kept)),
+            deletes,
+        )
 
     def _with_keys(self, after: Decoded, beside: pa.RecordBatch) -> Decoded:
-        """With whole primary keys in the value's deletes: what the value doesn't have of them, its message's key has."""
+        """With whole primary keys in the value's deletes: what the value doesn't have
+        of them, its message's key has.
+        """
         if after.deletes is None or after.deletes.keys.schema.names == self._primary_key:
             return after
         keys, index = after.deletes.keys, after.deletes.index
-        columns = [keys.column(n) if n in keys.schema.names else beside.column(n).take(index) for n in self._primary_key]
-        return replace(after, deletes=Deletes(pa.RecordBatch.from_arrays(columns, self._primary_key), index))
+        columns = [
+            keys.column(n) if n in keys.schema.names else beside.column(n).take(index)
+            for n in self._primary_key
+        ]
+        return replace(
+            after, deletes=Deletes(pa.RecordBatch.from_arrays(columns, self._primary_key), index)
+        )
 
     def _with_headers(self, before: Decoded, messages: pa.RecordBatch) -> Decoded:
-        """With a column for each header; without the messages that have none, or one that is no text, where that won't do."""
+        """With a column for each header; without the messages that have none, or one
+        that is no text, where that won't do.
+        """
         columns, refusals = list(before.rows.columns), []
         headers = messages.column("headers")
         for name, header in self._headers:
             field = self._schema.field(name)
             values = last_values(headers, header).take(before.row_index)
-            column, wrong = as_text(values) if field.type == pa.string() else (values, np.zeros(len(values), np.bool_))
-            refusals.append(Refusal(np.flatnonzero(wrong), "header:invalid_utf8", f"Expected UTF-8 - at the header {header}"))
+            column, wrong = (
+                as_text(values)
+                if field.type == pa.string()
+                else (values, np.zeros(len(values), np.bool_))
+            )
+            refusals.append(
+                Refusal(
+                    np.flatnonzero(wrong),
+                    "header:invalid_utf8",
+                    f"Expected UTF-8 - at the header {header}",
+                )
+            )
             if not field.nullable:
                 missing = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))
-                refusals.append(Refusal(missing, "header:missing", f"Expected a value, got none - at the header {header}"))
+                refusals.append(
+                    Refusal(
+                        missing,
+                        "header:missing",
+                        f"Expected a value, got none - at the header {header}",
+                    )
+                )
             columns.append(column)
         if not self._headers:
             return before
         names = [*before.rows.schema.names, *(name for name, _ in self._headers)]
-        return replace(before, rows=pa.RecordBatch.from_arrays(columns, names)).refused(HEADER, refusals)
+        return replace(before, rows=pa.RecordBatch.from_arrays(columns, names)).refused(
+            HEADER, refusals
+        )
 
     def _disagreeing(self, beside: pa.RecordBatch, of_value: pa.RecordBatch) -> list[Refusal]:
-        """The rows whose key says something else than their value, by the columns that both have."""
-        both = [] if self._key is None else [name for name in self._key.fields if name in self._of_value]
+        """The rows whose key says something else than their value, by the columns that
+        both have.
+        """
+        both = (
+            []
+            if self._key is None
+            else [name for name in self._key.fields if name in self._of_value]
+        )
         return [
-            Refusal(_different(beside.column(name), of_value.column(self._of_value.index(name))), "key:differs",
-                    f"Expected the same as in the value - at the key's $.{name}")
+            Refusal(
+                _different(beside.column(name), of_value.column(self._of_value.index(name))),
+                "key:differs",
+                f"Expected the same as in the value - at the key's $.{name}",
+            )
             for name in both
-        ]  # fmt: skip
+        ]
 
 
 def _every(count: int) -> Decoded:
     """So many messages without anything wrong, of which nothing is known yet."""
     none = pa.array([], pa.string())
     rows = pa.RecordBatch.from_arrays([], [])
-    return Decoded(rows, pa.array(np.arange(count, dtype=np.int64)), pa.array([], pa.int64()), none, none, none)
+    return Decoded(
+        rows, pa.array(np.arange(count, dtype=np.int64)), pa.array([], pa.int64()), none, none, none
+    )
 
 
 def _both(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | None:
@@ -251,7 +369,9 @@ def _both(tombstones: Deletes | None, of_value: Deletes | None) -> Deletes | Non
 
 def _is_range(index: npt.NDArray[np.int64], count: int) -> bool:
     """Whether a row was made from each of so many, in order."""
-    return len(index) == count and (not count or bool((index[1:] == index[:-1] + 1).all() and index[0] == 0))
+    return len(index) == count and (
+        not count or bool((index[1:] == index[:-1] + 1).all() and index[0] == 0)
+    )
 
 
 def _joined(decoded: Decoded, before: Decoded) -> Decoded:
@@ -262,11 +382,19 @@ def _joined(decoded: Decoded, before: Decoded) -> Decoded:
     reasons = pa.concat_arrays([before.dead_reason, decoded.dead_reason]).take(order)
     details = pa.concat_arrays([before.dead_detail, decoded.dead_detail]).take(order)
     cut = np.union1d(before.cut, decoded.cut)
-    return replace(decoded, dead_index=index.take(order), dead_stage=stages, dead_reason=reasons, dead_detail=details, cut=cut)
+    return replace(
+        decoded,
+        dead_index=index.take(order),
+        dead_stage=stages,
+        dead_reason=reasons,
+        dead_detail=details,
+        cut=cut,
+    )
 
 
 def _different(one: pa.Array, other: pa.Array) -> npt.NDArray[np.intp]:
     """Where two columns differ; null is like null alone."""
-    unlike = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)  # Arrow's own word
+    # Arrow's own word
+    unlike = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)
     one_null = pc.not_equal(one.is_null(), other.is_null()).to_numpy(zero_copy_only=False)
     return np.flatnonzero(unlike | one_null)

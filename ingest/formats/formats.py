@@ -1,4 +1,7 @@
-"""The formats that there are: one line each. What stands behind a line is loaded when a spec names the format."""
+"""The formats that there are: one line each.
+
+What stands behind a line is loaded when a spec names the format.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,17 @@ def asks_registry(written: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name in ASKING
 
 
-def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, ...] = (), *, keeps: bool = False) -> Decoder:
+def make_decoder(
+    section: FormatSection, folder: Path, primary_key: tuple[str, ...] = (), *, keeps: bool = False
+) -> Decoder:
     """The decoder that a `decode` section asks for.
 
     Args:
         section: what the spec says.
         folder: where it lies.
-        primary_key: the columns by which rows are to be taken out of the table; none, if it only grows. Change events take rows out, and so
-            does a message without a value whose key has all of these columns.
+        primary_key: the columns by which rows are to be taken out of the table; none,
+            if it only grows. Change events take rows out, and so does a message without
+            a value whose key has all of these columns.
         keeps: whether the row of a key keeps what a change of it leaves alone.
 
     Raises:
@@ -59,18 +65,24 @@ def make_decoder(section: FormatSection, folder: Path, primary_key: tuple[str, .
     kind: FormatKind[Any] = kind_at(FORMATS[section.format])
     value: Decoder = kind.decoder(section, folder)
     if primary_key:
-        from windrow.ingest.ports.decoder import TellsDeletes  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+        from windrow.ingest.ports.decoder import (
+            TellsDeletes,
+        )  # Arrow is loaded where there is something to decode
 
         mine = tuple(name for name in primary_key if name not in section.part.without)
         value = value.with_deletes(mine, keeps=keeps) if isinstance(value, TellsDeletes) else value
     if section.schema_ is None or (section.key is None and not section.headers):
         return value
-    from windrow.ingest.formats.composed import ComposedDecoder  # noqa: PLC0415  # as above
+    from windrow.ingest.formats.composed import ComposedDecoder  # as above
 
     headers = tuple(section.headers.items())
     model = ModelReference(section.schema_, folder)
     if section.key is None:
-        return ComposedDecoder(model, value, headers=headers, part=section.part, primary_key=primary_key)
+        return ComposedDecoder(
+            model, value, headers=headers, part=section.part, primary_key=primary_key
+        )
     of_keys: KeyKind[Any] = kind_at(KEY_FORMATS[section.key.format])
     key = of_keys.decoder(section.key, model)
-    return ComposedDecoder(model, value, key, section.key.fields, headers, section.part, primary_key)
+    return ComposedDecoder(
+        model, value, key, section.key.fields, headers, section.part, primary_key
+    )

@@ -1,4 +1,6 @@
-"""What a spec's `decode.key` section is, and the formats that a key may have: one line each, loaded when a spec names the format."""
+"""What a spec's `decode.key` section is, and the formats that a key may have: one line
+each, loaded when a spec names the format.
+"""
 
 from __future__ import annotations
 
@@ -31,26 +33,41 @@ KEY_FORMATS = {
 
 
 class KeySection(Section):
-    """What the `decode.key` section of every format has; each format says its own name, as a `Literal`, and its own options."""
+    """What the `decode.key` section of every format has; each format says its own name,
+    as a `Literal`, and its own options.
+    """
 
     by_schema: ClassVar[bool] = False
     """See `Part.by_schema`."""
 
-    format: str = Field(description="What the keys are; the other settings of `decode.key` are the format's.")
+    format: str = Field(
+        description="What the keys are; the other settings of `decode.key` are the format's."
+    )
     fields: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
-        description="The columns of the schema that come from the key; in a format without names in this order."
+        description=(
+            "The columns of the schema that come from the key; in a format without names in this"
+            " order."
+        )
     )
     fields_prefix: Annotated[Text | None, Values("a text")] = Field(
         default=None,
-        description="What the names under `fields` begin with in the schema and not in the key, so that key and value may have a field of "
-        "one name. Goes with `fields_include: except_key`.",
+        description=(
+            "What the names under `fields` begin with in the schema and not in the key, so that key"
+            " and value may have a field of one name. Goes with `fields_include: except_key`."
+        ),
     )
 
     @property
     def part(self) -> Part:
         """The columns of the schema that come from the key."""
         prefix, place = self.fields_prefix or "", "decode.key.fields"
-        return Part(only=self.fields, prefix=prefix, place=place, finer=getattr(self, "finer", "truncate"), by_schema=self.by_schema)
+        return Part(
+            only=self.fields,
+            prefix=prefix,
+            place=place,
+            finer=getattr(self, "finer", "truncate"),
+            by_schema=self.by_schema,
+        )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -62,7 +79,13 @@ class KeySection(Section):
         if isinstance(prefix, str):
             without = [name for name in fields if not name.startswith(prefix) or name == prefix]
             if without:
-                yield ("fields",), f"{', '.join(without)}: every name must begin with fields_prefix, {prefix}, and go on behind it"
+                yield (
+                    ("fields",),
+                    (
+                        f"{', '.join(without)}: every name must begin with fields_prefix, {prefix},"
+                        " and go on behind it"
+                    ),
+                )
 
 
 S_contra = TypeVar("S_contra", bound=KeySection, contravariant=True)
@@ -76,7 +99,10 @@ class KeyKind(Protocol[S_contra]):
         """The model of its `decode.key` section, a `KeySection`."""
 
     def decoder(self, key: S_contra, model: ModelReference) -> Decoder:
-        """A decoder of the section's part of a schema, to be given messages whose values are their keys. It makes at most one row of each.
+        """A decoder of the section's part of a schema, to be given messages whose
+        values are their keys.
+
+        It makes at most one row of each.
 
         Args:
             key: the section.

@@ -22,7 +22,12 @@ def _zone(name: str | None) -> str | None:
     return name
 
 
-Zone = Annotated[Text | None, AfterValidator(_zone), Values("the name of a time zone, as in `Europe/Berlin`"), LeftOut("none")]
+Zone = Annotated[
+    Text | None,
+    AfterValidator(_zone),
+    Values("the name of a time zone, as in `Europe/Berlin`"),
+    LeftOut("none"),
+]
 
 
 class FinerOptions(Section):
@@ -30,8 +35,11 @@ class FinerOptions(Section):
 
     finer: Literal["truncate", "dead"] = Field(
         default="truncate",
-        description="What becomes of timestamps finer than a microsecond: they are cut to the microsecond before, and the receipt counts "
-        "their messages as `truncated`; or such a message is a dead letter.",
+        description=(
+            "What becomes of timestamps finer than a microsecond: they are cut to the microsecond"
+            " before, and the receipt counts their messages as `truncated`; or such a message is a"
+            " dead letter."
+        ),
     )
 
 
@@ -40,19 +48,27 @@ class TimestampOptions(FinerOptions):
 
     timestamps: TimestampForm = Field(
         default="iso-8601",
-        description="How timestamps are written, where the schema's field doesn't say `epoch` or `zone` itself: as in ISO 8601 or RFC 3339 "
-        "with an offset; the same, and in UTC where there is no offset (`sql`); or as seconds, milliseconds, microseconds or nanoseconds "
-        "since 1970.",
+        description=(
+            "How timestamps are written, where the schema's field doesn't say `epoch` or `zone`"
+            " itself: as in ISO 8601 or RFC 3339 with an offset; the same, and in UTC where there"
+            " is no offset (`sql`); or as seconds, milliseconds, microseconds or nanoseconds since"
+            " 1970."
+        ),
     )
     zone: Zone = Field(
         default=None,
-        description="The time zone of timestamps that have no offset. One that the zone's clocks showed twice, or never, is a dead letter.",
+        description=(
+            "The time zone of timestamps that have no offset. One that the zone's clocks showed"
+            " twice, or never, is a dead letter."
+        ),
     )
 
     @property
     def reading(self) -> Reading:
         """How values are read."""
-        from windrow.ingest.formats.json.values import Reading  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+        from windrow.ingest.formats.json.values import (
+            Reading,
+        )  # Arrow is loaded where there is something to decode
 
         return Reading(self.timestamps, zone=self.zone)
 
@@ -69,14 +85,17 @@ class ReadingOptions(TimestampOptions):
 
     coerce: Literal["strict", "lenient"] = Field(
         default="strict",
-        description="Whether a value of another kind will do where it says the very same: a number in a string, a whole number with a "
-        "fraction of zeros, a number or a boolean for a String, `true` and `false` in strings for a Boolean.",
+        description=(
+            "Whether a value of another kind will do where it says the very same: a number in a"
+            " string, a whole number with a fraction of zeros, a number or a boolean for a String,"
+            " `true` and `false` in strings for a Boolean."
+        ),
     )
 
     @property
     def reading(self) -> Reading:
         """How values are read."""
-        from windrow.ingest.formats.json.values import Reading  # noqa: PLC0415  # as above
+        from windrow.ingest.formats.json.values import Reading  # as above
 
         return Reading(self.timestamps, lenient=self.coerce == "lenient", zone=self.zone)
 
@@ -86,12 +105,17 @@ class ConnectOptions(Section):
 
     dates: DateForm = Field(
         default="iso-8601",
-        description="How dates are written: `2026-01-05`, or with a `Z` behind it, as with Debezium's `time.precision.mode: isostring`; or "
-        "whole days since 1970.",
+        description=(
+            "How dates are written: `2026-01-05`, or with a `Z` behind it, as with Debezium's"
+            " `time.precision.mode: isostring`; or whole days since 1970."
+        ),
     )
     decimal_format: DecimalForm = Field(
         default="numeric",
-        description="How decimals are written: their digits as a number or a text (Debezium's `decimal.handling.mode` `double` or "
-        "`string`, Connect's `decimal.format: NUMERIC`); or their bytes in base64 (`precise`, `BASE64`), then with the column's own scale, "
-        "unless the message says another.",
+        description=(
+            "How decimals are written: their digits as a number or a text (Debezium's"
+            " `decimal.handling.mode` `double` or `string`, Connect's `decimal.format: NUMERIC`);"
+            " or their bytes in base64 (`precise`, `BASE64`), then with the column's own scale,"
+            " unless the message says another."
+        ),
     )

@@ -11,4 +11,6 @@ DateForm = Literal["iso-8601", "epoch_days"]
 """As in ISO 8601; as whole days since 1970."""
 
 DecimalForm = Literal["numeric", "base64"]
-"""By their digits, as a number or a text; by the bytes of the whole number that these are without the point, in base64."""
+"""By their digits, as a number or a text; by the bytes of the whole number that these
+are without the point, in base64.
+"""

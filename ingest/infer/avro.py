@@ -1,4 +1,8 @@
-"""What columns an Avro schema has: of each type the narrowest that `decode.avro.fit` lets it become. Pure."""
+"""What columns an Avro schema has: of each type the narrowest that `decode.avro.fit`
+lets it become.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,37 +27,69 @@ from windrow.ingest.formats.avro.schema import (
     UnionType,
     parse_root,
 )
-from windrow.ingest.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, over_versions, struct_of
+from windrow.ingest.infer.offer import (
+    LONGEST,
+    Guess,
+    Offer,
+    Room,
+    list_of,
+    map_of,
+    over_versions,
+    struct_of,
+)
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 MOST_DIGITS = 38
 
 _PLAIN = {
-    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
     "bytes": pa.binary(),
-}  # fmt: skip
+}
 _LOGICAL = {
-    "date": Guess(pa.date32()), "timestamp-millis": Guess(TIMESTAMP), "timestamp-micros": Guess(TIMESTAMP),
-    "timestamp-nanos": Guess(TIMESTAMP, "nanoseconds: what is finer than a microsecond is cut off, see `decode.finer`"),
-    ZONED: Guess(TIMESTAMP), "duration": Guess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
+    "date": Guess(pa.date32()),
+    "timestamp-millis": Guess(TIMESTAMP),
+    "timestamp-micros": Guess(TIMESTAMP),
+    "timestamp-nanos": Guess(
+        TIMESTAMP, "nanoseconds: what is finer than a microsecond is cut off, see `decode.finer`"
+    ),
+    ZONED: Guess(TIMESTAMP),
+    "duration": Guess(pa.binary(), "duration: months, days and milliseconds of 4 bytes each"),
     "time-millis": Guess(pa.int32(), "time-millis: milliseconds since midnight"),
     "time-micros": Guess(pa.int64(), "time-micros: microseconds since midnight"),
-    "local-timestamp-millis": Guess(pa.int64(), "local-timestamp-millis: milliseconds since 1970 by some clock, which is no instant"),
-    "local-timestamp-micros": Guess(pa.int64(), "local-timestamp-micros: microseconds since 1970 by some clock, which is no instant"),
-    "local-timestamp-nanos": Guess(pa.int64(), "local-timestamp-nanos: nanoseconds since 1970 by some clock, which is no instant"),
-}  # fmt: skip
+    "local-timestamp-millis": Guess(
+        pa.int64(),
+        "local-timestamp-millis: milliseconds since 1970 by some clock, which is no instant",
+    ),
+    "local-timestamp-micros": Guess(
+        pa.int64(),
+        "local-timestamp-micros: microseconds since 1970 by some clock, which is no instant",
+    ),
+    "local-timestamp-nanos": Guess(
+        pa.int64(),
+        "local-timestamp-nanos: nanoseconds since 1970 by some clock, which is no instant",
+    ),
+}
 
 
 def avro_offers(written: WriterSchema, only: str) -> list[Offer]:
-    """The fields of a schema's record, or of all records of a union. `only`: what the one column is called where it is no record.
+    """The fields of a schema's record, or of all records of a union.
+
+    `only`: what the one column is called where it is no record.
 
     Raises:
         SpecError: it is no schema.
     """
     docs = _docs(json.loads(written.text))
     each = [_offers(schema, docs) for schema in roots_of(written, only)]
-    return over_versions(list({offer.name: offer for offers in reversed(each) for offer in offers}.values()), each)
+    return over_versions(
+        list({offer.name: offer for offers in reversed(each) for offer in offers}.values()), each
+    )
 
 
 def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
@@ -62,7 +98,9 @@ def roots_of(written: WriterSchema, only: str | None) -> list[AvroSchema]:
     Raises:
         SpecError: it is no schema.
     """
-    root = parse_root(written.text, f"schema id {written.id}", [text for _, text in written.references], only)
+    root = parse_root(
+        written.text, f"schema id {written.id}", [text for _, text in written.references], only
+    )
     return [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
 
 
@@ -71,7 +109,7 @@ def _offers(schema: AvroSchema, docs: Mapping[str, str]) -> list[Offer]:
     return [
         Offer(name, types.of(kind, ()), _takes_null(kind), docs.get(name, ""))
         for name, kind in schema.records[schema.root].fields
-    ]  # fmt: skip
+    ]
 
 
 def _docs(written: Any) -> dict[str, str]:
@@ -85,7 +123,10 @@ def _takes_null(kind: AvroType) -> bool:
 
 
 class _AvroTypes:
-    """The types of one schema. What is `around` a type is the records that it lies in, so that none holds itself."""
+    """The types of one schema.
+
+    What is `around` a type is the records that it lies in, so that none holds itself.
+    """
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
@@ -111,9 +152,15 @@ class _AvroTypes:
         if kind.name in around:
             return Guess(None, f"the record {kind.name} holds itself")
         if is_variable_decimal(self._schema, kind):
-            return Guess(None, "a decimal of which each message says the scale: take Decimal(38, N) with the scale that you want")
+            return Guess(
+                None,
+                "a decimal of which each message says the scale: take Decimal(38, N) with the scale"
+                " that you want",
+            )
         inside = (*around, kind.name)
-        return struct_of((name, self.of(field, inside)) for name, field in self._schema.records[kind.name].fields)
+        return struct_of(
+            (name, self.of(field, inside)) for name, field in self._schema.records[kind.name].fields
+        )
 
     def _union(self, kind: UnionType, around: tuple[str, ...]) -> Guess:
         """What all of the types but null can become, of what one of them is."""
@@ -123,7 +170,11 @@ class _AvroTypes:
             return guesses[0]
         types = dict.fromkeys(one.type for one in guesses if one.type is not None)
         fitting = [kind for kind in types if self._takes_all(kind, branches)]
-        return Guess(max(fitting, key=_width)) if fitting else Guess(None, "no type takes all types of the union")
+        return (
+            Guess(max(fitting, key=_width))
+            if fitting
+            else Guess(None, "no type takes all types of the union")
+        )
 
     def _takes_all(self, column: pa.DataType, branches: Sequence[AvroType]) -> bool:
         return all(fits(self._schema, branch, column, None) for branch in branches)
@@ -150,8 +201,13 @@ def _scalar(kind: AvroType) -> Guess:
 
 def _decimal(logical: Logical) -> Guess:
     if logical.precision > MOST_DIGITS >= logical.scale:
-        note = f"{logical.precision} digits by its schema: a message with more than {MOST_DIGITS} is refused"
+        note = (
+            f"{logical.precision} digits by its schema: a message with more than {MOST_DIGITS} is"
+            " refused"
+        )
         return Guess(pa.decimal128(MOST_DIGITS, logical.scale), note)
     if logical.precision > MOST_DIGITS:
-        return Guess(None, f"a decimal of {logical.precision} digits: a column has at most {MOST_DIGITS}")
+        return Guess(
+            None, f"a decimal of {logical.precision} digits: a column has at most {MOST_DIGITS}"
+        )
     return Guess(pa.decimal128(logical.precision, logical.scale))

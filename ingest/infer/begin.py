@@ -1,4 +1,6 @@
-"""A new pipeline's two files: a template, or what is inferred from a topic, tried on a sample of its messages."""
+"""A new pipeline's two files: a template, or what is inferred from a topic, tried on a
+sample of its messages.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """What was written. `window`: the first one that can be run; null for micro-batches, and where no window is over yet."""
+    """What was written.
+
+    `window`: the first one that can be run; null for micro-batches, and where no window
+    is over yet.
+    """
 
     pipeline: str
     spec: str
@@ -62,7 +68,8 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 class Inferred(Begun, frozen=True):
-    """And how well the sample fits: of `sampled` messages `fitting` are none that would be refused; the rest by reason.
+    """And how well the sample fits: of `sampled` messages `fitting` are none that would
+    be refused; the rest by reason.
 
     `told_by`: where format and columns are from. `notes`: what else a person should know.
     """
@@ -80,24 +87,37 @@ Connect = Callable[[PipelineSpec], tuple[ClusterView, Callable[[ReadPlan], Reade
 
 
 def template(folder: Path, asked: Asked, now: datetime) -> Begun:
-    """Write both files with columns that are an example, into a folder, which is made if it isn't there. Nobody is asked.
+    """Write both files with columns that are an example, into a folder, which is made
+    if it isn't there.
+
+    Nobody is asked.
 
     Raises:
-        SpecError: one of the files is there already, or what was asked makes no spec; nothing is written then.
+        SpecError: one of the files is there already, or what was asked makes no spec;
+            nothing is written then.
         UnreachableError: the folder can't be written.
     """
     _refuse_present(folder)
     name = _id(folder, asked)
     _as_spec(folder, name, asked)
     grid, start = _windows(asked.grid, None, now)
-    schema = schema_text(class_name(name), "The columns of a topic, an example: put your own here", EXAMPLE)
+    schema = schema_text(
+        class_name(name), "The columns of a topic, an example: put your own here", EXAMPLE
+    )
     example = Proposal((), "", (Setting("format", "json"),))
-    _write(folder, schema, spec_text(name, asked.topic, asked.address, grid, start, _DELAY, example))
-    return Begun(name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now))
+    _write(
+        folder, schema, spec_text(name, asked.topic, asked.address, grid, start, _DELAY, example)
+    )
+    return Begun(
+        name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now)
+    )
 
 
-def infer(folder: Path, asked: Asked, stated: Told, most: int, connect: Connect, now: datetime) -> Inferred:
-    """Write both files as the topic's messages, or a registry's schemas, tell them, into a folder, which is made if it isn't there.
+def infer(
+    folder: Path, asked: Asked, stated: Told, most: int, connect: Connect, now: datetime
+) -> Inferred:
+    """Write both files as the topic's messages, or a registry's schemas, tell them,
+    into a folder, which is made if it isn't there.
 
     Args:
         folder: where the files go.
@@ -108,37 +128,72 @@ def infer(folder: Path, asked: Asked, stated: Told, most: int, connect: Connect,
         now: this moment.
 
     Raises:
-        SpecError: one of the files is there already, what was asked makes no spec, there is no such topic, or it doesn't tell enough;
-            nothing is written then.
-        UnreachableError: cluster or registry don't answer, or the folder can't be written.
+        SpecError: one of the files is there already, what was asked makes no spec,
+            there is no such topic, or it doesn't tell enough; nothing is written then.
+        UnreachableError: cluster or registry don't answer, or the folder can't be
+            written.
     """
     _refuse_present(folder)
     name, topic = _id(folder, asked), asked.topic
     asking = _as_spec(folder, name, asked)
     registry = asking.stated_registry
     sample = sample_topics(*connect(asking), asking.source.selection(), most)
-    proposal = with_columns(propose(topic, sample.messages, stated, registry), unfit_for_table(DEFAULT, delta=True))
+    proposal = with_columns(
+        propose(topic, sample.messages, stated, registry), unfit_for_table(DEFAULT, delta=True)
+    )
     refuse_useless(proposal, topic)
     grid, start = _windows(asked.grid, sample.begins, now)
     lines = class_lines(proposal.offers, _reserved())
-    schema = schema_text(class_name(name), f"The columns of topic {topic}, {proposal.told_by}: change what you know better", lines)
+    schema = schema_text(
+        class_name(name),
+        f"The columns of topic {topic}, {proposal.told_by}: change what you know better",
+        lines,
+    )
     address = replace(asked.address, registry=None if registry is None else registry.url)
     nulls = sample.messages.column("value").null_count
-    made = partial(spec_text, name, topic, grid=grid, start=start, delay=_DELAY, proposal=proposal, tombstones=nulls)
-    fitting, refused = _tried(schema, made(address=replace(address, cluster=None)), registry, sample.messages)
+    made = partial(
+        spec_text,
+        name,
+        topic,
+        grid=grid,
+        start=start,
+        delay=_DELAY,
+        proposal=proposal,
+        tombstones=nulls,
+    )
+    fitting, refused = _tried(
+        schema, made(address=replace(address, cluster=None)), registry, sample.messages
+    )
     _write(folder, schema, made(address=address))
     return Inferred(
-        name, str(folder / SPEC), str(folder / SCHEMA), grid, start, _closed(grid, start, now), proposal.format, proposal.told_by,
-        sum(offer.usable for offer in proposal.offers), sample.messages.num_rows, fitting, tuple(refused.most_common()),
+        name,
+        str(folder / SPEC),
+        str(folder / SCHEMA),
+        grid,
+        start,
+        _closed(grid, start, now),
+        proposal.format,
+        proposal.told_by,
+        sum(offer.usable for offer in proposal.offers),
+        sample.messages.num_rows,
+        fitting,
+        tuple(refused.most_common()),
         _notes(proposal, asked),
-    )  # fmt: skip
+    )
 
 
 def _notes(proposal: Proposal, asked: Asked) -> tuple[str, ...]:
     idle = asked.address.registry is not None and not proposal.asks_registry
     return (
         *proposal.hints,
-        *(["the schema registry won't be asked when windows are run: the messages can be read without it"] if idle else []),
+        *(
+            [
+                "the schema registry won't be asked when windows are run: the messages can be read"  # noqa: ISC004
+                " without it"
+            ]
+            if idle
+            else []
+        ),
     )
 
 
@@ -155,12 +210,17 @@ def _closed(grid: str, start: datetime | None, now: datetime) -> datetime | None
 def _refuse_present(folder: Path) -> None:
     there = [name for name in (SPEC, SCHEMA) if (folder / name).exists()]
     if there:
-        what = f"{' and '.join(str(folder / name) for name in there)} {'is' if len(there) == 1 else 'are'} there already"
+        what = (
+            f"{' and '.join(str(folder / name) for name in there)}"
+            f" {'is' if len(there) == 1 else 'are'} there already"
+        )
         raise SpecError(what, "spec", "Nothing was written. Name another folder, or move it away.")
 
 
 def _write(folder: Path, schema: str, spec: str) -> None:
-    """Each file is made anew or not at all; the spec comes last, so that one that is there has its schema."""
+    """Each file is made anew or not at all; the spec comes last, so that one that is
+    there has its schema.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in ((SCHEMA, schema), (SPEC, spec)):
@@ -168,13 +228,21 @@ def _write(folder: Path, schema: str, spec: str) -> None:
                 file.write(text)
     except FileExistsError:
         _refuse_present(folder)
-        raise SpecError(f"{folder} is no folder", "spec", "Name one, or a place where one can be made.") from None
+        raise SpecError(
+            f"{folder} is no folder", "spec", "Name one, or a place where one can be made."
+        ) from None
     except OSError as error:
-        raise UnreachableError(f"{folder} can't be written: {error.strerror}", "setup", "Name a folder in which you may write.") from error
+        raise UnreachableError(
+            f"{folder} can't be written: {error.strerror}",
+            "setup",
+            "Name a folder in which you may write.",
+        ) from error
 
 
 def _as_spec(folder: Path, name: str, asked: Asked) -> PipelineSpec:
-    """What is asked for, as a spec with some patience: what is wrong with it is told before anything is waited for."""
+    """What is asked for, as a spec with some patience: what is wrong with it is told
+    before anything is waited for.
+    """
     patience = {"request_timeout": "5s", "stall_timeout": "10s"}
     asks = {} if asked.address.registry is None else {"format": "avro-confluent"}
     attributes: dict[str, Any] = {
@@ -186,22 +254,28 @@ def _as_spec(folder: Path, name: str, asked: Asked) -> PipelineSpec:
     }
     if asked.grid not in {None, BATCH}:
         cron(str(asked.grid))
-    looked_into = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+    looked_into = next(
+        place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir()
+    )
     return parse_spec(attributes, looked_into).model_copy(update={"folder": folder.absolute()})
 
 
-def _tried(schema: str, spec: str, registry: Registry | None, messages: pa.Table) -> tuple[int, Counter[str]]:
+def _tried(
+    schema: str, spec: str, registry: Registry | None, messages: pa.Table
+) -> tuple[int, Counter[str]]:
     """How many of the sampled messages would not be refused by the two texts, and why the others would.
 
     Raises:
         SpecError: the two don't go together.
-    """
+    """  # noqa: E501
     with TemporaryDirectory() as draft:
         for file, text in ((SCHEMA, schema), (SPEC, spec)):
             (Path(draft) / file).write_text(text, encoding="utf-8")
         made = load_spec(Path(draft) / SPEC)
         key = made.sink.key
-        decoder = make_decoder(made.decode, made.folder, () if key is None else key.deletes, keeps=made.sink.keeps)
+        decoder = make_decoder(
+            made.decode, made.folder, () if key is None else key.deletes, keeps=made.sink.keeps
+        )
         if key is not None:
             key.refuse_unfit(decoder.columns.arrow_schema)
         if registry is not None and isinstance(decoder, UsesSchemas):
@@ -217,10 +291,17 @@ def _reserved() -> frozenset[str]:
     return frozenset({*dir(import_pandera().DataFrameModel), "Config", "pa", "pl"})
 
 
-def _windows(grid: str | None, begins: datetime | None, now: datetime) -> tuple[str, datetime | None]:
-    """The grid, and where its first window starts. If none is asked for: hours if one is over, else micro-batches, which have no start."""
+def _windows(
+    grid: str | None, begins: datetime | None, now: datetime
+) -> tuple[str, datetime | None]:
+    """The grid, and where its first window starts.
+
+    If none is asked for: hours if one is over, else micro-batches, which have no start.
+    """
     start_of = min(begins, now) if begins is not None else now
     if grid is None:
-        fresh = begins is not None and after("hourly", at_or_before("hourly", start_of)) + DELAY > now
+        fresh = (
+            begins is not None and after("hourly", at_or_before("hourly", start_of)) + DELAY > now
+        )
         grid = BATCH if fresh else "hourly"
     return grid, None if grid == BATCH else at_or_before(grid, start_of)

@@ -1,6 +1,7 @@
 """What columns JSON documents seem to have. Pure.
 
-A value's type is the first of some whose strict conversion takes every sampled value, so what is guessed is what the decoder will take.
+A value's type is the first of some whose strict conversion takes every sampled value,
+so what is guessed is what the decoder will take.
 """
 
 from __future__ import annotations
@@ -13,13 +14,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.json.values import EXACT, Convert, LongInteger, Reading, converter, integer
+from windrow.ingest.formats.json.values import (
+    EXACT,
+    Convert,
+    LongInteger,
+    Reading,
+    converter,
+    integer,
+)
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.infer.offer import DEEPEST, Guess, Offer, list_of, struct_of
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
 COMMON = 0.98
-"""From `MANY` values on, a type that so large a share of them has is the column's; messages with another are refused."""
+"""From `MANY` values on, a type that so large a share of them has is the column's;
+messages with another are refused.
+"""
 
 MANY = 100
 
@@ -29,8 +39,15 @@ MOST_FIELDS = 200
 Scalars = tuple[tuple[pa.DataType, Convert], ...]
 
 TYPES = (
-    pa.bool_(), pa.int64(), pa.float64(), TIMESTAMP, pa.date32(), pa.string(), pa.decimal128(38, 0), pa.decimal128(38, 9),
-)  # fmt: skip
+    pa.bool_(),
+    pa.int64(),
+    pa.float64(),
+    TIMESTAMP,
+    pa.date32(),
+    pa.string(),
+    pa.decimal128(38, 0),
+    pa.decimal128(38, 9),
+)
 """What plain values are tried as, in this order."""
 
 
@@ -45,7 +62,9 @@ _EXACT = scalars(EXACT)
 def document(value: bytes) -> dict[str, Any] | None:
     """A message as a JSON object, its numbers as literals; None if it is none."""
     try:
-        found = json.loads(value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=_no_constant)
+        found = json.loads(
+            value.decode(), parse_int=integer, parse_float=str.encode, parse_constant=_no_constant
+        )
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -56,9 +75,13 @@ def _no_constant(_: str) -> None:
 
 
 def offers_of(documents: Sequence[Mapping[str, Any]], tried: Scalars = _EXACT) -> list[Offer]:
-    """The fields of some documents, as `document` gives them, in the order in which they were seen."""
+    """The fields of some documents, as `document` gives them, in the order in which
+    they were seen.
+    """
     return [
-        Offer(key, guess_type(values, tried), nullable=len(values) < len(documents) or None in values)
+        Offer(
+            key, guess_type(values, tried), nullable=len(values) < len(documents) or None in values
+        )
         for key, values in by_key(documents).items()
     ]
 
@@ -73,7 +96,9 @@ def by_key(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def guess_type(values: Sequence[Any], tried: Scalars = _EXACT, depth: int = 0) -> Guess:
-    """The type of a place in documents, from what stood there; `depth`: how many objects and arrays it lies in."""
+    """The type of a place in documents, from what stood there; `depth`: how many
+    objects and arrays it lies in.
+    """
     present = [v for v in values if v is not None]
     if not present:
         return Guess(pa.string(), "only null was seen: say what it will be")
@@ -95,7 +120,13 @@ def _of_shape(shape: str, values: Sequence[Any], tried: Scalars, depth: int) -> 
 
 
 def _shape(value: object) -> str:
-    return "objects" if isinstance(value, dict) else "arrays" if isinstance(value, list) else "plain values"
+    return (
+        "objects"
+        if isinstance(value, dict)
+        else "arrays"
+        if isinstance(value, list)
+        else "plain values"
+    )
 
 
 def enough(mine: int, every: int) -> bool:
@@ -105,7 +136,11 @@ def enough(mine: int, every: int) -> bool:
 
 def _rare(guess: Guess, others: int, every: int) -> Guess:
     note = f"{others} of {every} sampled values are of another type, and refused"
-    return guess if guess.type is None else Guess(guess.type, "; ".join(filter(None, [guess.note, note])))
+    return (
+        guess
+        if guess.type is None
+        else Guess(guess.type, "; ".join(filter(None, [guess.note, note])))
+    )
 
 
 def _scalar(values: Sequence[Any], tried: Scalars) -> Guess:
@@ -136,14 +171,24 @@ def takes(convert: Convert, value: Any) -> bool:
 def _list(values: Sequence[Sequence[Any]], tried: Scalars, depth: int) -> Guess:
     items = [item for value in values for item in value]
     guess = list_of(guess_type(items, tried, depth))
-    return guess if items or guess.type is None else Guess(guess.type, "only empty lists were seen: say what they will hold")
+    return (
+        guess
+        if items or guess.type is None
+        else Guess(guess.type, "only empty lists were seen: say what they will hold")
+    )
 
 
 def _struct(values: Sequence[Mapping[str, Any]], tried: Scalars, depth: int) -> Guess:
     fields = by_key(values)
     if len(fields) > MOST_FIELDS:
-        entry = (("key", Guess(pa.string())), ("value", guess_type([v for found in fields.values() for v in found], tried, depth)))
+        entry = (
+            ("key", Guess(pa.string())),
+            ("value", guess_type([v for found in fields.values() for v in found], tried, depth)),
+        )
         guess = list_of(struct_of(entry))
-        return replace(guess, note="; ".join(filter(None, [f"{len(fields)} different keys were seen", guess.note])))
+        return replace(
+            guess,
+            note="; ".join(filter(None, [f"{len(fields)} different keys were seen", guess.note])),
+        )
     guess = struct_of((key, guess_type(found, tried, depth)) for key, found in fields.items())
     return guess if fields else Guess(None, "only objects without fields were seen")

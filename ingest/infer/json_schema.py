@@ -32,17 +32,32 @@ def json_offers(written: WriterSchema) -> list[Offer]:
         root = {}
     properties = root.get("properties")
     if not isinstance(properties, Mapping) or not properties:
-        raise SpecError(what, "spec", "Infer from the messages alone: windrow infer TOPIC --format json-schema-confluent.")
+        raise SpecError(
+            what,
+            "spec",
+            "Infer from the messages alone: windrow infer TOPIC --format json-schema-confluent.",
+        )
     required = _texts(root.get("required"))
     return [
-        Offer(name, schema.type_of(part, (), ""), name not in required or schema.takes_null(part), _doc(part))
+        Offer(
+            name,
+            schema.type_of(part, (), ""),
+            name not in required or schema.takes_null(part),
+            _doc(part),
+        )
         for name, part in properties.items()
-    ]  # fmt: skip
+    ]
 
 
 def _texts(value: Any, most: int | None = None) -> dict[str, None]:
-    """Those in a list, or among so many at its beginning, each once and in order; none, where it is no list."""
-    return {text: None for text in value[:most] if isinstance(text, str)} if isinstance(value, list) else {}
+    """Those in a list, or among so many at its beginning, each once and in order; none,
+    where it is no list.
+    """
+    return (
+        {text: None for text in value[:most] if isinstance(text, str)}
+        if isinstance(value, list)
+        else {}
+    )
 
 
 def _doc(part: Any) -> str:
@@ -51,10 +66,16 @@ def _doc(part: Any) -> str:
 
 
 class _Schema:
-    """A schema with those that it refers to. What is `around` a type is the references that it was found by, so that none holds itself."""
+    """A schema with those that it refers to.
+
+    What is `around` a type is the references that it was found by, so that none holds itself.
+    """
 
     def __init__(self, written: WriterSchema) -> None:
-        self._documents = {"": json.loads(written.text), **{name: json.loads(text) for name, text in written.references}}
+        self._documents = {
+            "": json.loads(written.text),
+            **{name: json.loads(text) for name, text in written.references},
+        }
         self._room = Room()
 
     @property
@@ -62,7 +83,9 @@ class _Schema:
         return self._documents[""]
 
     def meant(self, part: Any, base: str) -> tuple[Mapping[str, Any], str]:
-        """What a schema stands for where it only refers to another one, and in which document that is; nothing where it leads nowhere."""
+        """What a schema stands for where it only refers to another one, and in which
+        document that is; nothing where it leads nowhere.
+        """
         for _ in range(50):
             if not isinstance(part, Mapping):
                 return {}, base
@@ -90,14 +113,24 @@ class _Schema:
         kinds = _kinds(part)
         others = [kind for kind in kinds if kind != "null"]
         if len(others) != 1:
-            return Guess(None, f"it is of several types: {', '.join(others)}" if others else "its type isn't said")
+            return Guess(
+                None,
+                f"it is of several types: {', '.join(others)}" if others else "its type isn't said",
+            )
         return self._of_kind(others[0], part, (*around, others[0]), base)
 
     def takes_null(self, written: Any) -> bool:
         """Whether null is one of its values."""
         part, base = self.meant(written, "")
-        choices = [choice for word in ("oneOf", "anyOf") if isinstance(part.get(word), list) for choice in part[word]]
-        return "null" in _kinds(part) or any("null" in _kinds(self.meant(choice, base)[0]) for choice in choices)
+        choices = [
+            choice
+            for word in ("oneOf", "anyOf")
+            if isinstance(part.get(word), list)
+            for choice in part[word]
+        ]
+        return "null" in _kinds(part) or any(
+            "null" in _kinds(self.meant(choice, base)[0]) for choice in choices
+        )
 
     def _one_of(self, word: str, choices: list[Any], around: tuple[str, ...], base: str) -> Guess:
         """The one that isn't null."""
@@ -106,21 +139,27 @@ class _Schema:
             return Guess(None, f"{word} of {len(left)} schemas")
         return self.type_of(left[0], (*around, word), base)
 
-    def _of_kind(self, kind: str, part: Mapping[str, Any], around: tuple[str, ...], base: str) -> Guess:
+    def _of_kind(
+        self, kind: str, part: Mapping[str, Any], around: tuple[str, ...], base: str
+    ) -> Guess:
         if kind == "object":
             return self._object(part, around, base)
         if kind == "array":
             return list_of(self.type_of(part.get("items"), around, base))
         if kind == "string":
             words = _texts(part.get("enum"), LONGEST)
-            plain = Guess(pa.string(), f"one of {', '.join(f'{word!a}' for word in words)}" if words else "")
+            plain = Guess(
+                pa.string(), f"one of {', '.join(f'{word!a}' for word in words)}" if words else ""
+            )
             return _FORMATS.get(str(part.get("format")), plain)
         return _PLAIN.get(kind) or Guess(None, f"{kind!a} is no type")
 
     def _object(self, part: Mapping[str, Any], around: tuple[str, ...], base: str) -> Guess:
         properties, more = part.get("properties"), part.get("additionalProperties")
         if isinstance(properties, Mapping) and properties:
-            return struct_of((str(name), self.type_of(inner, around, base)) for name, inner in properties.items())
+            return struct_of(
+                (str(name), self.type_of(inner, around, base)) for name, inner in properties.items()
+            )
         if isinstance(more, Mapping):
             return map_of(self.type_of(more, around, base))
         return Guess(None, "it doesn't say which properties it has")
@@ -128,7 +167,13 @@ class _Schema:
 
 def _kinds(part: Mapping[str, Any]) -> list[str]:
     kind = part.get("type")
-    return [kind] if isinstance(kind, str) else [k for k in kind if isinstance(k, str)] if isinstance(kind, list) else []
+    return (
+        [kind]
+        if isinstance(kind, str)
+        else [k for k in kind if isinstance(k, str)]
+        if isinstance(kind, list)
+        else []
+    )
 
 
 def _at(document: Any, pointer: str) -> Any:

@@ -20,14 +20,17 @@ from windrow.ingest.schema.columns import Column
 
 DELIMITERS = (",", ";", "\t", "|")
 
-_READS: Sequence[tuple[pa.DataType, Read]] = [(kind, read_as(Column("", kind, nullable=True), EXACT, Truncation())) for kind in TYPES]
+_READS: Sequence[tuple[pa.DataType, Read]] = [
+    (kind, read_as(Column("", kind, nullable=True), EXACT, Truncation())) for kind in TYPES
+]
 
 
 def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
     """Of lines whose fields have these names, in order.
 
     Raises:
-        SpecError: a name can be no column's, or is there twice; no delimiter takes all lines apart into so many fields, or several do.
+        SpecError: a name can be no column's, or is there twice; no delimiter takes all
+            lines apart into so many fields, or several do.
     """
     seen = dict[str, str]()
     for name in names:
@@ -35,22 +38,40 @@ def of_lines(messages: Sequence[KeyAndValue], names: Sequence[str]) -> Proposal:
         if why:
             what = f"{name!a} in --columns can be no column: {why}"
             raise SpecError(what, "spec", "Nothing was written. Give each field a name of its own.")
-    texts = [message.value.decode(errors="replace") for message in messages if message.value is not None]
-    ways = {delimiter: rows for delimiter in DELIMITERS if (rows := _rows(texts, delimiter, len(names))) is not None}
+    texts = [
+        message.value.decode(errors="replace") for message in messages if message.value is not None
+    ]
+    ways = {
+        delimiter: rows
+        for delimiter in DELIMITERS
+        if (rows := _rows(texts, delimiter, len(names))) is not None
+    }
     if not ways or not texts:
-        what = f"No delimiter of , ; | and the tab takes all of {counted(len(texts))} apart into {len(names)} fields"
-        do = "Nothing was written. Name all fields in their order with --columns, or write the spec by hand (windrow init)."
+        what = (
+            f"No delimiter of , ; | and the tab takes all of {counted(len(texts))} apart into"
+            f" {len(names)} fields"
+        )
+        do = (
+            "Nothing was written. Name all fields in their order with --columns, or write the spec"
+            " by hand (windrow init)."
+        )
         raise SpecError(what, "spec", do)
     if len(ways) > 1 and len(names) > 1:
         shown = " and ".join(repr(delimiter) for delimiter in ways)
         raise SpecError(
-            f"The lines have {len(names)} fields by {shown}", "spec", "Nothing was written. Write the spec by hand (windrow init)."
+            f"The lines have {len(names)} fields by {shown}",
+            "spec",
+            "Nothing was written. Write the spec by hand (windrow init).",
         )
     delimiter, rows = next(iter(ways.items()))
     columns = list(zip(*rows, strict=True))
     empty = any(piece.bare == "" for row in rows for piece in row)
     offers = tuple(_offer(name, pieces) for name, pieces in zip(names, columns, strict=True))
-    null = [Setting("null_literal", "", "an empty field is null; in quotes it is an empty text")] if empty else []
+    null = (
+        [Setting("null_literal", "", "an empty field is null; in quotes it is an empty text")]
+        if empty
+        else []
+    )
     settings = (Setting("format", "csv"), Setting("delimiter", delimiter), *null)
     return Proposal(offers, f"guessed from {counted(len(texts))}", settings)
 
@@ -70,5 +91,13 @@ def _offer(name: str, pieces: Sequence[Piece]) -> Offer:
     there = [piece.text for piece in pieces if piece.bare != ""]
     nullable = len(there) < len(pieces)
     if not there:
-        return Offer(name, Guess(pa.string(), "only empty fields were seen: say what they will hold"), nullable)
-    return Offer(name, Guess(next(kind for kind, read in _READS if all(takes(read, text) for text in there))), nullable)
+        return Offer(
+            name,
+            Guess(pa.string(), "only empty fields were seen: say what they will hold"),
+            nullable,
+        )
+    return Offer(
+        name,
+        Guess(next(kind for kind, read in _READS if all(takes(read, text) for text in there))),
+        nullable,
+    )

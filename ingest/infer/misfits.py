@@ -1,4 +1,6 @@
-"""Which columns can't come from a schema of a registry, by what judges it when messages are decoded."""
+"""Which columns can't come from a schema of a registry, by what judges it when messages
+are decoded.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,25 @@ from windrow.ingest.schema.columns import Columns
 _TEXTS = (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date, pa.types.is_decimal)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
 _TAKES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[Callable[[pa.DataType], bool]]]] = (
-    (pa.types.is_string, _TEXTS), (pa.types.is_timestamp, _TEXTS), (pa.types.is_date, _TEXTS), (pa.types.is_integer, _NUMBERS),
-    (pa.types.is_floating, _NUMBERS), (pa.types.is_boolean, (pa.types.is_boolean,)), (pa.types.is_list, (pa.types.is_list,)),
-    (pa.types.is_struct, (pa.types.is_struct, pa.types.is_map)), (pa.types.is_map, (pa.types.is_map, pa.types.is_struct)),
-)  # fmt: skip
-"""Of what a JSON Schema says, the columns that may take it; what coercion takes besides is no misfit either."""
+    (pa.types.is_string, _TEXTS),
+    (pa.types.is_timestamp, _TEXTS),
+    (pa.types.is_date, _TEXTS),
+    (pa.types.is_integer, _NUMBERS),
+    (pa.types.is_floating, _NUMBERS),
+    (pa.types.is_boolean, (pa.types.is_boolean,)),
+    (pa.types.is_list, (pa.types.is_list,)),
+    (pa.types.is_struct, (pa.types.is_struct, pa.types.is_map)),
+    (pa.types.is_map, (pa.types.is_map, pa.types.is_struct)),
+)
+"""Of what a JSON Schema says, the columns that may take it; what coercion takes besides
+is no misfit either.
+"""
 
 
 def misfits(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
-    """The columns that a field has the name of and can't become, and why. `path`: of a Protobuf schema, which message is meant.
+    """The columns that a field has the name of and can't become, and why.
+
+    `path`: of a Protobuf schema, which message is meant.
 
     Raises:
         SpecError: it can't be read.
@@ -35,7 +47,9 @@ def misfits(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict
     return _by_json(schema, columns)
 
 
-def _each(columns: Columns, names: Collection[str], judge: Callable[[Columns], object]) -> dict[str, str]:
+def _each(
+    columns: Columns, names: Collection[str], judge: Callable[[Columns], object]
+) -> dict[str, str]:
     """What is said of each of the columns alone whose names there are."""
     wrong: dict[str, str] = {}
     for column in columns.columns:
@@ -47,10 +61,12 @@ def _each(columns: Columns, names: Collection[str], judge: Callable[[Columns], o
 
 
 def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
-    from windrow.ingest.formats.avro.fit import check  # noqa: PLC0415  # each kind is loaded where it is asked for
-    from windrow.ingest.formats.avro.resolve import resolved  # noqa: PLC0415  # as above
-    from windrow.ingest.formats.avro.schema import AvroSchema  # noqa: PLC0415  # as above
-    from windrow.ingest.infer.avro import roots_of  # noqa: PLC0415  # as above
+    from windrow.ingest.formats.avro.fit import (
+        check,
+    )  # each kind is loaded where it is asked for
+    from windrow.ingest.formats.avro.resolve import resolved  # as above
+    from windrow.ingest.formats.avro.schema import AvroSchema  # as above
+    from windrow.ingest.infer.avro import roots_of  # as above
 
     def judge(written: AvroSchema, one: Columns) -> None:
         check(resolved(written, one), one)
@@ -63,8 +79,8 @@ def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
 
 
 def _by_protobuf(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
-    from windrow.ingest.formats.protobuf.fields import readers  # noqa: PLC0415  # as above
-    from windrow.ingest.infer.protobuf import message_of  # noqa: PLC0415  # as above
+    from windrow.ingest.formats.protobuf.fields import readers  # as above
+    from windrow.ingest.infer.protobuf import message_of  # as above
 
     kind = message_of(schema, path)
     return _each(columns, kind.fields_by_name, lambda one: readers(kind, one, "null"))

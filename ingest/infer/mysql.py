@@ -21,14 +21,28 @@ _WIDTHS = {
     "integer": pa.int32(),
     "bigint": pa.int64(),
 }
-_UNSIGNED = {"tinyint": pa.int16(), "smallint": pa.int32(), "mediumint": pa.int32(), "int": pa.int64(), "integer": pa.int64()}
+_UNSIGNED = {
+    "tinyint": pa.int16(),
+    "smallint": pa.int32(),
+    "mediumint": pa.int32(),
+    "int": pa.int64(),
+    "integer": pa.int64(),
+}
 _OTHERS = {"float": pa.float64(), "double": pa.float64(), "date": pa.date32(), "year": pa.int16()}
 _CLOCK = "read as UTC: MySQL's own zone isn't said"
 
 
 def typed_offers(offers: Sequence[Offer], stated: Sequence[Any]) -> list[Offer]:
-    """The fields with the types that the messages state; of which none is stated, and others than these, are texts."""
-    named = {name: kind for types in stated if isinstance(types, Mapping) for name, kind in types.items() if isinstance(kind, str)}
+    """The fields with the types that the messages state; of which none is stated, and
+    others than these, are texts.
+    """
+    named = {
+        name: kind
+        for types in stated
+        if isinstance(types, Mapping)
+        for name, kind in types.items()
+        if isinstance(kind, str)
+    }
     return [replace(offer, guess=_guess(named.get(offer.name, ""))) for offer in offers]
 
 
@@ -42,10 +56,15 @@ def _guess(stated: str) -> Guess:
             return Guess(_WIDTHS[name])
         return Guess(_UNSIGNED.get(name, pa.decimal128(20, 0)))
     if name in {"decimal", "numeric"}:
-        return _decimal(digits or "10", scale or "0") or Guess(pa.string(), f"{name} of {digits} digits")
+        return _decimal(digits or "10", scale or "0") or Guess(
+            pa.string(), f"{name} of {digits} digits"
+        )
     if name in {"datetime", "timestamp"}:
         return Guess(TIMESTAMP, _CLOCK)
-    return Guess(_OTHERS.get(name, pa.string()), "" if name in {*_OTHERS, "char", "varchar", "text"} else name)
+    return Guess(
+        _OTHERS.get(name, pa.string()),
+        "" if name in {*_OTHERS, "char", "varchar", "text"} else name,
+    )
 
 
 def _decimal(digits: str, scale: str) -> Guess | None:

@@ -1,4 +1,8 @@
-"""How a spec would read a topic's messages, and the columns that they would have: what is written into a new pipeline's files. Pure."""
+"""How a spec would read a topic's messages, and the columns that they would have: what
+is written into a new pipeline's files.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,10 @@ class KeyAndValue(NamedTuple):
 class Proposal:
     """What is proposed for a topic.
 
-    `decode`: settings of that section besides the schema, those of its key among them; `hints`: lines of comment on it. `primary_key`: by
-    which columns rows replace each other; none, if they don't. `change_data`: whether messages without a value are nobody's mistake.
-    `told_by`: where the columns are from, for people.
+    `decode`: settings of that section besides the schema, those of its key among them;
+    `hints`: lines of comment on it. `primary_key`: by which columns rows replace each
+    other; none, if they don't. `change_data`: whether messages without a value are
+    nobody's mistake. `told_by`: where the columns are from, for people.
     """
 
     offers: tuple[Offer, ...]
@@ -62,11 +67,22 @@ class Proposal:
 
 
 def of_documents(messages: Sequence[KeyAndValue], stated: Setting | None = None) -> Proposal:
-    """Of JSON documents, and of keys that are some. `stated`: the format, where it isn't plain JSON."""
-    pairs = [(message.key, found) for message in messages if message.value is not None and (found := document(message.value)) is not None]
+    """Of JSON documents, and of keys that are some.
+
+    `stated`: the format, where it isn't plain JSON.
+    """
+    pairs = [
+        (message.key, found)
+        for message in messages
+        if message.value is not None and (found := document(message.value)) is not None
+    ]
     documents = [found for _, found in pairs]
     keyed = with_key(offers_of(documents), [key for key, _ in pairs], documents)
-    return replace(keyed, told_by=f"guessed from {counted(len(documents))}", decode=(*([stated] if stated else []), *keyed.decode))
+    return replace(
+        keyed,
+        told_by=f"guessed from {counted(len(documents))}",
+        decode=(*([stated] if stated else []), *keyed.decode),
+    )
 
 
 def counted(messages: int) -> str:
@@ -78,25 +94,40 @@ def of_one_column(name: str, messages: int) -> Proposal:
     """Of messages that are looked into no further: `string` or `raw`."""
     kind = pa.string() if name == "string" else pa.binary()
     offer = Offer("value", Guess(kind), nullable=False)
-    return Proposal((offer,), f"one column for the whole value of {counted(messages)}", (Setting("format", name),))
+    return Proposal(
+        (offer,),
+        f"one column for the whole value of {counted(messages)}",
+        (Setting("format", name),),
+    )
 
 
-# --------------------------------------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------------
 
 
-def with_key(offers: Sequence[Offer], keys: Sequence[bytes | None], documents: Sequence[Document]) -> Proposal:
-    """The value's fields, and those of the keys where all keys are objects and some of them says what the value doesn't."""
+def with_key(
+    offers: Sequence[Offer], keys: Sequence[bytes | None], documents: Sequence[Document]
+) -> Proposal:
+    """The value's fields, and those of the keys where all keys are objects and some of
+    them says what the value doesn't.
+    """
     found = [None if key is None else document(key) for key in keys]
     of_keys = [key for key in found if key]
     if not of_keys or len(of_keys) < len(keys):
         return Proposal(tuple(offers), "", hints=() if not any(keys) else (KEEP_KEY,))
     names = {name: None for key in of_keys for name in key}
-    if all(name in value and value[name] == key[name] for key, value in zip(of_keys, documents, strict=True) for name in key):
+    if all(
+        name in value and value[name] == key[name]
+        for key, value in zip(of_keys, documents, strict=True)
+        for name in key
+    ):
         return Proposal(tuple(offers), "", hints=(same_key(list(names)),))
     return beside_key(offers, offers_of(of_keys), "json")
 
 
-KEEP_KEY = "the keys are no columns: `metadata: {key: _key}` keeps their bytes, docs/formats.md says what else they may be"
+KEEP_KEY = (
+    "the keys are no columns: `metadata: {key: _key}` keeps their bytes, docs/formats.md says what"
+    " else they may be"
+)
 
 
 def same_key(names: Sequence[str]) -> str:
@@ -104,26 +135,37 @@ def same_key(names: Sequence[str]) -> str:
     return f"the keys say the same as the value's {', '.join(map(ascii, names))}"
 
 
-def beside_key(offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str, told: Sequence[Setting] = ()) -> Proposal:
+def beside_key(
+    offers: Sequence[Offer], of_key: Sequence[Offer], key_format: str, told: Sequence[Setting] = ()
+) -> Proposal:
     """The fields of the key as columns beside those of the value; with a prefix where some have one name.
 
     `told`: what else the key's section says.
-    """
+    """  # noqa: E501
     names = {offer.name.casefold() for offer in offers}
     prefixes = ("key" * (n > 0) + "_" * n for n in count())
-    prefix = next(prefix for prefix in prefixes if names.isdisjoint((prefix + offer.name).casefold() for offer in of_key))
+    prefix = next(
+        prefix
+        for prefix in prefixes
+        if names.isdisjoint((prefix + offer.name).casefold() for offer in of_key)
+    )
     columns = [replace(offer, name=prefix + offer.name) for offer in of_key]
     usable = [offer.name for offer in columns if offer.usable]
     if not usable:
         return Proposal((*columns, *offers), "")
     key = {"format": key_format, "fields": usable, **({"fields_prefix": prefix} if prefix else {})}
     key |= {setting.name: setting.value for setting in told}
-    settings = (Setting("key", key, "the columns that come from the key"), Setting("fields_include", "except_key"))
+    settings = (
+        Setting("key", key, "the columns that come from the key"),
+        Setting("fields_include", "except_key"),
+    )
     return Proposal((*columns, *offers), "", settings)
 
 
 def with_columns(proposal: Proposal, refusal: Refusal) -> Proposal:
-    """The same; a field that can't be a column has no type, and no setting of the key names it. `refusal`: as of `usable_only`.
+    """The same; a field that can't be a column has no type, and no setting of the key names it.
+
+    `refusal`: as of `usable_only`.
 
     Raises:
         SpecError: the primary key has such a field.
@@ -131,7 +173,10 @@ def with_columns(proposal: Proposal, refusal: Refusal) -> Proposal:
     stated = {setting.name: setting.value for setting in proposal.decode}
     of_key = stated["key"]["fields"] if "key" in stated else []
     named = {*of_key, *proposal.primary_key}
-    sayable = [replace(o, guess=_TEMPLATE) if o.name in named and has_template(o.name) else o for o in proposal.offers]
+    sayable = [
+        replace(o, guess=_TEMPLATE) if o.name in named and has_template(o.name) else o
+        for o in proposal.offers
+    ]
     offers = tuple(usable_only(sayable, refusal))
     left = {offer.name: offer.guess.note for offer in offers if not offer.usable}
     other = next((name for name in proposal.primary_key if name in left), None)
@@ -140,7 +185,11 @@ def with_columns(proposal: Proposal, refusal: Refusal) -> Proposal:
         raise SpecError(what, "spec", "Nothing was written. Write the spec by hand (windrow init).")
     fields = [name for name in of_key if name not in left]
     others = tuple(s for s in proposal.decode if s.name != "fields_include" or fields)
-    decode = tuple(s if s.name != "key" else s._replace(value={**s.value, "fields": fields}) for s in others if s.name != "key" or fields)
+    decode = tuple(
+        s if s.name != "key" else s._replace(value={**s.value, "fields": fields})
+        for s in others
+        if s.name != "key" or fields
+    )
     return replace(proposal, offers=offers, decode=decode)
 
 
@@ -154,9 +203,22 @@ def refuse_useless(proposal: Proposal, topic: str) -> None:
         SpecError: there is none, or there are too many.
     """
     if len(proposal.offers) > MOST_TYPES:
-        what = f"The messages of topic {topic} have {len(proposal.offers):,} different fields, which look like data and no columns"
-        raise SpecError(what, "spec", "Nothing was written. Keep the bytes with --format raw, or write the schema by hand (windrow init).")
+        what = (
+            f"The messages of topic {topic} have {len(proposal.offers):,} different fields, which"
+            " look like data and no columns"
+        )
+        raise SpecError(
+            what,
+            "spec",
+            "Nothing was written. Keep the bytes with --format raw, or write the schema by hand"
+            " (windrow init).",
+        )
     if not any(offer.usable for offer in proposal.offers):
         why = "; ".join(f"{offer.name!a}: {offer.guess.note}" for offer in proposal.offers[:5])
         what = f"No field of topic {topic} can be a column" + (f": {why}" if why else "")
-        raise SpecError(what, "spec", "Nothing was written. Keep the bytes with --format raw, or write the schema by hand (windrow init).")
+        raise SpecError(
+            what,
+            "spec",
+            "Nothing was written. Keep the bytes with --format raw, or write the schema by hand"
+            " (windrow init).",
+        )

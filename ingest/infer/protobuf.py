@@ -1,4 +1,6 @@
-"""What columns a message type of Protobuf's has: of each field the narrowest that `decode.protobuf.fields` lets it become."""
+"""What columns a message type of Protobuf's has: of each field the narrowest that
+`decode.protobuf.fields` lets it become.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.ingest.formats.protobuf.descriptors import comments_at, compiled_text, message_type, name_at
+from windrow.ingest.formats.protobuf.descriptors import (
+    comments_at,
+    compiled_text,
+    message_type,
+    name_at,
+)
 from windrow.ingest.formats.protobuf.fields import TYPES, is_map, is_timestamp, is_wrapper
 from windrow.ingest.infer.offer import LONGEST, Guess, Offer, Room, list_of, map_of, struct_of
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -18,9 +25,12 @@ _PLAIN = {
     **{name: Guess(pa.int32()) for name in ("int32", "sint32", "sfixed32")},
     **{name: Guess(pa.int64()) for name in ("int64", "sint64", "sfixed64", "uint32", "fixed32")},
     **{name: Guess(pa.decimal128(20, 0), "unsigned, of 64 bits") for name in ("uint64", "fixed64")},
-    "float": Guess(pa.float32()), "double": Guess(pa.float64()), "bool": Guess(pa.bool_()), "string": Guess(pa.string()),
+    "float": Guess(pa.float32()),
+    "double": Guess(pa.float64()),
+    "bool": Guess(pa.bool_()),
+    "string": Guess(pa.string()),
     "bytes": Guess(pa.binary()),
-}  # fmt: skip
+}
 
 
 def protobuf_schema_offers(written: WriterSchema, path: Sequence[int]) -> list[Offer]:
@@ -30,7 +40,9 @@ def protobuf_schema_offers(written: WriterSchema, path: Sequence[int]) -> list[O
         SpecError: it can't be compiled, or has none there.
     """
     offers = protobuf_offers(message_of(written, path))
-    comments = comments_at(compiled_text(written.text, written.references, f"schema id {written.id}"), path)
+    comments = comments_at(
+        compiled_text(written.text, written.references, f"schema id {written.id}"), path
+    )
     return [replace(offer, doc=comments.get(offer.name, "")) for offer in offers]
 
 
@@ -48,7 +60,10 @@ def message_of(written: WriterSchema, path: Sequence[int]) -> Any:
 def protobuf_offers(kind: Any) -> list[Offer]:
     """The fields of a message type, as its descriptor has them."""
     types = _ProtobufTypes()
-    return [Offer(field.name, types.of(field, (kind.full_name,)), _may_be_null(field)) for field in kind.fields]
+    return [
+        Offer(field.name, types.of(field, (kind.full_name,)), _may_be_null(field))
+        for field in kind.fields
+    ]
 
 
 def _may_be_null(field: Any) -> bool:
@@ -58,7 +73,10 @@ def _may_be_null(field: Any) -> bool:
 
 
 class _ProtobufTypes:
-    """The types of one schema. What is `around` a field is the message types that it lies in, so that none holds itself."""
+    """The types of one schema.
+
+    What is `around` a field is the message types that it lies in, so that none holds itself.
+    """
 
     def __init__(self) -> None:
         self._room = Room()
@@ -82,10 +100,14 @@ class _ProtobufTypes:
             return self._one(inner.fields_by_name["value"], around)
         if inner.full_name in around:
             return Guess(None, f"the message {inner.full_name} holds itself")
-        return struct_of((part.name, self.of(part, (*around, inner.full_name))) for part in inner.fields)
+        return struct_of(
+            (part.name, self.of(part, (*around, inner.full_name))) for part in inner.fields
+        )
 
     def _map(self, entry: Any, around: tuple[str, ...]) -> Guess:
-        """A map where its keys are texts and it is a column of its own; else a list of what it holds."""
+        """A map where its keys are texts and it is a column of its own; else a list of
+        what it holds.
+        """
         key, value = self._one(entry["key"], around), self._one(entry["value"], around)
         if len(around) == 1 and key.type == pa.string():
             return map_of(value)
@@ -95,4 +117,7 @@ class _ProtobufTypes:
 
 
 def _named(field: Any) -> Guess:
-    return Guess(pa.string(), f"one of {', '.join(value.name for value in list(field.enum_type.values)[:LONGEST])}")
+    return Guess(
+        pa.string(),
+        f"one of {', '.join(value.name for value in list(field.enum_type.values)[:LONGEST])}",
+    )

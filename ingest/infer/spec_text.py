@@ -24,7 +24,10 @@ _WITH_UNKNOWN = {"json", "json-schema-confluent"}
 
 @dataclass(frozen=True)
 class Address:
-    """How a cluster is reached: by its servers, or by the name that a windrow.yaml has for it. `registry`: the URL of its registry."""
+    """How a cluster is reached: by its servers, or by the name that a windrow.yaml has for it.
+
+    `registry`: the URL of its registry.
+    """
 
     bootstrap: str = DEFAULT_BOOTSTRAP
     cluster: str | None = None
@@ -33,7 +36,11 @@ class Address:
     @property
     def source(self) -> dict[str, Any]:
         """The settings of a spec's source that say so."""
-        reached = {"bootstrap_servers": self.bootstrap} if self.cluster is None else {"cluster": self.cluster}
+        reached = (
+            {"bootstrap_servers": self.bootstrap}
+            if self.cluster is None
+            else {"cluster": self.cluster}
+        )
         return reached if self.registry is None else {**reached, "registry": {"url": self.registry}}
 
 
@@ -44,55 +51,90 @@ def class_name(name: str) -> str:
 
 
 def spec_text(
-    name: str, topic: str, address: Address, grid: str, start: datetime | None, delay: str, proposal: Proposal, *, tombstones: int = 0
-) -> str:  # fmt: skip
+    name: str,
+    topic: str,
+    address: Address,
+    grid: str,
+    start: datetime | None,
+    delay: str,
+    proposal: Proposal,
+    *,
+    tombstones: int = 0,
+) -> str:
     """The spec's file, with a word on each setting."""
-    window: list[tuple[str, str]] = [(f"    grid: {json.dumps(grid)}", "in UTC; hourly, daily, a cron expression, or batch: micro-batches")]
+    window: list[tuple[str, str]] = [
+        (
+            f"    grid: {json.dumps(grid)}",
+            "in UTC; hourly, daily, a cron expression, or batch: micro-batches",
+        )
+    ]
     if start is not None:
         window += [
             (f"    start: {instant(start)}", "the first window"),
             (f"    delay: {delay}", "how long after its end a window is closed"),
         ]
-    return _commented([
-        ("# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every setting.", ""),
-        ("type: windrow.dagster.KafkaTable", "for Dagster; the command reads the attributes only"),
-        ("attributes:", ""),
-        (f"  id: {json.dumps(name)}", "its identity, for ever"),
-        ("  source:", ""),
-        *_source(address, asks_registry=proposal.asks_registry),
-        (f"    topic: {json.dumps(topic)}", ""),
-        ("    # client: {}", "librdkafka's properties: security.protocol, sasl.mechanism ..."),
-        ("  window:", ""),
-        *window,
-        ("  decode:", ""),
-        *_decode(class_name(name), proposal, tombstones),
-        ("  limits:", ""),
-        ("    max_dead_ratio: 0.01", "more dead letters than this share refuse the window; one is always allowed"),
-        ("  sink:", ""),
-        (f"    path: ./data/{name}", "relative to this file; or a URL"),
-        *_keyed(proposal.primary_key),
-    ])  # fmt: skip
+    return _commented(
+        [
+            (
+                (
+                    "# A pipeline of windrow: a topic becomes a table. docs/settings.md lists every"
+                    " setting."
+                ),
+                "",
+            ),
+            (
+                "type: windrow.dagster.KafkaTable",
+                "for Dagster; the command reads the attributes only",
+            ),
+            ("attributes:", ""),
+            (f"  id: {json.dumps(name)}", "its identity, for ever"),
+            ("  source:", ""),
+            *_source(address, asks_registry=proposal.asks_registry),
+            (f"    topic: {json.dumps(topic)}", ""),
+            ("    # client: {}", "librdkafka's properties: security.protocol, sasl.mechanism ..."),
+            ("  window:", ""),
+            *window,
+            ("  decode:", ""),
+            *_decode(class_name(name), proposal, tombstones),
+            ("  limits:", ""),
+            (
+                "    max_dead_ratio: 0.01",
+                "more dead letters than this share refuse the window; one is always allowed",
+            ),
+            ("  sink:", ""),
+            (f"    path: ./data/{name}", "relative to this file; or a URL"),
+            *_keyed(proposal.primary_key),
+        ]
+    )
 
 
 def _source(address: Address, *, asks_registry: bool) -> Iterator[tuple[str, str]]:
     if address.cluster is not None:
         yield f"    cluster: {json.dumps(address.cluster)}", "as windrow.yaml has it"
         return
-    yield f"    bootstrap_servers: {json.dumps(address.bootstrap)}", 'or, from the environment: "{{ env.NAME }}"'
+    yield (
+        f"    bootstrap_servers: {json.dumps(address.bootstrap)}",
+        'or, from the environment: "{{ env.NAME }}"',
+    )
     if asks_registry:
         yield "    registry:", "has the schemas that messages name"
         yield f"      url: {json.dumps(address.registry)}", "besides username, password, ca ..."
 
 
 def _decode(class_name: str, proposal: Proposal, tombstones: int) -> Iterator[tuple[str, str]]:
-    """The settings of the section; what a format does without a value, where that isn't its own business."""
+    """The settings of the section; what a format does without a value, where that isn't
+    its own business.
+    """
     (first, *others), format_ = proposal.decode, proposal.format
     yield f"    format: {_flow(first.value)}", first.comment
     yield f"    schema: {SCHEMA}:{class_name}", "columns, types and rules"
     for setting in others:
         yield f"    {setting.name}: {_flow(setting.value)}", setting.comment
     if not proposal.change_data:
-        word = f"a message without a value; {f'{tombstones:,} of the sampled ones: only counted' if tombstones else 'or drop'}"
+        word = (
+            "a message without a value;"
+            f" {f'{tombstones:,} of the sampled ones: only counted' if tombstones else 'or drop'}"
+        )
         yield f"    on_null: {'drop' if tombstones else 'dead'}", word
     if format_ in _WITH_UNKNOWN:
         yield "    unknown: ignore", "fields that the schema doesn't name; or dead"
@@ -118,4 +160,7 @@ def _flow(value: Any) -> str:
 
 def _commented(lines: Iterable[tuple[str, str]]) -> str:
     """Settings with their comments in one column, as far as they fit."""
-    return "".join(f"{line:40}  # {comment}".rstrip() + "\n" if comment else f"{line}\n" for line, comment in lines)
+    return "".join(
+        f"{line:40}  # {comment}".rstrip() + "\n" if comment else f"{line}\n"
+        for line, comment in lines
+    )

@@ -1,4 +1,5 @@
-"""What of a topic doesn't fit a pipeline any more: its newest messages, by the real decoder and rules, and a registry's newest schemas.
+"""What of a topic doesn't fit a pipeline any more: its newest messages, by the real
+decoder and rules, and a registry's newest schemas.
 
 Reads only. The comparisons are pure functions from values to findings; `check` fetches the values.
 """
@@ -24,7 +25,14 @@ from windrow.ingest.formats.kind import FormatSection
 from windrow.ingest.infer.changes import ENVELOPES, events_of, rows_of
 from windrow.ingest.infer.documents import document, offers_of
 from windrow.ingest.infer.misfits import misfits
-from windrow.ingest.infer.offer import Offer, Refusal, metadata_text, type_text, unfit_for_table, unusable_beside
+from windrow.ingest.infer.offer import (
+    Offer,
+    Refusal,
+    metadata_text,
+    type_text,
+    unfit_for_table,
+    unusable_beside,
+)
 from windrow.ingest.infer.proposal import Document, KeyAndValue
 from windrow.ingest.infer.registered import FORMATS, Part, behind_frames, offers_of_schema, path_in
 from windrow.ingest.model.refusals import in_words
@@ -42,7 +50,11 @@ _BATCH = 4096
 
 
 class Unfit(msgspec.Struct, frozen=True):
-    """Messages that would be dead letters for one reason at one place, and where the first of them lies. `what`: free of payload."""
+    """Messages that would be dead letters for one reason at one place, and where the
+    first of them lies.
+
+    `what`: free of payload.
+    """
 
     stage: str
     reason: str
@@ -54,7 +66,8 @@ class Unfit(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """Of `sampled` messages `fitting` are none that would be dead letters; what the others are, and what else there is to say.
+    """Of `sampled` messages `fitting` are none that would be dead letters; what the
+    others are, and what else there is to say.
 
     `fitting` is null where the messages couldn't be judged; a finding says why.
     """
@@ -69,11 +82,20 @@ class Checked(msgspec.Struct, frozen=True):
     def exit_code(self) -> int:
         """1 if anything is wrong, 3 if something could not be looked at, else 0."""
         levels = {f.level for f in self.findings}
-        return RefusedError.exit_code if "wrong" in levels else UnreachableError.exit_code if "unchecked" in levels else 0
+        return (
+            RefusedError.exit_code
+            if "wrong" in levels
+            else UnreachableError.exit_code
+            if "unchecked" in levels
+            else 0
+        )
 
 
-def check(pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, most: int) -> Checked:
-    """Sample the newest messages, and hold them and the registry's newest schemas against the pipeline's model.
+def check(
+    pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, most: int
+) -> Checked:
+    """Sample the newest messages, and hold them and the registry's newest schemas
+    against the pipeline's model.
 
     Args:
         pipeline: whose model, format and limits count.
@@ -86,7 +108,9 @@ def check(pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | N
         UnreachableError: the cluster doesn't answer.
     """
     spec, columns = pipeline.spec, pipeline.decoder().columns
-    sample = sample_topics(pipeline.broker, pipeline.reader, selection, most, spec.source.on_removed)
+    sample = sample_topics(
+        pipeline.broker, pipeline.reader, selection, most, spec.source.on_removed
+    )
     unfit: tuple[Unfit, ...] | None = None
     findings: list[Finding] = []
     try:
@@ -97,20 +121,36 @@ def check(pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | N
     findings += refusals(unfit or (), sampled, spec.limits)
     if not sampled:
         findings.append(Finding("info", "messages", "There is none that can be sampled"))
-    unusable = unusable_beside(columns, unfit_for_table(spec.metadata, delta=spec.sink.kind == "delta"))
+    unusable = unusable_beside(
+        columns, unfit_for_table(spec.metadata, delta=spec.sink.kind == "delta")
+    )
     findings += unknown_fields(spec.decode, columns, sample.messages, unusable)
     if registry is not None:
-        subjects = (subject for topic in sample.topics for subject in subjects_of(spec.decode, columns, topic))
-        findings += [finding for subject in subjects for finding in _of_registry(registry, subject, sample.messages, unusable)]
-    return Checked(spec.id, sampled, None if unfit is None else sampled - dead, unfit or (), tuple(findings))
+        subjects = (
+            subject
+            for topic in sample.topics
+            for subject in subjects_of(spec.decode, columns, topic)
+        )
+        findings += [
+            finding
+            for subject in subjects
+            for finding in _of_registry(registry, subject, sample.messages, unusable)
+        ]
+    return Checked(
+        spec.id, sampled, None if unfit is None else sampled - dead, unfit or (), tuple(findings)
+    )
 
 
-def _of_error(error: RefusedError | UnreachableError | SpecError, about: Literal["messages", "registry"]) -> Finding:
+def _of_error(
+    error: RefusedError | UnreachableError | SpecError, about: Literal["messages", "registry"]
+) -> Finding:
     what = f"{error.what}; first {error.place}" if error.place else error.what
-    return Finding("unchecked" if isinstance(error, UnreachableError) else "wrong", about, what, error.do)
+    return Finding(
+        "unchecked" if isinstance(error, UnreachableError) else "wrong", about, what, error.do
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ messages
+# --------------------------------------------------------------------------------------------------
 
 
 def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
@@ -121,12 +161,23 @@ def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
 
 
 def tried(messages: pa.Table, verdict: Decode) -> tuple[Unfit, ...]:
-    """The messages that would be dead letters, by what is wrong with them; the most frequent first."""
-    counts, first = Counter[tuple[str, str, str]](), dict[tuple[str, str, str], tuple[str, int, int]]()
+    """The messages that would be dead letters, by what is wrong with them; the most
+    frequent first.
+    """
+    counts, first = (
+        Counter[tuple[str, str, str]](),
+        dict[tuple[str, str, str], tuple[str, int, int]](),
+    )
     for batch in messages.combine_chunks().to_batches(max_chunksize=_BATCH):
         decoded = verdict(batch)
-        places = (batch.column(name).take(decoded.dead_index).to_pylist() for name in ("topic", "partition", "offset"))
-        whys = (column.to_pylist() for column in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail))
+        places = (
+            batch.column(name).take(decoded.dead_index).to_pylist()
+            for name in ("topic", "partition", "offset")
+        )
+        whys = (
+            column.to_pylist()
+            for column in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)
+        )
         for stage, reason, detail, *place in zip(*whys, *places, strict=True):
             kind = stage, reason, in_words(reason, detail)
             counts[kind] += 1
@@ -135,7 +186,9 @@ def tried(messages: pa.Table, verdict: Decode) -> tuple[Unfit, ...]:
 
 
 def refusals(unfit: Sequence[Unfit], sampled: int, limits: LimitsSpec) -> Iterator[Finding]:
-    """What is wrong with messages; only worth knowing where a window with as large a share of such messages would be committed."""
+    """What is wrong with messages; only worth knowing where a window with as large a
+    share of such messages would be committed.
+    """
     dead = sum(one.messages for one in unfit)
     by_stage = Counter[str]()
     for one in unfit:
@@ -143,18 +196,41 @@ def refusals(unfit: Sequence[Unfit], sampled: int, limits: LimitsSpec) -> Iterat
     for one in unfit:
         held = ((dead, limits), (by_stage[one.stage], limits.of(one.stage)))
         beyond = any(is_beyond_share(count, sampled, limit.max_dead_ratio) for count, limit in held)
-        what = f"{one.messages:,} of {sampled:,} would be dead letters, {one.stage} {one.reason}: {one.what}"
+        what = (
+            f"{one.messages:,} of {sampled:,} would be dead letters, {one.stage} {one.reason}:"
+            f" {one.what}"
+        )
         where = f"first {one.topic}[{one.partition}]@{one.offset}"
-        yield Finding("wrong" if beyond else "info", "messages", f"{what}; {where}", _MEND if beyond else "The limits allow as many.")
+        yield Finding(
+            "wrong" if beyond else "info",
+            "messages",
+            f"{what}; {where}",
+            _MEND if beyond else "The limits allow as many.",
+        )
 
 
-def unknown_fields(section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refusal) -> Iterator[Finding]:
-    """Fields of JSON documents, or of rows in them, that no column is for, and columns for which none of them has a field."""
+def unknown_fields(
+    section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refusal
+) -> Iterator[Finding]:
+    """Fields of JSON documents, or of rows in them, that no column is for, and columns
+    for which none of them has a field.
+    """
     documents = documents_in(section.format, messages)
     if documents:
         beside = section.envelope if isinstance(section, ChangeSection) else ()
-        of_value = Columns(tuple(column for column in section.part.of(columns).columns if column.name not in beside))
-        yield from compared(f"{len(documents):,} sampled documents", "messages", offers_of(documents), of_value, {}, unusable)
+        of_value = Columns(
+            tuple(
+                column for column in section.part.of(columns).columns if column.name not in beside
+            )
+        )
+        yield from compared(
+            f"{len(documents):,} sampled documents",
+            "messages",
+            offers_of(documents),
+            of_value,
+            {},
+            unusable,
+        )
 
 
 def documents_in(format_: str, messages: pa.Table) -> list[Document]:
@@ -166,15 +242,19 @@ def documents_in(format_: str, messages: pa.Table) -> list[Document]:
     if format_ not in {"json", "json-schema-confluent"}:
         return []
     values = messages.column("value").to_pylist() if format_ == "json" else behind_frames(messages)
-    return [found for value in values if value is not None and (found := document(value)) is not None]
+    return [
+        found for value in values if value is not None and (found := document(value)) is not None
+    ]
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ registry
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject of the registry, whose schemas the keys or values of a topic have; and the columns that come from these."""
+    """A subject of the registry, whose schemas the keys or values of a topic have; and
+    the columns that come from these.
+    """
 
     name: str
     topic: str
@@ -185,19 +265,26 @@ class Subject:
 
 def names_schemas(section: FormatSection) -> bool:
     """Whether keys or values are in one of Confluent's formats."""
-    return any(part is not None and part.format in FORMATS.values() for part in (section, section.key))
+    return any(
+        part is not None and part.format in FORMATS.values() for part in (section, section.key)
+    )
 
 
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
     """The subjects of a topic's messages, as far as they are in one of Confluent's formats."""
     beside = section.written_with if isinstance(section, RecordOptions) else ()
-    of_value = Columns(tuple(column for column in section.part.of(columns).columns if column.name not in beside))
+    of_value = Columns(
+        tuple(column for column in section.part.of(columns).columns if column.name not in beside)
+    )
     parts: list[tuple[Part, object, str, Columns]] = [("value", section, section.format, of_value)]
     if section.key is not None:
         parts.append(("key", section.key, section.key.format, section.key.part.of(columns)))
     for part, options, format_, of_part in parts:
         if format_ in FORMATS.values():
-            yield from (Subject(name, topic, part, format_, of_part) for name in _subjects(options, part).of(topic))
+            yield from (
+                Subject(name, topic, part, format_, of_part)
+                for name in _subjects(options, part).of(topic)
+            )
 
 
 def _subjects(options: object, part: Part) -> Subjects:
@@ -206,7 +293,9 @@ def _subjects(options: object, part: Part) -> Subjects:
     return Subjects(part=part)
 
 
-def _of_registry(registry: SchemaRegistry, subject: Subject, messages: pa.Table, unusable: Refusal) -> list[Finding]:
+def _of_registry(
+    registry: SchemaRegistry, subject: Subject, messages: pa.Table, unusable: Refusal
+) -> list[Finding]:
     """What a subject's newest schema says."""
     try:
         newest = registry.of_subject(subject.name, 1)
@@ -218,11 +307,16 @@ def _of_registry(registry: SchemaRegistry, subject: Subject, messages: pa.Table,
         return [_of_error(error, "registry")]
 
 
-def of_schema(schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refusal) -> Iterator[Finding]:
+def of_schema(
+    schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refusal
+) -> Iterator[Finding]:
     """What a subject's newest schema says. `messages`: those of its topic that were sampled."""
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
     if FORMATS[schema.kind] != subject.format:
-        what = f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is {subject.format}"
+        what = (
+            f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is"
+            f" {subject.format}"
+        )
         yield Finding("wrong", "registry", what, "Mend decode.format.")
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
@@ -232,24 +326,49 @@ def of_schema(schema: WriterSchema, subject: Subject, messages: pa.Table, unusab
 
 
 def compared(
-    name: str, about: Literal["messages", "registry"], offers: Sequence[Offer], columns: Columns, unfit: Mapping[str, str],
+    name: str,
+    about: Literal["messages", "registry"],
+    offers: Sequence[Offer],
+    columns: Columns,
+    unfit: Mapping[str, str],
     unusable: Refusal,
-) -> Iterator[Finding]:  # fmt: skip
-    """Fields and columns against each other. `name`: what the fields are of; `unfit`: columns that can't come from their field, and why."""
+) -> Iterator[Finding]:
+    """Fields and columns against each other.
+
+    `name`: what the fields are of; `unfit`: columns that can't come from their field, and why.
+    """
     fields = {offer.name for offer in offers}
     for column in columns.columns:
         if column.name in unfit:
-            yield Finding("wrong", about, f"A column can't come from {name}: {unfit[column.name]}", _MEND)
+            yield Finding(
+                "wrong", about, f"A column can't come from {name}: {unfit[column.name]}", _MEND
+            )
         elif column.name not in fields and column.nullable:
-            yield Finding("info", about, f"Column {column.name} is null: no field of {name} has its name")
+            yield Finding(
+                "info", about, f"Column {column.name} is null: no field of {name} has its name"
+            )
         elif column.name not in fields and about == "registry":
-            yield Finding("wrong", about, f"Column {column.name} can't be null, and no field of {name} has its name", _MEND)
+            yield Finding(
+                "wrong",
+                about,
+                f"Column {column.name} can't be null, and no field of {name} has its name",
+                _MEND,
+            )
     names = {column.name for column in columns.columns}
     for offer in offers:
         if offer.name not in names:
             why = unusable(offer) or (offer.guess.note if offer.guess.type is None else "")
-            could = f"It can't be a column: {why}" if why or offer.guess.type is None else _column_of(offer, offer.guess.type)
-            yield Finding("info", about, f"Field {offer.name!a} of {name} is passed over: no column has its name", could)
+            could = (
+                f"It can't be a column: {why}"
+                if why or offer.guess.type is None
+                else _column_of(offer, offer.guess.type)
+            )
+            yield Finding(
+                "info",
+                about,
+                f"Field {offer.name!a} of {name} is passed over: no column has its name",
+                could,
+            )
 
 
 def _column_of(offer: Offer, kind: pa.DataType) -> str:

@@ -1,1 +1,3 @@
-"""Everything that speaks to a Kafka cluster, once: properties, error codes, metadata questions, scans, identity, a broker for trying."""
+"""Everything that speaks to a Kafka cluster, once: properties, error codes, metadata
+questions, scans, identity, a broker for trying.
+"""

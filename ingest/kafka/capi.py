@@ -1,4 +1,5 @@
-"""librdkafka's public C interface, as far as a reader needs it: called in the very library that confluent-kafka runs on.
+"""librdkafka's public C interface, as far as a reader needs it: called in the very
+library that confluent-kafka runs on.
 
 Names and signatures are those of rdkafka.h without the prefix `rd_kafka_`.
 """
@@ -13,7 +14,10 @@ import confluent_kafka
 from confluent_kafka import cimpl
 
 KNOWN = range(0x021000, 0x021100)
-"""The versions, without the last byte, that the tests ran on: 2.16. Whoever allows another one in pyproject.toml names it here."""
+"""The versions, without the last byte, that the tests ran on: 2.16.
+
+Whoever allows another one in pyproject.toml names it here.
+"""
 
 ERROR_CB = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 """The client, the error, what happened, the opaque pointer."""
@@ -30,28 +34,44 @@ class PlaceElement(ctypes.Structure):
     """rd_kafka_topic_partition_t."""
 
     _fields_ = (
-        ("topic", ctypes.c_char_p), ("partition", ctypes.c_int32), ("offset", ctypes.c_int64), ("metadata", ctypes.c_void_p),
-        ("metadata_size", ctypes.c_size_t), ("opaque", ctypes.c_void_p), ("err", ctypes.c_int), ("private", ctypes.c_void_p),
-    )  # fmt: skip
+        ("topic", ctypes.c_char_p),
+        ("partition", ctypes.c_int32),
+        ("offset", ctypes.c_int64),
+        ("metadata", ctypes.c_void_p),
+        ("metadata_size", ctypes.c_size_t),
+        ("opaque", ctypes.c_void_p),
+        ("err", ctypes.c_int),
+        ("private", ctypes.c_void_p),
+    )
 
 
 class PlaceList(ctypes.Structure):
     """rd_kafka_topic_partition_list_t."""
 
-    _fields_ = (("count", ctypes.c_int), ("size", ctypes.c_int), ("elements", ctypes.POINTER(PlaceElement)))
+    _fields_ = (
+        ("count", ctypes.c_int),
+        ("size", ctypes.c_int),
+        ("elements", ctypes.POINTER(PlaceElement)),
+    )
 
 
 class MessageHead(ctypes.Structure):
     """rd_kafka_message_t, whose first fields say what it is."""
 
     _fields_ = (
-        ("err", ctypes.c_int), ("topic", ctypes.c_void_p), ("partition", ctypes.c_int32), ("payload", ctypes.c_void_p),
-        ("size", ctypes.c_size_t), ("key", ctypes.c_void_p), ("key_size", ctypes.c_size_t), ("offset", ctypes.c_int64),
+        ("err", ctypes.c_int),
+        ("topic", ctypes.c_void_p),
+        ("partition", ctypes.c_int32),
+        ("payload", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+        ("key", ctypes.c_void_p),
+        ("key_size", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
         ("private", ctypes.c_void_p),
-    )  # fmt: skip
+    )
 
 
-class Unusable(Exception):  # noqa: N818  # not an error of a read: another way to read is taken
+class Unusable(Exception):  # not an error of a read: another way to read is taken  # noqa: N818
     """Says why the library can't be used in this way."""
 
 
@@ -88,20 +108,36 @@ class Api:
         self.assign = self._bound("assign", whole, pointer, pointer)
         self.position = self._bound("position", whole, pointer, pointer)
         self.consumer_close = self._bound("consumer_close", whole, pointer)
-        self.consume_batch_queue = self._bound("consume_batch_queue", ctypes.c_ssize_t, pointer, whole, pointer, size)
-        self.topic_partition_list_new = self._bound("topic_partition_list_new", ctypes.POINTER(PlaceList), whole)
-        self.topic_partition_list_destroy = self._bound("topic_partition_list_destroy", None, pointer)
-        self.topic_partition_list_add = self._bound("topic_partition_list_add", ctypes.POINTER(PlaceElement), pointer, text, ctypes.c_int32)
-        self.topic_partition_set_leader_epoch = self._bound("topic_partition_set_leader_epoch", None, pointer, ctypes.c_int32)
-        self.topic_partition_get_leader_epoch = self._bound("topic_partition_get_leader_epoch", ctypes.c_int32, pointer)
+        self.consume_batch_queue = self._bound(
+            "consume_batch_queue", ctypes.c_ssize_t, pointer, whole, pointer, size
+        )
+        self.topic_partition_list_new = self._bound(
+            "topic_partition_list_new", ctypes.POINTER(PlaceList), whole
+        )
+        self.topic_partition_list_destroy = self._bound(
+            "topic_partition_list_destroy", None, pointer
+        )
+        self.topic_partition_list_add = self._bound(
+            "topic_partition_list_add", ctypes.POINTER(PlaceElement), pointer, text, ctypes.c_int32
+        )
+        self.topic_partition_set_leader_epoch = self._bound(
+            "topic_partition_set_leader_epoch", None, pointer, ctypes.c_int32
+        )
+        self.topic_partition_get_leader_epoch = self._bound(
+            "topic_partition_get_leader_epoch", ctypes.c_int32, pointer
+        )
         self.topic_new = self._bound("topic_new", pointer, pointer, text, pointer)
         self.topic_name = self._bound("topic_name", text, pointer)
         self.topic_destroy = self._bound("topic_destroy", None, pointer)
         self.message_errstr = self._bound("message_errstr", text, pointer)
         self.message_set_headers = self._bound("message_set_headers", None, pointer, pointer)
         self.headers_new = self._bound("headers_new", pointer, size)
-        self.header_add = self._bound("header_add", whole, pointer, text, ctypes.c_ssize_t, pointer, ctypes.c_ssize_t)
-        self.produce = self._bound("produce", whole, pointer, ctypes.c_int32, whole, pointer, size, pointer, size, pointer)
+        self.header_add = self._bound(
+            "header_add", whole, pointer, text, ctypes.c_ssize_t, pointer, ctypes.c_ssize_t
+        )
+        self.produce = self._bound(
+            "produce", whole, pointer, ctypes.c_int32, whole, pointer, size, pointer, size, pointer
+        )
         self.purge = self._bound("purge", whole, pointer, whole)
         self.event_destroy = self._bound("event_destroy", None, pointer)
         self.event_message_array = self._bound("event_message_array", size, pointer, pointer, size)
@@ -127,7 +163,8 @@ class Api:
 
 
 def load_api() -> Api:
-    """The library that confluent-kafka is linked with, wherever it lies: symbols are looked for in it and in what it brought along.
+    """The library that confluent-kafka is linked with, wherever it lies: symbols are
+    looked for in it and in what it brought along.
 
     Raises:
         Unusable: it can't be loaded, has not all functions, or has a version that nobody has tried.
@@ -135,9 +172,14 @@ def load_api() -> Api:
     try:
         library = ctypes.CDLL(cimpl.__file__)
     except OSError as why:
-        raise Unusable(f"the library of confluent-kafka can't be loaded: {type(why).__name__}") from None
+        raise Unusable(
+            f"the library of confluent-kafka can't be loaded: {type(why).__name__}"
+        ) from None
     api = Api(library)
     version = api.version()
     if version >> 8 not in KNOWN or version != confluent_kafka.libversion()[1]:
-        raise Unusable(f"librdkafka {confluent_kafka.libversion()[0]} (0x{version:08x}) is not among the versions that were tried")
+        raise Unusable(
+            f"librdkafka {confluent_kafka.libversion()[0]} (0x{version:08x}) is not among the"
+            " versions that were tried"
+        )
     return api

@@ -1,7 +1,7 @@
 """Client properties in three tiers: what windrow forces, what it defaults to, and what the user chose.
 
 The user chooses by typed settings (`Tuning`) or out of the allow-list, never one property by both.
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from pathlib import PurePosixPath
 import msgspec
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.properties import ALLOWED, DEFAULTS, FORCED, PLACE, REFUSED, REFUSED_PREFIXES, TUNED, Tuning, Value
+from windrow.ingest.kafka.properties import (
+    ALLOWED,
+    DEFAULTS,
+    FORCED,
+    PLACE,
+    REFUSED,
+    REFUSED_PREFIXES,
+    TUNED,
+    Tuning,
+    Value,
+)
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.settings.secrets import InFile, Secret, read
 
@@ -21,13 +31,19 @@ _UNTUNED = Tuning()
 
 
 def problems(user: Mapping[str, object], tuning: Tuning = _UNTUNED) -> list[str]:
-    """All that is wrong with what a user wrote, each in one sentence that begins with the property or setting and names no value."""
+    """All that is wrong with what a user wrote, each in one sentence that begins with
+    the property or setting and names no value.
+    """
     wrong = [text for name, value in user.items() if (text := _problem(name, value)) is not None]
     return wrong + _conflicts(user) + _tuning_problems(user, tuning)
 
 
 def consumer_properties(
-    bootstrap: str, user: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED
+    bootstrap: str,
+    user: Mapping[str, object],
+    *,
+    isolation: Isolation = "read_committed",
+    tuning: Tuning = _UNTUNED,
 ) -> dict[str, Value]:
     """What a consumer is made with in this process.
 
@@ -38,7 +54,11 @@ def consumer_properties(
 
 
 def consumer_recipe(
-    bootstrap: str, user: Mapping[str, object], *, isolation: Isolation = "read_committed", tuning: Tuning = _UNTUNED
+    bootstrap: str,
+    user: Mapping[str, object],
+    *,
+    isolation: Isolation = "read_committed",
+    tuning: Tuning = _UNTUNED,
 ) -> dict[str, Value | Secret]:
     """The same for another process, which finds for itself what references stand for (`revealed`).
 
@@ -50,14 +70,18 @@ def consumer_recipe(
     return dict(DEFAULTS) | _parsed(user, tuning) | forced | own
 
 
-def admin_properties(bootstrap: str, user: Mapping[str, object], *, tuning: Tuning = _UNTUNED) -> dict[str, Value]:
+def admin_properties(
+    bootstrap: str, user: Mapping[str, object], *, tuning: Tuning = _UNTUNED
+) -> dict[str, Value]:
     """What an AdminClient is made with in this process: the same without what only consumers know.
 
     Raises:
         SpecError: with all `problems` at once, or a secret isn't where its reference says.
     """
     chosen = revealed(dict(DEFAULTS) | _parsed(user, tuning))
-    return {"bootstrap.servers": bootstrap} | {name: value for name, value in chosen.items() if not ALLOWED[name].consumer}
+    return {"bootstrap.servers": bootstrap} | {
+        name: value for name, value in chosen.items() if not ALLOWED[name].consumer
+    }
 
 
 def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
@@ -66,7 +90,10 @@ def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
     Raises:
         SpecError: a secret isn't where its reference says.
     """
-    return {name: read(value, name) if isinstance(value, Secret) else value for name, value in recipe.items()}
+    return {
+        name: read(value, name) if isinstance(value, Secret) else value
+        for name, value in recipe.items()
+    }
 
 
 def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
@@ -83,13 +110,25 @@ def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value | Sec
         do = f"Mend them {PLACE}, and those that tuning sets beside it."
         raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
     chosen = (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))
-    return {name: value if isinstance(value, Secret) else ALLOWED[name].parse(value) for name, value in chosen}
+    return {
+        name: value if isinstance(value, Secret) else ALLOWED[name].parse(value)
+        for name, value in chosen
+    }
 
 
 def _tuned(tuning: Tuning) -> list[tuple[str, str, object]]:
-    """The settings that were chosen, as a user writes them; their properties, and the values in those's units."""
-    chosen = [(f"tuning.{field.removesuffix('_ms')}", TUNED[field], value) for field, value in msgspec.structs.asdict(tuning).items()]
-    return [(name, p, -(-value // 1024) if p == _QUEUE else value) for name, p, value in chosen if value is not None]
+    """The settings that were chosen, as a user writes them; their properties, and the
+    values in those's units.
+    """
+    chosen = [
+        (f"tuning.{field.removesuffix('_ms')}", TUNED[field], value)
+        for field, value in msgspec.structs.asdict(tuning).items()
+    ]
+    return [
+        (name, p, -(-value // 1024) if p == _QUEUE else value)
+        for name, p, value in chosen
+        if value is not None
+    ]
 
 
 def _tuning_problems(user: Mapping[str, object], tuning: Tuning) -> list[str]:
@@ -107,7 +146,9 @@ def _tuning_problems(user: Mapping[str, object], tuning: Tuning) -> list[str]:
 def _problem(name: str, value: object) -> str | None:
     if name in FORCED:
         needed, why = FORCED[name]
-        return f"{name} is always {str(needed).lower() if isinstance(needed, bool) else needed}: {why}"
+        return (
+            f"{name} is always {str(needed).lower() if isinstance(needed, bool) else needed}: {why}"
+        )
     if name in ALLOWED and isinstance(value, Secret):
         return _no_reference(name, value)
     if name in ALLOWED:
@@ -116,11 +157,15 @@ def _problem(name: str, value: object) -> str | None:
         except ValueError as wrong:
             return f"{name} {wrong}"
         return None
-    refused = REFUSED.get(name) or next((why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
+    refused = REFUSED.get(name) or next(
+        (why for prefix, why in REFUSED_PREFIXES.items() if name.startswith(prefix)), None
+    )
     if refused:
         return f"{name} is refused: {refused}"
     near = difflib.get_close_matches(name, ALLOWED, n=1)
-    return f"{name} is not among the properties that may be set" + (f" (is {near[0]} meant?)" if near else "")
+    return f"{name} is not among the properties that may be set" + (
+        f" (is {near[0]} meant?)" if near else ""
+    )
 
 
 def _no_reference(name: str, secret: Secret) -> str | None:
@@ -133,18 +178,28 @@ def _no_reference(name: str, secret: Secret) -> str | None:
 
 
 def _conflicts(user: Mapping[str, object]) -> list[str]:
-    """Properties that are right each by itself, and together would be ignored, fail to connect, or send a password in clear."""
+    """Properties that are right each by itself, and together would be ignored, fail to
+    connect, or send a password in clear.
+    """
     protocol = str(user.get("security.protocol", "PLAINTEXT")).upper()
     mechanism = str(user.get("sasl.mechanism", "")).upper()
     sasl, ssl = protocol.startswith("SASL_"), protocol.endswith("SSL")
     found = []
-    for prefix, used, needed in (("sasl.", sasl, "SASL_SSL or SASL_PLAINTEXT"), ("ssl.", ssl, "SSL or SASL_SSL")):
+    for prefix, used, needed in (
+        ("sasl.", sasl, "SASL_SSL or SASL_PLAINTEXT"),
+        ("ssl.", ssl, "SSL or SASL_SSL"),
+    ):
         names = sorted(name for name in user if name.startswith(prefix) and name in ALLOWED)
         if names and not used:
             found.append(f"{', '.join(names)} would be ignored: security.protocol must be {needed}")
-    missing = [name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name not in user]
+    missing = [
+        name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name not in user
+    ]
     if sasl and missing:
         found.append(f"security.protocol asks for SASL and needs {', '.join(missing)} too")
     if protocol == "SASL_PLAINTEXT" and mechanism == "PLAIN":
-        found.append("sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password in clear: use SASL_SSL, or SCRAM")
+        found.append(
+            "sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password in clear: use SASL_SSL, or"
+            " SCRAM"
+        )
     return found

@@ -1,9 +1,12 @@
 """The process's clients, one per cluster and way to reach it, however many pipelines ask.
 
-A client costs threads, connections and a login, and any number of threads may use one of librdkafka's at once. So a broker takes the one
-that was made with the same properties, and the consumers that wait beside it. A client is kept until the process ends, and closed then,
-but for two kinds: one that a question failed on for good (it may be broken, and librdkafka doesn't repeat why), and the one that nobody has
-asked for the longest while, where there are more than `MOST`. Those are closed with the last broker that has them.
+A client costs threads, connections and a login, and any number of threads may use one
+of librdkafka's at once. So a broker takes the one that was made with the same
+properties, and the consumers that wait beside it. A client is kept until the process
+ends, and closed then, but for two kinds: one that a question failed on for good (it may
+be broken, and librdkafka doesn't repeat why), and the one that nobody has asked for the
+longest while, where there are more than `MOST`. Those are closed with the last broker
+that has them.
 
 A child made by a fork makes its own: see `consumers`.
 """
@@ -41,11 +44,16 @@ _HEARD = 64
 
 _log = logging.getLogger("windrow.librdkafka")
 _log.addHandler(logging.NullHandler())
-_log.propagate = False  # each lost connection is several lines of noise; what matters is in the errors. Attach a handler to see it all
+# each lost connection is several lines of noise; what matters is in the errors. Attach
+# a handler to see it all
+_log.propagate = False
 
 
 class Client:
-    """An AdminClient, the consumers beside it, and what they have said of themselves lately. Used by any thread."""
+    """An AdminClient, the consumers beside it, and what they have said of themselves lately.
+
+    Used by any thread.
+    """
 
     def __init__(self, properties: Mapping[str, Value]) -> None:
         """Connects lazily.
@@ -55,7 +63,8 @@ class Client:
         """
         self._said: deque[tuple[float, KafkaError]] = deque(maxlen=_HEARD)
         self._properties = properties
-        self._listen = partial(_noted, self._said)  # nothing in here refers to this object, so it goes with its last broker
+        # nothing in here refers to this object, so it goes with its last broker
+        self._listen = partial(_noted, self._said)
         self._pools: dict[Key, Consumers] = {}
         self.admin = made(AdminClient, properties, self._listen)
 
@@ -106,7 +115,10 @@ class Clients:
         left.clear()
 
     def forsake(self) -> None:
-        """In the child of a fork: never use nor destroy what the parent made. Whoever held the lock may not be here to release it."""
+        """In the child of a fork: never use nor destroy what the parent made.
+
+        Whoever held the lock may not be here to release it.
+        """
         for client in self._kept.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
         self._kept, self._lock = {}, threading.Lock()
@@ -123,7 +135,11 @@ def _noted(said: deque[tuple[float, KafkaError]], error: KafkaError) -> None:
     said.append((time.monotonic(), error))
 
 
-def made(client: Callable[[Any], T], properties: Mapping[str, Value], listen: Callable[[KafkaError], None]) -> T:
+def made(
+    client: Callable[[Any], T],
+    properties: Mapping[str, Value],
+    listen: Callable[[KafkaError], None],
+) -> T:
     """A client with these properties, whose errors go to `listen`, and whose log to no terminal.
 
     Raises:
@@ -133,4 +149,6 @@ def made(client: Callable[[Any], T], properties: Mapping[str, Value], listen: Ca
         return client(dict(properties) | {"error_cb": listen, "logger": _log})
     except KafkaException as why:
         text = scrubbed(why.args[0].str(), properties)
-        raise SpecError(f"The client properties can't be used: {text}", "spec", f"Mend them {PLACE}.") from None
+        raise SpecError(
+            f"The client properties can't be used: {text}", "spec", f"Mend them {PLACE}."
+        ) from None

@@ -1,7 +1,8 @@
-"""Consumers for scans: one that is done waits for the next scan, for a consumer costs threads, connections and a look at the topic.
+"""Consumers for scans: one that is done waits for the next scan, for a consumer costs
+threads, connections and a look at the topic.
 
-A librdkafka handle belongs to the process that made it: after a fork its threads are missing in the child, where using it or destroying it
-waits for them for ever.
+A librdkafka handle belongs to the process that made it: after a fork its threads are
+missing in the child, where using it or destroying it waits for them for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from windrow.ingest.kafka.retry import NEWS_SECONDS
 
 
 class Consumers:
-    """Gives each scan a consumer of its own, and keeps one idle. What is idle is closed when this object goes. Used by any thread."""
+    """Gives each scan a consumer of its own, and keeps one idle.
+
+    What is idle is closed when this object goes. Used by any thread.
+    """
 
     def __init__(self, new: Callable[[], ck.Consumer]) -> None:
         """`new` makes one, without an assignment."""
@@ -31,7 +35,10 @@ class Consumers:
 
     @contextmanager
     def one(self, topic: str) -> Generator[ck.Consumer, None, None]:
-        """A consumer without an assignment, for a scan of a topic. It is kept if the scan ended or was left, and closed if it failed."""
+        """A consumer without an assignment, for a scan of a topic.
+
+        It is kept if the scan ended or was left, and closed if it failed.
+        """
         idle = self._taken()
         kept = idle or _Kept(self._new())
         try:
@@ -76,9 +83,11 @@ class _Kept:
         return os.getpid() == self._process
 
     def hears_of(self, topic: str, *, ask: bool) -> None:
-        """Have the client ask who leads a topic that it hasn't read before: by itself it would, but up to a second later.
+        """Have the client ask who leads a topic that it hasn't read before: by itself
+        it would, but up to a second later.
 
-        `ask`: it is no new client, which asks for all that it is given at once. No answer is no failure here: the scan will meet it.
+        `ask`: it is no new client, which asks for all that it is given at once. No
+        answer is no failure here: the scan will meet it.
         """
         if ask and topic not in self._topics:
             with suppress(ck.KafkaException):
@@ -93,7 +102,8 @@ class _Kept:
         if self.ours:
             self.consumer.close()
         else:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.consumer))  # never destroyed, not even when the interpreter ends
+            # never destroyed, not even when the interpreter ends
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.consumer))
 
     def __del__(self) -> None:
         self.close()

@@ -1,8 +1,9 @@
 """A dead letter's headers: those of the message, then Kafka Connect's, then windrow's own. Pure.
 
-Connect's are those of its `errors.deadletterqueue.context.headers.enable` (`DeadLetterQueueReporter`), each a text in UTF-8, numbers as
-their digits: a program that reads Connect's dead letters reads these. As there, a header of the message with the same name stays before
-ours, and readers take the last.
+Connect's are those of its `errors.deadletterqueue.context.headers.enable`
+(`DeadLetterQueueReporter`), each a text in UTF-8, numbers as their digits: a program
+that reads Connect's dead letters reads these. As there, a header of the message with
+the same name stays before ours, and readers take the last.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ CONNECT = "__connect.errors."
 OWN = "windrow."
 
 _STAGES = {
-    KEY: "KEY_CONVERTER", HEADER: "HEADER_CONVERTER", VALUE: "VALUE_CONVERTER", SCHEMA: "VALUE_CONVERTER", RULES: "TRANSFORMATION",
-}  # fmt: skip
+    KEY: "KEY_CONVERTER",
+    HEADER: "HEADER_CONVERTER",
+    VALUE: "VALUE_CONVERTER",
+    SCHEMA: "VALUE_CONVERTER",
+    RULES: "TRANSFORMATION",
+}
 """What Connect calls the stage; `windrow.stage` has our own word."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,7 +35,9 @@ _TASK = "0"
 def headers_of(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | bytes | None]]:
     """All headers of a dead letter, a row of their store."""
     mine = [(header["key"], header["value"]) for header in letter["headers"]]
-    return mine + [(name, None if text is None else text.encode()) for name, text in _told(letter, window)]
+    return mine + [
+        (name, None if text is None else text.encode()) for name, text in _told(letter, window)
+    ]
 
 
 def _told(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | None]]:
@@ -53,9 +60,11 @@ def _told(letter: Mapping[str, Any], window: str) -> list[tuple[str, str | None]
         "stage": stage,
         "reason": letter["reason"],
         "schema.id": letter.get("schema_id"),
-        "timestamp": None if timestamp is None else str((timestamp - _EPOCH) // timedelta(milliseconds=1)),
+        "timestamp": (
+            None if timestamp is None else str((timestamp - _EPOCH) // timedelta(milliseconds=1))
+        ),
         "timestamp.type": letter["timestamp_type"],
     }
     return [(CONNECT + name, text) for name, text in connect.items()] + [
         (OWN + name, text) for name, text in own.items() if text is not None
-    ]  # fmt: skip
+    ]

@@ -1,7 +1,8 @@
 """A Kafka topic that committed dead letters are published to (`ports.dead_topic.DeadTopic`).
 
-A turn is a transaction (`ingest.kafka.transaction`) whose transactional id is the attempt's. The mark that the attempt is published is an
-offset of a consumer group of the same name, sent in the transaction: so it is there exactly if the letters are.
+A turn is a transaction (`ingest.kafka.transaction`) whose transactional id is the
+attempt's. The mark that the attempt is published is an offset of a consumer group of
+the same name, sent in the transaction: so it is there exactly if the letters are.
 """
 
 from __future__ import annotations
@@ -34,17 +35,27 @@ Place = tuple[str, int, int]
 PREFIX = "windrow.dead."
 """How transactional ids and groups begin, which rights may be granted by."""
 
-_RIGHTS = f"Grant it Write and Describe on the topic and on transactional ids, and Read on groups, that begin with {PREFIX}."
+_RIGHTS = (
+    "Grant it Write and Describe on the topic and on transactional ids, and Read on groups, that"
+    f" begin with {PREFIX}."
+)
 
 _TURN_SECONDS = 300
-"""So long the broker keeps a transaction open whose producer is gone; until then readers of committed messages wait behind it."""
+"""So long the broker keeps a transaction open whose producer is gone; until then
+readers of committed messages wait behind it.
+"""
 
 _FORGETFUL = timedelta(days=1)
-"""What a cluster's `offsets.retention.minutes` is taken for where it may not be asked: the least that any Kafka had by default."""
+"""What a cluster's `offsets.retention.minutes` is taken for where it may not be asked:
+the least that any Kafka had by default.
+"""
 
 _PRODUCER: Mapping[str, Value] = {
-    "batch.size": 16 * 1024,  # a topic may take no more at once; and what is larger stands alone, so that a refusal names it
-    "queue.buffering.max.kbytes": 32 * 1024,  # what waits to be sent: with the next, the bound of memory
+    # a topic may take no more at once; and what is larger stands alone, so that a
+    # refusal names it
+    "batch.size": 16 * 1024,
+    # what waits to be sent: with the next, the bound of memory
+    "queue.buffering.max.kbytes": 32 * 1024,
     "queue.buffering.max.messages": 10_000,
     "transaction.timeout.ms": _TURN_SECONDS * 1000,
 }
@@ -54,9 +65,14 @@ class KafkaDeadTopic:
     """The topic on a cluster. Used on the driver; asks nothing before it is used."""
 
     def __init__(
-        self, bootstrap: str, client: Mapping[str, object], topic: str, *, tuning: Tuning | None = None,
+        self,
+        bootstrap: str,
+        client: Mapping[str, object],
+        topic: str,
+        *,
+        tuning: Tuning | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Connects lazily.
 
         Args:
@@ -81,22 +97,38 @@ class KafkaDeadTopic:
         questions = self._questions()
         asked = ck.TopicCollection([self._topic])
         (found,) = questions.ask(
-            f"the topic of dead letters {self._topic}", None, lambda: self._described(questions, asked).values()
-        )  # fmt: skip
+            f"the topic of dead letters {self._topic}",
+            None,
+            lambda: self._described(questions, asked).values(),
+        )
         if isinstance(found, KafkaException):
             if found.args[0].code() not in UNKNOWN:
-                raise questions.named(f"the topic of dead letters {self._topic}", None, found.args[0])
+                raise questions.named(
+                    f"the topic of dead letters {self._topic}", None, found.args[0]
+                )
             do = "Create it, or mend dead_letters.topic: windrow doesn't make it."
-            raise SpecError(f"There is no topic {self._topic} for dead letters on {self._bootstrap}", "setup", do)
-        if found.authorized_operations is not None and AclOperation.WRITE not in found.authorized_operations:
-            what = f"This client may not write to the topic of dead letters {self._topic} on {self._bootstrap}"
+            raise SpecError(
+                f"There is no topic {self._topic} for dead letters on {self._bootstrap}",
+                "setup",
+                do,
+            )
+        if (
+            found.authorized_operations is not None
+            and AclOperation.WRITE not in found.authorized_operations
+        ):
+            what = (
+                f"This client may not write to the topic of dead letters {self._topic} on"
+                f" {self._bootstrap}"
+            )
             raise SpecError(what, "setup", _RIGHTS)
 
     def remembers(self) -> timedelta:
         """What the controller says of `offsets.retention.minutes`."""
         questions = self._questions()
         try:
-            minutes = questions.ask("how long groups' offsets are kept", None, lambda: _kept_minutes(questions))
+            minutes = questions.ask(
+                "how long groups' offsets are kept", None, lambda: _kept_minutes(questions)
+            )
         except SpecError:  # it may not be asked
             return _FORGETFUL
         return timedelta(minutes=minutes)
@@ -104,7 +136,13 @@ class KafkaDeadTopic:
     @contextmanager
     def turn(self, window: Window, attempt: str) -> Generator[KafkaTurn, None, None]:
         self.refuse_unwritable()  # else a producer's first look may make the topic
-        turn = KafkaTurn(self._questions(), self._properties, self._topic, window, f"{PREFIX}{window.pipeline}.{attempt}")
+        turn = KafkaTurn(
+            self._questions(),
+            self._properties,
+            self._topic,
+            window,
+            f"{PREFIX}{window.pipeline}.{attempt}",
+        )
         try:
             turn.begin()
             yield turn
@@ -116,7 +154,9 @@ class KafkaDeadTopic:
 
     @staticmethod
     def _described(questions: Questions, asked: ck.TopicCollection) -> dict[str, Any]:
-        request = questions.admin.describe_topics(asked, include_authorized_operations=True, request_timeout=questions.seconds)
+        request = questions.admin.describe_topics(
+            asked, include_authorized_operations=True, request_timeout=questions.seconds
+        )
         return questions.each(request)
 
 
@@ -125,18 +165,35 @@ def _unheard(_: KafkaError) -> None:
 
 
 def _kept_minutes(questions: Questions) -> int:
-    described = questions.result(questions.admin.describe_cluster(request_timeout=questions.seconds))
+    described = questions.result(
+        questions.admin.describe_cluster(request_timeout=questions.seconds)
+    )
     resource = ConfigResource(ResourceType.BROKER, str(described.controller.id))
-    (found,) = questions.admin.describe_configs([resource], request_timeout=questions.seconds).values()
+    (found,) = questions.admin.describe_configs(
+        [resource], request_timeout=questions.seconds
+    ).values()
     return int(questions.result(found)["offsets.retention.minutes"].value)
 
 
 class KafkaTurn:
     """`ports.dead_topic.Turn` in one transaction."""
 
-    def __init__(self, questions: Questions, properties: Mapping[str, Value], topic: str, window: Window, name: str) -> None:
+    def __init__(
+        self,
+        questions: Questions,
+        properties: Mapping[str, Value],
+        topic: str,
+        window: Window,
+        name: str,
+    ) -> None:
         """`name`: of the transactional id, and of the group."""
-        self._questions, self._properties, self._topic, self._window, self._name = questions, properties, topic, window, name
+        self._questions, self._properties, self._topic, self._window, self._name = (
+            questions,
+            properties,
+            topic,
+            window,
+            name,
+        )
         self._refused: tuple[KafkaError, Place] | None = None
         self._transaction = Transaction({**properties, **_PRODUCER}, name, questions.patience)
         self._producer = self._transaction.producer
@@ -155,7 +212,10 @@ class KafkaTurn:
             self._transaction.begin()
         try:
             self._write(letters)
-        except (KafkaException, SystemError) as why:  # any call may say that the producer was fenced
+        except (
+            KafkaException,
+            SystemError,
+        ) as why:  # any call may say that the producer was fenced
             raise self._meant(self._transaction.reason(why)) from None
 
     def _write(self, letters: Iterable[pa.RecordBatch]) -> None:
@@ -177,7 +237,9 @@ class KafkaTurn:
         finally:
             member.close()
         with self._explained():
-            self._transaction.called(lambda: self._producer.send_offsets_to_transaction([mark], group, CALL_SECONDS))
+            self._transaction.called(
+                lambda: self._producer.send_offsets_to_transaction([mark], group, CALL_SECONDS)
+            )
             self._transaction.commit()
 
     def leave(self) -> None:
@@ -188,9 +250,10 @@ class KafkaTurn:
         asked = ck.ConsumerGroupTopicPartitions(self._name, [ck.TopicPartition(self._topic, 0)])
         request = self._questions.admin.list_consumer_group_offsets(
             [asked], require_stable=True, request_timeout=self._questions.seconds
-        )  # fmt: skip
+        )
         (found,) = self._questions.result(request[self._name]).topic_partitions
-        if found.error is not None and found.error.code() not in UNKNOWN:  # while a transaction's end is on its way this is said here
+        # while a transaction's end is on its way this is said here
+        if found.error is not None and found.error.code() not in UNKNOWN:
             raise KafkaException(found.error)
         return bool(found.offset >= 0)
 
@@ -205,7 +268,13 @@ class KafkaTurn:
         while True:
             self._refuse_untaken()
             try:
-                self._producer.produce(self._topic, letter["value"], letter["key"], headers=headers, on_delivery=delivered)
+                self._producer.produce(
+                    self._topic,
+                    letter["value"],
+                    letter["key"],
+                    headers=headers,
+                    on_delivery=delivered,
+                )
             except BufferError:
                 self._producer.poll(AGAIN_SECONDS)
                 continue
@@ -221,8 +290,14 @@ class KafkaTurn:
         error, place = self._refused
         if error.code() not in NOT_TAKEN:
             raise self._meant(error)
-        what = f"The topic {self._topic} doesn't take a dead letter of window {self._window.key}: {self._scrub(error)}"
-        do = "The window is committed. Raise the topic's max.message.bytes above the source's, then run the window again."
+        what = (
+            f"The topic {self._topic} doesn't take a dead letter of window {self._window.key}:"
+            f" {self._scrub(error)}"
+        )
+        do = (
+            "The window is committed. Raise the topic's max.message.bytes above the source's, then"
+            " run the window again."
+        )
         raise RefusedError(what, "commit", do, *place)
 
     @contextmanager
@@ -238,14 +313,30 @@ class KafkaTurn:
 
     def _told(self, error: TransactionError) -> SpecError | UnreachableError:
         if error.kind == "fenced":
-            return self._failed(f"another run, which began later, publishes them, or it took more than {_TURN_SECONDS} s")
+            return self._failed(
+                "another run, which began later, publishes them, or it took more than"
+                f" {_TURN_SECONDS} s"
+            )
         if error.kind == "denied":
-            what = f"The dead letters of window {self._window.key} may not be published to {self._topic}: {error.text}"
-            return SpecError(what, "commit", f"The window is committed. {_RIGHTS} Then run the window again: that publishes them.")
+            what = (
+                f"The dead letters of window {self._window.key} may not be published to"
+                f" {self._topic}: {error.text}"
+            )
+            return SpecError(
+                what,
+                "commit",
+                f"The window is committed. {_RIGHTS} Then run the window again: that publishes"
+                " them.",
+            )
         return self._failed(error.text, OutcomeUnknownError if error.sent else UnreachableError)
 
-    def _failed(self, why: str, kind: type[UnreachableError] = UnreachableError) -> UnreachableError:
-        what = f"The dead letters of window {self._window.key} could not be published to {self._topic}: {why}"
+    def _failed(
+        self, why: str, kind: type[UnreachableError] = UnreachableError
+    ) -> UnreachableError:
+        what = (
+            f"The dead letters of window {self._window.key} could not be published to"
+            f" {self._topic}: {why}"
+        )
         return kind(what, "commit", "The window is committed. Run it again: that publishes them.")
 
     def _scrub(self, error: KafkaError) -> str:

@@ -30,16 +30,26 @@ class Delivery(Sender):
 
         Args:
             properties: an AdminClient's, and what a producer has besides.
-            acks: who confirms a message that may then get lost, or come twice; None: all replicas do, and the producer is idempotent.
+            acks: who confirms a message that may then get lost, or come twice; None:
+                all replicas do, and the producer is idempotent.
             patience: as `Sender` has it.
         """
         self._sure = {**PRODUCER, **properties}
         self._unsure = acks is not None
-        super().__init__(self._sure if acks is None else {**self._sure, "enable.idempotence": False, "acks": acks}, patience)
+        super().__init__(
+            (
+                self._sure
+                if acks is None
+                else {**self._sure, "enable.idempotence": False, "acks": acks}
+            ),
+            patience,
+        )
 
     @cached_property
     def records(self) -> ck.Producer:
-        """What sends the records of what was done: these are confirmed by all replicas, whatever the messages are."""
+        """What sends the records of what was done: these are confirmed by all replicas,
+        whatever the messages are.
+        """
         return made(ck.Producer, self._sure, unheard) if self._unsure else self.producer
 
     def leave(self) -> None:

@@ -1,4 +1,6 @@
-"""Is this the cluster, and are these the topics, that the plan was made for? Asked before a read, and again when one fails strangely."""
+"""Is this the cluster, and are these the topics, that the plan was made for? Asked
+before a read, and again when one fails strangely.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,21 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from windrow.ingest.errors import BindingError, IdentityError, SpecError, UnreachableError, WindrowError
+from windrow.ingest.errors import (
+    BindingError,
+    IdentityError,
+    SpecError,
+    UnreachableError,
+    WindrowError,
+)
 from windrow.ingest.kafka.codes import DENIED, GONE, untrusted
 from windrow.ingest.kafka.properties import PLACE
 from windrow.ingest.kafka.retry import HEAR_SECONDS, OTHERS_SECONDS
 from windrow.ingest.model.plan import Split
 
 _DO = (
-    "Offsets of another topic mean nothing here: go back to the old one; windrow rebase SPEC shows what going on with this one would mean."
+    "Offsets of another topic mean nothing here: go back to the old one; windrow rebase SPEC shows"
+    " what going on with this one would mean."
 )
 _SECRET = ("password", "secret", "key.pem")
 """How the names of properties end whose values no text may show."""
@@ -26,7 +35,9 @@ _SECRET = ("password", "secret", "key.pem")
 LOG = logging.getLogger("windrow.librdkafka")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False  # its lines may quote secrets, and a worker's stderr is kept in files
-_QUIET = 3  # syslog's "error": the admin client would warn of each property that only a consumer knows
+# syslog's "error": the admin client would warn of each property that only a consumer
+# knows
+_QUIET = 3
 
 
 class IdentityCheck:
@@ -40,12 +51,22 @@ class IdentityCheck:
         """
         self._properties, self._heard = properties, list[KafkaError]()
         self._seen: dict[str, _Seen] = {}
-        settings: dict[str, Any] = {**properties, "log_level": _QUIET, "error_cb": self._heard.append, "logger": LOG}
+        settings: dict[str, Any] = {
+            **properties,
+            "log_level": _QUIET,
+            "error_cb": self._heard.append,
+            "logger": LOG,
+        }
         try:
             self._admin: AdminClient | None = AdminClient(settings)
         except KafkaException as failure:
-            what = f"the client properties can't be used where the task runs: {client_words(failure.args[0], properties)}"
-            raise SpecError(what, "read", f"Mend them {PLACE}; files that they name must be there too.") from None
+            what = (
+                "the client properties can't be used where the task runs:"
+                f" {client_words(failure.args[0], properties)}"
+            )
+            raise SpecError(
+                what, "read", f"Mend them {PLACE}; files that they name must be there too."
+            ) from None
 
     def once(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
         """Hold the split against the cluster, as it was when this asked for the first time.
@@ -65,7 +86,13 @@ class IdentityCheck:
             what = f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}"
             raise IdentityError(what, "read", _DO, split.topic, split.partition)
         if split.partition >= seen.partitions:
-            raise IdentityError(f"topic {split.topic} has {seen.partitions} partitions", "read", _DO, split.topic, split.partition)
+            raise IdentityError(
+                f"topic {split.topic} has {seen.partitions} partitions",
+                "read",
+                _DO,
+                split.topic,
+                split.partition,
+            )
 
     def again(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:
         """The same as the cluster is now: when a read fails strangely."""
@@ -88,7 +115,11 @@ class IdentityCheck:
             return _Seen(cluster.result(0).cluster_id, str(topic.topic_id), len(topic.partitions))
         except (KafkaException, TimeoutError) as failure:
             admin.poll(0)  # delivers to error_cb why there was no answer
-            error = failure.args[0] if isinstance(failure, KafkaException) else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001  # public
+            error = (
+                failure.args[0]
+                if isinstance(failure, KafkaException)
+                else KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
+            )  # public
             raise _refusal(split, error, self._heard, self._properties) from None
 
 
@@ -100,8 +131,12 @@ class _Seen(NamedTuple):
     partitions: int
 
 
-def _listen(admin: AdminClient, futures: Sequence[Future[Any]], heard: Sequence[KafkaError]) -> None:
-    """Until the answers are there, which the client gives up by itself; but no longer than it can hope for one."""
+def _listen(
+    admin: AdminClient, futures: Sequence[Future[Any]], heard: Sequence[KafkaError]
+) -> None:
+    """Until the answers are there, which the client gives up by itself; but no longer
+    than it can hope for one.
+    """
     since: float | None = None
     while wait(futures, HEAR_SECONDS).not_done:
         admin.poll(0)
@@ -112,7 +147,9 @@ def _listen(admin: AdminClient, futures: Sequence[Future[Any]], heard: Sequence[
 
 
 def turned_away(error: KafkaError) -> bool:
-    """Whether an error says that the cluster doesn't let this client in, or that a certificate was not accepted."""
+    """Whether an error says that the cluster doesn't let this client in, or that a
+    certificate was not accepted.
+    """
     return error.code() in DENIED or untrusted(error.str())
 
 
@@ -131,7 +168,10 @@ def denied(split: Split, why: str) -> SpecError:
     do = "Check the credentials, and the client's rights to describe and read the topic."
     if untrusted(why):
         what = f"the TLS certificate is not accepted where the task runs: {why}"
-        do = "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers' certificates there too."
+        do = (
+            "See that ssl.ca.location (or ssl.ca.pem) under client names the CA of the brokers'"
+            " certificates there too."
+        )
     return SpecError(what, "read", do, split.topic, split.partition)
 
 
@@ -141,10 +181,16 @@ def unreachable(split: Split, what: str, offset: int | None = None) -> Unreachab
     return UnreachableError(what, "read", do, split.topic, split.partition, offset)
 
 
-def _refusal(split: Split, error: KafkaError, heard: list[KafkaError], properties: Mapping[str, Any]) -> WindrowError:
+def _refusal(
+    split: Split, error: KafkaError, heard: list[KafkaError], properties: Mapping[str, Any]
+) -> WindrowError:
     refused = next((e for e in (error, *heard) if turned_away(e)), None)
     if refused is not None:
         return denied(split, client_words(refused, properties))
     if error.code() in GONE:
-        return IdentityError(f"topic {split.topic} is gone", "read", _DO, split.topic, split.partition)
-    return unreachable(split, f"the cluster did not answer: {client_words((heard or [error])[-1], properties)}")
+        return IdentityError(
+            f"topic {split.topic} is gone", "read", _DO, split.topic, split.partition
+        )
+    return unreachable(
+        split, f"the cluster did not answer: {client_words((heard or [error])[-1], properties)}"
+    )

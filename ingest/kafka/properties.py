@@ -1,7 +1,12 @@
-"""Which of librdkafka's properties a user may set, what their values may be, and why the others are refused. Data only.
+"""Which of librdkafka's properties a user may set, what their values may be, and why
+the others are refused.
 
-An allow-list, because librdkafka's properties also load libraries (`plugin.library.paths`), run shell commands
-(`sasl.kerberos.kinit.cmd`), switch off verification, and log secrets (`debug`); Kafka's own clients learnt the same from CVE-2023-25194.
+Data only.
+
+An allow-list, because librdkafka's properties also load libraries
+(`plugin.library.paths`), run shell commands (`sasl.kerberos.kinit.cmd`), switch off
+verification, and log secrets (`debug`); Kafka's own clients learnt the same from
+CVE-2023-25194.
 """
 
 from __future__ import annotations
@@ -13,11 +18,15 @@ import msgspec
 
 Value = str | int | bool
 Parse = Callable[[object], Value]
-"""The value in its own type, or a ValueError whose text says what it must be and never what it was: it may be a secret."""
+"""The value in its own type, or a ValueError whose text says what it must be and never
+what it was: it may be a secret.
+"""
 
 
 PLACE = "under client, in the spec's source or in windrow.yaml"
-"""Where a user writes properties, for what an error says to do: here nobody knows which of the two it was."""
+"""Where a user writes properties, for what an error says to do: here nobody knows which
+of the two it was.
+"""
 
 
 class Property(msgspec.Struct, frozen=True):
@@ -31,7 +40,9 @@ class Property(msgspec.Struct, frozen=True):
 def _integer(low: int, high: int) -> Parse:
     def parse(value: object) -> Value:
         try:
-            number = value if isinstance(value, int) and not isinstance(value, bool) else int(str(value))
+            number = (
+                value if isinstance(value, int) and not isinstance(value, bool) else int(str(value))
+            )
         except ValueError:
             number = low - 1
         if not low <= number <= high:
@@ -66,60 +77,67 @@ def _text(value: object) -> Value:
 
 _BYTES_MAX = 1_000_000_000
 
-ALLOWED: Mapping[str, Property] = MappingProxyType({
-    # who we are
-    "client.id": Property(_text),
-    "client.rack": Property(_text),
-    # connections
-    "broker.address.family": Property(_choice("any", "v4", "v6")),
-    "broker.address.ttl": Property(_integer(0, 86_400_000)),
-    "client.dns.lookup": Property(_choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")),
-    "connections.max.idle.ms": Property(_integer(0, 2_147_483_647)),
-    "enable.metrics.push": Property(_flag),
-    "log.connection.close": Property(_flag),
-    "metadata.max.age.ms": Property(_integer(1, 86_400_000)),
-    "reconnect.backoff.max.ms": Property(_integer(0, 3_600_000)),
-    "reconnect.backoff.ms": Property(_integer(0, 3_600_000)),
-    "retry.backoff.max.ms": Property(_integer(1, 300_000)),
-    "retry.backoff.ms": Property(_integer(1, 300_000)),
-    "socket.connection.setup.timeout.ms": Property(_integer(1_000, 2_147_483_647)),
-    "socket.keepalive.enable": Property(_flag),
-    "socket.nagle.disable": Property(_flag),
-    "socket.receive.buffer.bytes": Property(_integer(0, 100_000_000)),
-    "socket.send.buffer.bytes": Property(_integer(0, 100_000_000)),
-    "socket.timeout.ms": Property(_integer(1_000, 300_000)),
-    # security
-    "sasl.mechanism": Property(_choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
-    "sasl.password": Property(_text, secret=True),
-    "sasl.username": Property(_text),
-    "security.protocol": Property(_choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-    "ssl.ca.location": Property(_text),
-    "ssl.ca.pem": Property(_text),
-    "ssl.certificate.location": Property(_text),
-    "ssl.certificate.pem": Property(_text),
-    "ssl.cipher.suites": Property(_text),
-    "ssl.crl.location": Property(_text),
-    "ssl.curves.list": Property(_text),
-    "ssl.key.location": Property(_text),
-    "ssl.key.password": Property(_text, secret=True),
-    "ssl.key.pem": Property(_text, secret=True),
-    "ssl.keystore.location": Property(_text),
-    "ssl.keystore.password": Property(_text, secret=True),
-    "ssl.sigalgs.list": Property(_text),
-    # how much is fetched ahead
-    "fetch.error.backoff.ms": Property(_integer(0, 300_000), consumer=True),
-    "fetch.max.bytes": Property(_integer(1_000_000, _BYTES_MAX), consumer=True),
-    "fetch.message.max.bytes": Property(_integer(1, _BYTES_MAX), consumer=True),
-    "fetch.min.bytes": Property(_integer(1, 100_000_000), consumer=True),
-    "fetch.queue.backoff.ms": Property(_integer(0, 300_000), consumer=True),
-    "fetch.wait.max.ms": Property(_integer(0, 300_000), consumer=True),
-    "queued.max.messages.kbytes": Property(_integer(1, 2_097_151), consumer=True),
-    "queued.min.messages": Property(_integer(1, 10_000_000), consumer=True),
-})  # fmt: skip
+ALLOWED: Mapping[str, Property] = MappingProxyType(
+    {
+        # who we are
+        "client.id": Property(_text),
+        "client.rack": Property(_text),
+        # connections
+        "broker.address.family": Property(_choice("any", "v4", "v6")),
+        "broker.address.ttl": Property(_integer(0, 86_400_000)),
+        "client.dns.lookup": Property(
+            _choice("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only")
+        ),
+        "connections.max.idle.ms": Property(_integer(0, 2_147_483_647)),
+        "enable.metrics.push": Property(_flag),
+        "log.connection.close": Property(_flag),
+        "metadata.max.age.ms": Property(_integer(1, 86_400_000)),
+        "reconnect.backoff.max.ms": Property(_integer(0, 3_600_000)),
+        "reconnect.backoff.ms": Property(_integer(0, 3_600_000)),
+        "retry.backoff.max.ms": Property(_integer(1, 300_000)),
+        "retry.backoff.ms": Property(_integer(1, 300_000)),
+        "socket.connection.setup.timeout.ms": Property(_integer(1_000, 2_147_483_647)),
+        "socket.keepalive.enable": Property(_flag),
+        "socket.nagle.disable": Property(_flag),
+        "socket.receive.buffer.bytes": Property(_integer(0, 100_000_000)),
+        "socket.send.buffer.bytes": Property(_integer(0, 100_000_000)),
+        "socket.timeout.ms": Property(_integer(1_000, 300_000)),
+        # security
+        "sasl.mechanism": Property(_choice("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+        "sasl.password": Property(_text, secret=True),
+        "sasl.username": Property(_text),
+        "security.protocol": Property(_choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+        "ssl.ca.location": Property(_text),
+        "ssl.ca.pem": Property(_text),
+        "ssl.certificate.location": Property(_text),
+        "ssl.certificate.pem": Property(_text),
+        "ssl.cipher.suites": Property(_text),
+        "ssl.crl.location": Property(_text),
+        "ssl.curves.list": Property(_text),
+        "ssl.key.location": Property(_text),
+        "ssl.key.password": Property(_text, secret=True),
+        "ssl.key.pem": Property(_text, secret=True),
+        "ssl.keystore.location": Property(_text),
+        "ssl.keystore.password": Property(_text, secret=True),
+        "ssl.sigalgs.list": Property(_text),
+        # how much is fetched ahead
+        "fetch.error.backoff.ms": Property(_integer(0, 300_000), consumer=True),
+        "fetch.max.bytes": Property(_integer(1_000_000, _BYTES_MAX), consumer=True),
+        "fetch.message.max.bytes": Property(_integer(1, _BYTES_MAX), consumer=True),
+        "fetch.min.bytes": Property(_integer(1, 100_000_000), consumer=True),
+        "fetch.queue.backoff.ms": Property(_integer(0, 300_000), consumer=True),
+        "fetch.wait.max.ms": Property(_integer(0, 300_000), consumer=True),
+        "queued.max.messages.kbytes": Property(_integer(1, 2_097_151), consumer=True),
+        "queued.min.messages": Property(_integer(1, 10_000_000), consumer=True),
+    }
+)
 
 
 class Tuning(msgspec.Struct, frozen=True):
-    """The settings that have a name and a type of their own; sizes in bytes, times in milliseconds. None: windrow's default."""
+    """The settings that have a name and a type of their own; sizes in bytes, times in milliseconds.
+
+    None: windrow's default.
+    """
 
     rack: str | None = None
     fetch_min_bytes: int | None = None
@@ -131,69 +149,92 @@ class Tuning(msgspec.Struct, frozen=True):
     request_timeout_ms: int | None = None
 
 
-TUNED: Mapping[str, str] = MappingProxyType({
-    "rack": "client.rack",
-    "fetch_min_bytes": "fetch.min.bytes",
-    "fetch_max_bytes": "fetch.max.bytes",
-    "fetch_partition_bytes": "fetch.message.max.bytes",
-    "fetch_wait_ms": "fetch.wait.max.ms",
-    "queue_bytes": "queued.max.messages.kbytes",
-    "queue_messages": "queued.min.messages",
-    "request_timeout_ms": "socket.timeout.ms",
-})  # fmt: skip
+TUNED: Mapping[str, str] = MappingProxyType(
+    {
+        "rack": "client.rack",
+        "fetch_min_bytes": "fetch.min.bytes",
+        "fetch_max_bytes": "fetch.max.bytes",
+        "fetch_partition_bytes": "fetch.message.max.bytes",
+        "fetch_wait_ms": "fetch.wait.max.ms",
+        "queue_bytes": "queued.max.messages.kbytes",
+        "queue_messages": "queued.min.messages",
+        "request_timeout_ms": "socket.timeout.ms",
+    }
+)
 """The property behind each field of `Tuning`."""
 
-DEFAULTS: Mapping[str, Value] = MappingProxyType({
-    "client.id": "windrow",
-    "enable.metrics.push": False,
-    "log.connection.close": False,
-    "reconnect.backoff.max.ms": 1_000,
-    "socket.connection.setup.timeout.ms": 10_000,
-    "socket.keepalive.enable": True,
-    "socket.timeout.ms": 20_000,  # of one request; librdkafka's 60 s would be the whole stall limit
-    "fetch.max.bytes": 50 * 1024 * 1024,  # of one answer, over all partitions; a task reads one
-    "fetch.message.max.bytes": 1024 * 1024,  # counts compressed bytes: 4 MiB of a well compressed topic took 160 MiB more, no faster
-    "fetch.min.bytes": 1,  # what is there is given at once: a bounded read waits for nothing
-    "fetch.queue.backoff.ms": 2,  # librdkafka's 1000 stalls a bounded read for a second whenever the queue is full
-    "fetch.wait.max.ms": 1,  # how long the broker holds the answer "end of the log", which the next split waits for: 100 took 100 for each
-    "queued.max.messages.kbytes": 16 * 1024,  # bounds the memory of a read; measured: 64 MB were no faster, and took 100 MB more
-    "queued.min.messages": 20_000,  # fetch ahead below it: the bound of small messages; 100,000 took 40 MB more
-})  # fmt: skip
+DEFAULTS: Mapping[str, Value] = MappingProxyType(
+    {
+        "client.id": "windrow",
+        "enable.metrics.push": False,
+        "log.connection.close": False,
+        "reconnect.backoff.max.ms": 1_000,
+        "socket.connection.setup.timeout.ms": 10_000,
+        "socket.keepalive.enable": True,
+        # of one request; librdkafka's 60 s would be the whole stall limit
+        "socket.timeout.ms": 20_000,
+        "fetch.max.bytes": 50 * 1024 * 1024,  # of one answer, over all partitions; a task reads one
+        # counts compressed bytes: 4 MiB of a well compressed topic took 160 MiB more, no
+        # faster
+        "fetch.message.max.bytes": 1024 * 1024,
+        "fetch.min.bytes": 1,  # what is there is given at once: a bounded read waits for nothing
+        # librdkafka's 1000 stalls a bounded read for a second whenever the queue is full
+        "fetch.queue.backoff.ms": 2,
+        # how long the broker holds the answer "end of the log", which the next split waits
+        # for: 100 took 100 for each
+        "fetch.wait.max.ms": 1,
+        # bounds the memory of a read; measured: 64 MB were no faster, and took 100 MB more
+        "queued.max.messages.kbytes": 16 * 1024,
+        # fetch ahead below it: the bound of small messages; 100,000 took 40 MB more
+        "queued.min.messages": 20_000,
+    }
+)
 
-FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType({
-    "allow.auto.create.topics": (False, "reading must not create a topic"),
-    "auto.offset.reset": ("error", "a lost start must fail, not move"),
-    "check.crcs": (True, "a message that was damaged on its way must not become a row"),
-    "enable.auto.commit": (False, "the sink says what was read, never a consumer group"),
-    "enable.auto.offset.store": (False, "the sink says what was read, never a consumer group"),
-    "enable.partition.eof": (True, "the end of a split is decided on positions, for which the end of the log must be seen"),
-    "group.id": ("windrow", "nothing is ever committed to a group, it only has to have a name"),
-})  # fmt: skip
+FORCED: Mapping[str, tuple[Value, str]] = MappingProxyType(
+    {
+        "allow.auto.create.topics": (False, "reading must not create a topic"),
+        "auto.offset.reset": ("error", "a lost start must fail, not move"),
+        "check.crcs": (True, "a message that was damaged on its way must not become a row"),
+        "enable.auto.commit": (False, "the sink says what was read, never a consumer group"),
+        "enable.auto.offset.store": (False, "the sink says what was read, never a consumer group"),
+        "enable.partition.eof": (
+            True,
+            "the end of a split is decided on positions, for which the end of the log must be seen",
+        ),
+        "group.id": ("windrow", "nothing is ever committed to a group, it only has to have a name"),
+    }
+)
 """Of consumers: value, and why no other is possible."""
 
 _NO_CODE = "it makes the client load or run code"
 _NO_TRUST = "it switches a check of the broker's identity off"
 
-REFUSED: Mapping[str, str] = MappingProxyType({
-    "bootstrap.servers": "the source has a field of its own for it",
-    "metadata.broker.list": "the source has a field of its own for it",
-    "isolation.level": "set source.isolation",
-    "debug": "it may write secrets and payloads into logs",
-    "enable.sasl.oauthbearer.unsecure.jwt": _NO_TRUST,
-    "enable.ssl.certificate.verification": _NO_TRUST,
-    "ssl.endpoint.identification.algorithm": _NO_TRUST,
-    "plugin.library.paths": _NO_CODE,
-    "sasl.jaas.config": "it belongs to Java clients; use sasl.username and sasl.password",
-    "max.partition.fetch.bytes": "write it as fetch.message.max.bytes",
-    "sasl.mechanisms": "write it as sasl.mechanism",
-    "topic.metadata.refresh.interval.ms": "write it as metadata.max.age.ms",
-    "receive.message.max.bytes": "it follows fetch.max.bytes by itself",
-})  # fmt: skip
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "bootstrap.servers": "the source has a field of its own for it",
+        "metadata.broker.list": "the source has a field of its own for it",
+        "isolation.level": "set source.isolation",
+        "debug": "it may write secrets and payloads into logs",
+        "enable.sasl.oauthbearer.unsecure.jwt": _NO_TRUST,
+        "enable.ssl.certificate.verification": _NO_TRUST,
+        "ssl.endpoint.identification.algorithm": _NO_TRUST,
+        "plugin.library.paths": _NO_CODE,
+        "sasl.jaas.config": "it belongs to Java clients; use sasl.username and sasl.password",
+        "max.partition.fetch.bytes": "write it as fetch.message.max.bytes",
+        "sasl.mechanisms": "write it as sasl.mechanism",
+        "topic.metadata.refresh.interval.ms": "write it as metadata.max.age.ms",
+        "receive.message.max.bytes": "it follows fetch.max.bytes by itself",
+    }
+)
 """Well-known ones, each with its own reason."""
 
-REFUSED_PREFIXES: Mapping[str, str] = MappingProxyType({
-    "sasl.kerberos.": "its values become part of a shell command",
-    "sasl.oauthbearer.": "token fetching is not offered: its URLs and files would have to be allowed one by one",
-    "ssl.engine.": _NO_CODE,
-    "ssl.providers": _NO_CODE,
-})  # fmt: skip
+REFUSED_PREFIXES: Mapping[str, str] = MappingProxyType(
+    {
+        "sasl.kerberos.": "its values become part of a shell command",
+        "sasl.oauthbearer.": (
+            "token fetching is not offered: its URLs and files would have to be allowed one by one"
+        ),
+        "ssl.engine.": _NO_CODE,
+        "ssl.providers": _NO_CODE,
+    }
+)

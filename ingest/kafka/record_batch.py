@@ -1,7 +1,10 @@
-"""Batches of records as Kafka's log has them (the second version of the form), made of whole columns: without an object for each record.
+"""Batches of records as Kafka's log has them (the second version of the form), made of
+whole columns: without an object for each record.
 
-What a producer adds, its number, its epoch and the batch's place in the sequence, is put in last (`Batch.sealed`), with the checksum.
-Source: the description of the record batch in Kafka's documentation, "Message Format"; of LZ4's frames, "LZ4 Frame Format Description".
+What a producer adds, its number, its epoch and the batch's place in the sequence, is
+put in last (`Batch.sealed`), with the checksum. Source: the description of the record
+batch in Kafka's documentation, "Message Format"; of LZ4's frames, "LZ4 Frame Format
+Description".
 """
 
 from __future__ import annotations
@@ -23,17 +26,23 @@ passes = Compiled("windrow.ingest.kafka.record_pass")
 
 _HEAD = struct.Struct(">qiibIhiqqqhii")
 _FROM = 21
-"""Where that begins which the checksum is of: the attributes, behind base offset, length, epoch, form and the checksum itself."""
+"""Where that begins which the checksum is of: the attributes, behind base offset,
+length, epoch, form and the checksum itself.
+"""
 
 _FORM, _LZ4, _TRANSACTIONAL = 2, 3, 16
 _POLYNOMIAL = 0x82F63B78
 _FRAME = bytes.fromhex("04224d18607073")
-"""An LZ4 frame of blocks that don't lean on each other, of 4 MiB at most, without checksums: the batch has one."""
+"""An LZ4 frame of blocks that don't lean on each other, of 4 MiB at most, without
+checksums: the batch has one.
+"""
 
 _BLOCK = 4 << 20
 _AS_IT_IS = 0x80000000
 _ROOM = 61
-"""Bytes that a record takes at most beside its key, value and headers: seven numbers of ten at most, less what none of them needs."""
+"""Bytes that a record takes at most beside its key, value and headers: seven numbers of
+ten at most, less what none of them needs.
+"""
 
 _HEADER_ROOM = 10
 
@@ -51,7 +60,8 @@ class Producer(NamedTuple):
 class Messages(NamedTuple):
     """Messages as columns.
 
-    `value`, `key`: bytes; `headers`: those that differ, by their names; `same`: those that all have; `times`: in epoch milliseconds.
+    `value`, `key`: bytes; `headers`: those that differ, by their names; `same`: those
+    that all have; `times`: in epoch milliseconds.
     """
 
     value: pa.BinaryArray
@@ -70,21 +80,41 @@ class Batch(NamedTuple):
     last: int
 
     def sealed(self, producer: Producer, sequence: int) -> memoryview:
-        """The batch as part of its transaction. `sequence`: records of the producer that stand before it in the topic-partition."""
+        """The batch as part of its transaction.
+
+        `sequence`: records of the producer that stand before it in the topic-partition.
+        """
         length, form = len(self.octets) - 12, _LZ4 | _TRANSACTIONAL
         _HEAD.pack_into(
-            self.octets, 0, 0, length, -1, _FORM, 0, form, self.records - 1, self.base, self.last, *producer, sequence, self.records
-        )  # fmt: skip
+            self.octets,
+            0,
+            0,
+            length,
+            -1,
+            _FORM,
+            0,
+            form,
+            self.records - 1,
+            self.base,
+            self.last,
+            *producer,
+            sequence,
+            self.records,
+        )
         struct.pack_into(">I", self.octets, _FROM - 4, crc32c(memoryview(self.octets)[_FROM:]))
         return memoryview(self.octets)
 
 
 class Batching:
-    """Cuts messages into batches, as large as a topic takes them. Keeps how far the last ones could be compressed. Used by one thread.
+    """Cuts messages into batches, as large as a topic takes them.
+
+    Keeps how far the last ones could be compressed. Used by one thread.
 
     Args:
-        most: bytes of a batch that a topic takes (`max.message.bytes`); a message that takes more has a batch of its own.
-        unpacked: the same before it is compressed; a broker that packs batches anew measures what comes of that.
+        most: bytes of a batch that a topic takes (`max.message.bytes`); a message that
+            takes more has a batch of its own.
+        unpacked: the same before it is compressed; a broker that packs batches anew
+            measures what comes of that.
     """
 
     def __init__(self, most: int, unpacked: int = UNPACKED_BYTES) -> None:
@@ -109,8 +139,11 @@ class Batching:
                 continue
             yield batch
             first = stop
-            # Not all of what the next ones could have, by the last one: what doesn't fit is encoded twice.
-            self._before = max(self._least, min(self._unpacked, room * self._most * 3 // (4 * size)))
+            # Not all of what the next ones could have, by the last one: what doesn't
+            # fit is encoded twice.
+            self._before = max(
+                self._least, min(self._unpacked, room * self._most * 3 // (4 * size))
+            )
 
 
 class _Records:
@@ -121,8 +154,16 @@ class _Records:
         self._names, others, self._kept = _names(named, messages.same)
         columns = (messages.value, messages.key, *(column for _, column in messages.headers))
         self._columns = np.array([addresses(column) for column in columns], np.int64)
-        self._messages, self._rows, self._headers = messages, np.ascontiguousarray(rows), len(named) + len(messages.same)
-        room = np.full(len(rows), _ROOM + len(others) + sum(_HEADER_ROOM + len(name) for name in named), np.int64)
+        self._messages, self._rows, self._headers = (
+            messages,
+            np.ascontiguousarray(rows),
+            len(named) + len(messages.same),
+        )
+        room = np.full(
+            len(rows),
+            _ROOM + len(others) + sum(_HEADER_ROOM + len(name) for name in named),
+            np.int64,
+        )
         for column in columns:
             room += np.diff(_ends(column))[rows]
         self._ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(room)])
@@ -133,7 +174,9 @@ class _Records:
 
     def stop(self, first: int, room: int) -> int:
         """Up to which they fit into so many; one does."""
-        return max(int(np.searchsorted(self._ends, self._ends[first] + room, side="right")) - 1, first + 1)
+        return max(
+            int(np.searchsorted(self._ends, self._ends[first] + room, side="right")) - 1, first + 1
+        )
 
     def batch(self, first: int, stop: int) -> Batch:
         """These."""
@@ -141,7 +184,9 @@ class _Records:
         times = self._messages.times
         own = times[some]
         base = int(own[0])
-        size = passes.put_records(self._columns, self._names, some, times, base, self._headers, scratch.ctypes.data)
+        size = passes.put_records(
+            self._columns, self._names, some, times, base, self._headers, scratch.ctypes.data
+        )
         return Batch(_compressed(scratch[:size]), len(some), base, int(own.max()))
 
 
@@ -152,7 +197,10 @@ def crc32c(octets: memoryview) -> int:
 
 
 def by_key(keys: pa.BinaryArray, count: int, without: int) -> Ints:
-    """Of each message the partition that Java's clients give it, among so many. `without`: that of those that have no key."""
+    """Of each message the partition that Java's clients give it, among so many.
+
+    `without`: that of those that have no key.
+    """
     chosen = np.full(len(keys), without, np.int64)
     passes.murmur2(np.array([addresses(keys)], np.int64), count, chosen)
     return chosen
@@ -161,20 +209,34 @@ def by_key(keys: pa.BinaryArray, count: int, without: int) -> Ints:
 def addresses(column: pa.Array) -> list[int]:
     """A column of bytes as passes are told of it: see `record_pass.DATA`."""
     present, ends, data = column.buffers()
-    return [0 if data is None else data.address, ends.address, 0 if present is None or not column.null_count else present.address,
-            column.offset]  # fmt: skip
+    return [
+        0 if data is None else data.address,
+        ends.address,
+        0 if present is None or not column.null_count else present.address,
+        column.offset,
+    ]
 
 
 def _ends(column: pa.Array) -> npt.NDArray[np.int32]:
-    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    return np.frombuffer(column.buffers()[1], np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ]
 
 
-def _names(named: Sequence[bytes], same: Sequence[tuple[str, bytes]]) -> tuple[Ints, bytes, list[Any]]:
-    """See `record_pass.put_records`; the headers that all have; and what must live as long as the addresses are used."""
+def _names(
+    named: Sequence[bytes], same: Sequence[tuple[str, bytes]]
+) -> tuple[Ints, bytes, list[Any]]:
+    """See `record_pass.put_records`; the headers that all have; and what must live as
+    long as the addresses are used.
+    """
     others = b"".join(_sized(name.encode()) + _sized(value) for name, value in same)
     texts = [np.frombuffer(text or b"\0", np.uint8) for text in (*map(_sized, named), others)]
     lengths = [len(_sized(name)) for name in named] + [len(others)]
-    return np.array([(text.ctypes.data, n) for text, n in zip(texts, lengths, strict=True)], np.int64), others, texts
+    return (
+        np.array([(text.ctypes.data, n) for text, n in zip(texts, lengths, strict=True)], np.int64),
+        others,
+        texts,
+    )
 
 
 def _sized(octets: bytes) -> bytes:

@@ -14,8 +14,9 @@ from windrow.ingest.native.pointers import byte_at, copy_bytes, int32_at, int64_
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, PRESENT, FIRST = range(4)
-"""What is told of a column of bytes: the addresses of its bytes, of its offsets and of its bitmap (0: nothing is null), and at which place
-of all three the batch begins."""
+"""What is told of a column of bytes: the addresses of its bytes, of its offsets and of
+its bitmap (0: nothing is null), and at which place of all three the batch begins.
+"""
 
 ADDRESS, LENGTH = range(2)
 """What is told of bytes that are the same in each record."""
@@ -82,12 +83,16 @@ def _put_cell(columns: Any, column: int, row: int, at: Any) -> Any:
 
 
 @compiled(_INT(_TABLE, _TABLE, _INTS, _INTS, _INT, _INT, _INT))
-def put_records(columns: Any, names: Any, rows: Ints, times: Ints, base: int, count: int, out: int) -> int:
-    """Write the records of some rows behind each other, as the second version of Kafka's record batches has them; the bytes that they take.
+def put_records(
+    columns: Any, names: Any, rows: Ints, times: Ints, base: int, count: int, out: int
+) -> int:
+    """Write the records of some rows behind each other, as the second version of
+    Kafka's record batches has them; the bytes that they take.
 
     Args:
         columns: of value, key and each header that differs: see `DATA`.
-        names: of each header that differs its name, with its length before it, and last all other headers as written: see `ADDRESS`.
+        names: of each header that differs its name, with its length before it, and last
+            all other headers as written: see `ADDRESS`.
         rows: which, in their order.
         times: of each row in epoch milliseconds.
         base: the time that a batch's times are counted from.
@@ -99,7 +104,11 @@ def put_records(columns: Any, names: Any, rows: Ints, times: Ints, base: int, co
         row = rows[delta]
         late = times[row] - base
         length = (
-            1 + _varint_length(late) + _varint_length(np.int64(delta)) + _room(_length(columns, 1, row)) + _room(_length(columns, 0, row))
+            1
+            + _varint_length(late)
+            + _varint_length(np.int64(delta))
+            + _room(_length(columns, 1, row))
+            + _room(_length(columns, 0, row))
         )
         length += _varint_length(np.int64(count)) + names[others, LENGTH]
         for header in range(headers):
@@ -134,9 +143,15 @@ def crc32c(tables: Any, start: int, length: int) -> int:
         word: Any = int64_at(at)
         low, high = (word ^ crc) & 0xFFFFFFFF, (word >> 32) & 0xFFFFFFFF
         crc = (
-            tables[7, low & 255] ^ tables[6, (low >> 8) & 255] ^ tables[5, (low >> 16) & 255] ^ tables[4, low >> 24]
-            ^ tables[3, high & 255] ^ tables[2, (high >> 8) & 255] ^ tables[1, (high >> 16) & 255] ^ tables[0, high >> 24]
-        )  # fmt: skip
+            tables[7, low & 255]
+            ^ tables[6, (low >> 8) & 255]
+            ^ tables[5, (low >> 16) & 255]
+            ^ tables[4, low >> 24]
+            ^ tables[3, high & 255]
+            ^ tables[2, (high >> 8) & 255]
+            ^ tables[1, (high >> 16) & 255]
+            ^ tables[0, high >> 24]
+        )
         at += 8
     while at < end:
         crc = tables[0, (crc ^ byte_at(at)) & 255] ^ (crc >> 8)
@@ -146,7 +161,8 @@ def crc32c(tables: Any, start: int, length: int) -> int:
 
 @compiled(types.void(_TABLE, _INT, _INTS))
 def murmur2(columns: Any, count: int, partitions: Ints) -> None:
-    """Into which partition of so many each row goes by its key, as Java's clients have it; those without a key are left as they are.
+    """Into which partition of so many each row goes by its key, as Java's clients have
+    it; those without a key are left as they are.
 
     Args:
         columns: of the key alone: see `DATA`.

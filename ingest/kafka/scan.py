@@ -18,30 +18,44 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Stamps
 
 Doubt = Callable[[TopicPartition, int, int, KafkaError | None, float], None]
-"""Told where a scan stands, its stop, what the client said (None: nothing), and for how many seconds nothing has come.
+"""Told where a scan stands, its stop, what the client said (None: nothing), and for how
+many seconds nothing has come.
 
 Raises why the scan can't go on; else it does.
 """
 
 _FIRST, _MOST = 64, 4096
 
-_MOST_AHEAD: Mapping[str, int] = MappingProxyType({
-    "fetch.message.max.bytes": 256 * 1024,  # most scans look at few messages; a long one takes a little longer for it
-    "fetch.wait.max.ms": 1,  # what the broker still holds for the last scan, at the log's end, the next one waits for
-    "queued.min.messages": 1_000,
-})  # fmt: skip
+_MOST_AHEAD: Mapping[str, int] = MappingProxyType(
+    {
+        # most scans look at few messages; a long one takes a little longer for it
+        "fetch.message.max.bytes": 256 * 1024,
+        # what the broker still holds for the last scan, at the log's end, the next one
+        # waits for
+        "fetch.wait.max.ms": 1,
+        "queued.min.messages": 1_000,
+    }
+)
 
 
 def scanning(properties: Mapping[str, Value]) -> dict[str, Value]:
-    """A consumer's properties, with which a scan fetches little ahead; a user who chose less gets less."""
-    return dict(properties) | {name: min(int(properties[name]), most) for name, most in _MOST_AHEAD.items()}
+    """A consumer's properties, with which a scan fetches little ahead; a user who chose
+    less gets less.
+    """
+    return dict(properties) | {
+        name: min(int(properties[name]), most) for name, most in _MOST_AHEAD.items()
+    }
 
 
-def scan(consumer: ck.Consumer, tp: TopicPartition, start: int, stop: int, doubt: Doubt) -> Iterator[Stamps]:
-    """The visible messages of [start, stop), in chunks that grow from `_FIRST` to `_MOST`: most callers stop within the first.
+def scan(
+    consumer: ck.Consumer, tp: TopicPartition, start: int, stop: int, doubt: Doubt
+) -> Iterator[Stamps]:
+    """The visible messages of [start, stop), in chunks that grow from `_FIRST` to
+    `_MOST`: most callers stop within the first.
 
-    Ends when the position reaches `stop`, not when a message does: the last offsets may be markers, aborted, or compacted away. The
-    consumer may have served another scan: the client drops what it had fetched for an earlier assignment.
+    Ends when the position reaches `stop`, not when a message does: the last offsets may
+    be markers, aborted, or compacted away. The consumer may have served another scan:
+    the client drops what it had fetched for an earlier assignment.
     """
     consumer.assign([ck.TopicPartition(tp.topic, tp.partition, start)])
     position, size = start, _FIRST
@@ -52,8 +66,13 @@ def scan(consumer: ck.Consumer, tp: TopicPartition, start: int, stop: int, doubt
         size = min(2 * size, _MOST)
 
 
-def _chunk(consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int], size: int, doubt: Doubt) -> tuple[Stamps, int]:
-    """At most `size` messages, and the position after them. `place`: the scan's start, its position, its stop."""
+def _chunk(
+    consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int], size: int, doubt: Doubt
+) -> tuple[Stamps, int]:
+    """At most `size` messages, and the position after them.
+
+    `place`: the scan's start, its position, its stop.
+    """
     found: list[tuple[int, int, int]] = []
     start, position, stop = place
     moved, due = time.monotonic(), QUIET_SECONDS
@@ -80,7 +99,10 @@ def _chunk(consumer: ck.Consumer, tp: TopicPartition, place: tuple[int, int, int
 
 
 def _taken(consumer: ck.Consumer, most: int) -> list[ck.Message]:
-    """What is there, at most so many; if nothing is, what comes first. Asked for several with a timeout, it waits for all of them."""
+    """What is there, at most so many; if nothing is, what comes first.
+
+    Asked for several with a timeout, it waits for all of them.
+    """
     there: list[ck.Message] = consumer.consume(most, 0)
     if there:
         return there
@@ -89,27 +111,40 @@ def _taken(consumer: ck.Consumer, most: int) -> list[ck.Message]:
 
 
 def _doubtful(message: ck.Message) -> bool:
-    """Whether the client said something that will not pass by itself, as a broken connection will; or that the log ends here."""
+    """Whether the client said something that will not pass by itself, as a broken
+    connection will; or that the log ends here.
+    """
     error = message.error()
     return error is not None and error.code() not in PASSING
 
 
-def _passed(consumer: ck.Consumer, tp: TopicPartition, message: ck.Message | None, *, started: bool) -> int:
+def _passed(
+    consumer: ck.Consumer, tp: TopicPartition, message: ck.Message | None, *, started: bool
+) -> int:
     """The next offset, also over what is invisible, as far as it is known; negative: not at all.
 
-    The client's own position is that of an earlier scan of the same topic-partition until something of this one was seen.
+    The client's own position is that of an earlier scan of the same topic-partition
+    until something of this one was seen.
     """
     error = None if message is None else message.error()
     if error is not None and error.code() == END:
         return cast("int", message.offset())  # type: ignore[union-attr]  # there is a message where there is an error
-    return int(consumer.position([ck.TopicPartition(tp.topic, tp.partition)])[0].offset) if started else -1
+    return (
+        int(consumer.position([ck.TopicPartition(tp.topic, tp.partition)])[0].offset)
+        if started
+        else -1
+    )
 
 
 def _stamp(message: ck.Message) -> tuple[int, int, int]:
     kind, milliseconds = message.timestamp()
     epoch = message.leader_epoch()
     offset = cast("int", message.offset())  # there is one wherever there is no error
-    return offset, -1 if kind == ck.TIMESTAMP_NOT_AVAILABLE else milliseconds, -1 if epoch is None else epoch
+    return (
+        offset,
+        -1 if kind == ck.TIMESTAMP_NOT_AVAILABLE else milliseconds,
+        -1 if epoch is None else epoch,
+    )
 
 
 def _stamps(found: list[tuple[int, int, int]]) -> Stamps:

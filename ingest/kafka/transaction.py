@@ -1,9 +1,11 @@
 """One transaction of a producer of its own; and what it has in common with a producer that has none.
 
-`init_transactions` ends whatever an earlier producer of the same transactional id left open, waits for what it had decided, and fences it:
-so what is looked at behind it stays true until this transaction is committed, or another producer takes the id. A producer has one
-transaction and goes: librdkafka keeps its epoch from one transaction to the next, so that a late answer to one could end another.
-"""
+`init_transactions` ends whatever an earlier producer of the same transactional id left
+open, waits for what it had decided, and fences it: so what is looked at behind it stays
+true until this transaction is committed, or another producer takes the id. A producer
+has one transaction and goes: librdkafka keeps its epoch from one transaction to the
+next, so that a late answer to one could end another.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -33,23 +35,36 @@ PRODUCER: Mapping[str, Value] = {
     "partitioner": "murmur2_random",  # as Java's clients place keys
 }
 
-FENCED = frozenset({
-    KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING,  # noqa: SLF001
-    KafkaError.INVALID_TXN_STATE, KafkaError._FATAL,  # noqa: SLF001  # what is said of a producer that was fenced before
-})  # fmt: skip
+FENCED = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError._FATAL,  # what is said of a producer that was fenced before  # noqa: SLF001
+    }
+)
 """What is said to a producer whose id another one took."""
 
-NOT_TAKEN = frozenset({
-    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP,
-    KafkaError.POLICY_VIOLATION,
-})  # fmt: skip
+NOT_TAKEN = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.POLICY_VIOLATION,
+    }
+)
 """What the topic's settings don't let in, whoever asks and how often."""
 
 Kind = Literal["fenced", "denied", "refused", "failed"]
 
 
 class TransactionError(Exception):
-    """A step that can't be done. `kind`: another producer took the id; this client may not; the topic doesn't take it; all else.
+    """A step that can't be done.
+
+    `kind`: another producer took the id; this client may not; the topic doesn't take it; all else.
 
     `sent`: it was the commit, which wasn't answered.
     """
@@ -70,22 +85,36 @@ def kind_of(error: KafkaError) -> Kind:
 
 
 class Sending(ABC):
-    """One piece of work: what is sent to topics, and records of what was done. Used by one thread."""
+    """One piece of work: what is sent to topics, and records of what was done.
+
+    Used by one thread.
+    """
 
     visible_at_once: ClassVar[bool]
     """Whether readers see what was sent before it is committed."""
 
     @abstractmethod
     def fence(self, known: str) -> None:
-        """Whoever was at the same work before can't go on with it, where that is possible. `known`: a topic that is there."""
+        """Whoever was at the same work before can't go on with it, where that is possible.
+
+        `known`: a topic that is there.
+        """
 
     @abstractmethod
     def begin(self) -> None:
         """From here on what is sent is part of the work."""
 
     @abstractmethod
-    def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Sequence[tuple[str, bytes]]) -> None:
-        """Records, keys and values, into a topic's first partition; the brokers have each when this returns. `headers`: of each.
+    def write(
+        self,
+        topic: str,
+        records: Sequence[tuple[bytes, bytes | None]],
+        headers: Sequence[tuple[str, bytes]],
+    ) -> None:
+        """Records, keys and values, into a topic's first partition; the brokers have
+        each when this returns.
+
+        `headers`: of each.
 
         Raises:
             TransactionError: one was not taken.
@@ -108,7 +137,8 @@ class Sender(Sending):
 
         Args:
             properties: the producer's.
-            patience: how long a step is tried again where the client says that it may be, in seconds.
+            patience: how long a step is tried again where the client says that it may
+                be, in seconds.
         """
         self._properties, self._patience = properties, patience
         self.producer = made(ck.Producer, properties, unheard)
@@ -130,7 +160,12 @@ class Sender(Sending):
     def leave(self) -> None:
         """See `Sending.leave`."""
 
-    def write(self, topic: str, records: Sequence[tuple[bytes, bytes | None]], headers: Sequence[tuple[str, bytes]]) -> None:
+    def write(
+        self,
+        topic: str,
+        records: Sequence[tuple[bytes, bytes | None]],
+        headers: Sequence[tuple[str, bytes]],
+    ) -> None:
         failed: list[KafkaError] = []
         left = len(records)
 
@@ -142,7 +177,9 @@ class Sender(Sending):
 
         def put() -> None:
             for key, value in records:
-                self.records.produce(topic, value, key, 0, headers=list(headers), on_delivery=reported)
+                self.records.produce(
+                    topic, value, key, 0, headers=list(headers), on_delivery=reported
+                )
 
         self.called(put)
         deadline = time.monotonic() + self._patience
@@ -155,7 +192,9 @@ class Sender(Sending):
             raise TransactionError(kind, text, sent=sent)
 
     def called(self, call: Callable[[], T], *, sends: bool = False) -> T:
-        """A step of the transaction, which librdkafka lets be repeated where it says so. `sends`: it is the commit.
+        """A step of the transaction, which librdkafka lets be repeated where it says so.
+
+        `sends`: it is the commit.
 
         Raises:
             TransactionError: it can't be done.
@@ -167,15 +206,18 @@ class Sender(Sending):
             except (KafkaException, SystemError) as why:
                 error = self.reason(why)
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise TransactionError(kind_of(error), self.scrub(error), sent=sends and error.retriable()) from None
+                    raise TransactionError(
+                        kind_of(error), self.scrub(error), sent=sends and error.retriable()
+                    ) from None
                 time.sleep(AGAIN_SECONDS)
 
     def reason(self, why: KafkaException | SystemError) -> KafkaError:
         """What the client says, also where Python lost it.
 
-        A fatal error is raised within a callback, while it flushes. Callbacks that are called after it, for messages and for its log, wrap
-        that exception in another or end it, so that the call fails without a reason. Such a producer is of no more use, and says why when
-        it is asked again.
+        A fatal error is raised within a callback, while it flushes. Callbacks that are
+        called after it, for messages and for its log, wrap that exception in another or
+        end it, so that the call fails without a reason. Such a producer is of no more
+        use, and says why when it is asked again.
         """
         cause = why.__cause__ if isinstance(why, SystemError) else why
         if not isinstance(cause, KafkaException):
@@ -205,7 +247,8 @@ class Transaction(Sender):
         Args:
             properties: an AdminClient's, and what a producer has besides.
             name: the transactional id.
-            patience: how long a step is tried again where the client says that it may be, in seconds.
+            patience: how long a step is tried again where the client says that it may
+                be, in seconds.
         """
         super().__init__({**PRODUCER, **properties, "transactional.id": name}, patience)
         self._open = False
@@ -213,8 +256,9 @@ class Transaction(Sender):
     def fence(self, known: str) -> None:
         """Take the id from whoever has it.
 
-        A client that is connected to no broker by its number asks half a second later, or a whole one. The first answer, which numbers
-        them, comes over the connection to a bootstrap server, and that one is closed then: it takes a second question.
+        A client that is connected to no broker by its number asks half a second later,
+        or a whole one. The first answer, which numbers them, comes over the connection
+        to a bootstrap server, and that one is closed then: it takes a second question.
         """
         with suppress(KafkaException):
             for _ in range(2):
@@ -227,12 +271,18 @@ class Transaction(Sender):
         self._open = True
 
     def commit(self) -> None:
-        """Make visible what was produced. What is sent now may not be taken back, whatever is answered."""
+        """Make visible what was produced.
+
+        What is sent now may not be taken back, whatever is answered.
+        """
         self._open = False
         self.called(lambda: self.producer.commit_transaction(CALL_SECONDS), sends=True)
 
     def leave(self) -> None:
-        """End a transaction that wasn't committed, so that no reader waits for it. What can't be ended the broker ends by itself."""
+        """End a transaction that wasn't committed, so that no reader waits for it.
+
+        What can't be ended the broker ends by itself.
+        """
         if self._open:
             with suppress(KafkaException, SystemError):
                 self.producer.purge()

@@ -1,6 +1,8 @@
-"""Kafka's own requests, each to its broker: librdkafka has no call for batches of records that are encoded already.
+"""Kafka's own requests, each to its broker: librdkafka has no call for batches of
+records that are encoded already.
 
-Connections, TLS, logins and the form of requests are kafka-python's; which requests there are, and what answers mean, the caller says.
+Connections, TLS, logins and the form of requests are kafka-python's; which requests
+there are, and what answers mean, the caller says.
 """
 
 from __future__ import annotations
@@ -21,21 +23,43 @@ from windrow.ingest.kafka.properties import Value
 
 _LOG = logging.getLogger("kafka")
 if _LOG.level == logging.NOTSET:  # else somebody has said what to hear of it
-    _LOG.setLevel(logging.CRITICAL + 1)  # it would write payloads into the log of who hears all; errors are told by each step
+    # it would write payloads into the log of who hears all; errors are told by each
+    # step
+    _LOG.setLevel(logging.CRITICAL + 1)
 _LIBRARY = {
-    "client.id": "client_id", "client.dns.lookup": "client_dns_lookup", "sasl.mechanism": "sasl_mechanism",
-    "sasl.password": "sasl_plain_password", "sasl.username": "sasl_plain_username", "security.protocol": "security_protocol",
-    "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms", "socket.timeout.ms": "request_timeout_ms",
-}  # fmt: skip
+    "client.id": "client_id",
+    "client.dns.lookup": "client_dns_lookup",
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.password": "sasl_plain_password",
+    "sasl.username": "sasl_plain_username",
+    "security.protocol": "security_protocol",
+    "socket.connection.setup.timeout.ms": "socket_connection_setup_timeout_ms",
+    "socket.timeout.ms": "request_timeout_ms",
+}
 """What librdkafka's properties are called there."""
 
 _TLS = frozenset({"ssl.ca.location", "ssl.ca.pem"})
-_WITHOUT = frozenset({
-    "bootstrap.servers", "allow.auto.create.topics", "client.rack", "connections.max.idle.ms", "enable.metrics.push",
-    "log.connection.close", "log_level", "metadata.max.age.ms", "reconnect.backoff.max.ms", "reconnect.backoff.ms",
-    "retry.backoff.max.ms", "retry.backoff.ms", "socket.keepalive.enable", "socket.nagle.disable",
-})  # fmt: skip
-"""What changes nothing here: told in another way, about what isn't done, or about connections that live longer than these."""
+_WITHOUT = frozenset(
+    {
+        "bootstrap.servers",
+        "allow.auto.create.topics",
+        "client.rack",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "log.connection.close",
+        "log_level",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "socket.keepalive.enable",
+        "socket.nagle.disable",
+    }
+)
+"""What changes nothing here: told in another way, about what isn't done, or about
+connections that live longer than these.
+"""
 
 _BEGIN_SECONDS = 5.0
 """So long one of the servers that are named is asked who the brokers are, before another one is."""
@@ -58,14 +82,19 @@ class WireError(Exception):
 
 
 def reachable(properties: Mapping[str, Value]) -> bool:
-    """Whether a cluster can be reached like this: kafka-python doesn't know all that librdkafka does, and nothing is ignored."""
+    """Whether a cluster can be reached like this: kafka-python doesn't know all that
+    librdkafka does, and nothing is ignored.
+    """
     return not properties.keys() - _LIBRARY.keys() - _TLS - _WITHOUT
 
 
 class Wire:
-    """Connections to the brokers of a cluster. Used by one thread; a thread of its own speaks with the brokers.
+    """Connections to the brokers of a cluster.
 
-    So whatever interrupts the thread that waits, as Ctrl-C does, is raised there, and not in the middle of the library.
+    Used by one thread; a thread of its own speaks with the brokers.
+
+    So whatever interrupts the thread that waits, as Ctrl-C does, is raised there, and
+    not in the middle of the library.
 
     Args:
         properties: an AdminClient's; they are `reachable`.
@@ -78,7 +107,9 @@ class Wire:
         self._manager: Any = None
 
     def ask(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
-        """The answer to a request. `node`: the broker's number; None: whichever. `seconds`: less patience than else.
+        """The answer to a request.
+
+        `node`: the broker's number; None: whichever. `seconds`: less patience than else.
 
         Raises:
             WireError: there is none in time.
@@ -88,7 +119,8 @@ class Wire:
         return answer_of(asked)
 
     def sent(self, request: Any, node: int | None = None, *, seconds: float | None = None) -> Any:
-        """A request that is on its way, behind all that were sent before it: what `wait` waits for, and `answer_of` has the answer of.
+        """A request that is on its way, behind all that were sent before it: what
+        `wait` waits for, and `answer_of` has the answer of.
 
         Raises:
             WireError: the cluster doesn't answer.
@@ -100,7 +132,10 @@ class Wire:
         return asked
 
     async def _hand_over(self, request: Any, node: int | None) -> list[Any]:
-        """The request's own future. A connection that is paused, by a quota or a full buffer, would refuse it: it is waited for."""
+        """The request's own future.
+
+        A connection that is paused, by a quota or a full buffer, would refuse it: it is waited for.
+        """
         chosen = self._manager.least_loaded_node() if node is None else node
         connection = self._manager.get_connection(chosen)
         while connection.paused and not connection.closed:
@@ -118,7 +153,7 @@ class Wire:
             answered = threading.Event()
             one.add_both(lambda *_, answered=answered: answered.set())
             if not answered.wait(max(0.0, deadline - time.monotonic())):
-                raise WireError(KafkaError._TIMED_OUT, "no answer in time")  # noqa: SLF001  # public
+                raise WireError(KafkaError._TIMED_OUT, "no answer in time")  # public  # noqa: SLF001
 
     def leaders(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Per topic-partition that has one the number of its leader.
@@ -126,25 +161,35 @@ class Wire:
         Raises:
             WireError: a topic isn't there, or may not be seen.
         """
-        from kafka.protocol.metadata import MetadataRequest  # noqa: PLC0415
+        from kafka.protocol.metadata import MetadataRequest
 
         asked = [MetadataRequest.MetadataRequestTopic(topic_id=None, name=name) for name in topics]
-        found = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=8))
+        found = self.ask(
+            MetadataRequest(topics=asked, allow_auto_topic_creation=False, max_version=8)
+        )
         leaders: dict[tuple[str, int], int] = {}
         for topic in found.topics:
             refuse(topic.error_code, f"the topic {topic.name}")
-            leaders |= {(topic.name, p.partition_index): int(p.leader_id) for p in topic.partitions if p.leader_id >= 0}
+            leaders |= {
+                (topic.name, p.partition_index): int(p.leader_id)
+                for p in topic.partitions
+                if p.leader_id >= 0
+            }
         return leaders
 
     def coordinator(self, name: str, seconds: float) -> int:
-        """The number of the broker that keeps the transactions of a transactional id. `seconds`: how long that may take.
+        """The number of the broker that keeps the transactions of a transactional id.
+
+        `seconds`: how long that may take.
 
         Raises:
             WireError: nobody does yet, or this client may not know.
         """
-        from kafka.protocol.metadata import FindCoordinatorRequest  # noqa: PLC0415
+        from kafka.protocol.metadata import FindCoordinatorRequest
 
-        found = self.ask(FindCoordinatorRequest(key=name, key_type=1, max_version=2), seconds=seconds)
+        found = self.ask(
+            FindCoordinatorRequest(key=name, key_type=1, max_version=2), seconds=seconds
+        )
         refuse(found.error_code, "the coordinator of transactions")
         return int(found.node_id)
 
@@ -154,27 +199,40 @@ class Wire:
             return
         with suppress(WireError):
             # In this order: who loses a connection asks for the brokers anew, unless all is closed.
-            self.wait([self._manager.call_soon(self._manager.close), self._manager.call_soon(self._hang_up)], _CLOSE_SECONDS)
+            self.wait(
+                [
+                    self._manager.call_soon(self._manager.close),
+                    self._manager.call_soon(self._hang_up),
+                ],
+                _CLOSE_SECONDS,
+            )
         self._net.stop(timeout_ms=int(_CLOSE_SECONDS * 1000))
         self._net.close()
         self._manager = None
 
     def _hang_up(self) -> None:
         """With an error, so that nobody waits until what is written is sent."""
-        from kafka.errors import Cancelled  # noqa: PLC0415
+        from kafka.errors import Cancelled
 
-        for connection in list(self._manager._conns.values()):  # noqa: SLF001  # it has no other word for all of them
+        for connection in list(
+            self._manager._conns.values()  # noqa: SLF001
+        ):  # it has no other word for all of them
             connection.close(Cancelled())
 
     def _begin(self, seconds: float | None) -> None:
-        """Ask who the brokers are, once. One server that is silent doesn't take all the time that there is.
+        """Ask who the brokers are, once.
+
+        One server that is silent doesn't take all the time that there is.
 
         Raises:
-            WireError: none of the servers says it; or one refuses the login, which asking again would only lock.
+            WireError: none of the servers says it; or one refuses the login, which
+                asking again would only lock.
         """
         if self._manager is None:
             self._net, self._manager = self._connections()
-        deadline = time.monotonic() + (self._patience if seconds is None else min(seconds, self._patience))
+        deadline = time.monotonic() + (
+            self._patience if seconds is None else min(seconds, self._patience)
+        )
         while not self._manager.bootstrapped:
             left = min(_BEGIN_SECONDS, max(0.1, deadline - time.monotonic()))
             begun = self._manager.bootstrap_async(timeout_ms=int(left * 1000))
@@ -188,9 +246,12 @@ class Wire:
                     raise
 
     def _connections(self) -> tuple[Any, Any]:
-        from kafka.errors import SaslAuthenticationFailedError, UnsupportedSaslMechanismError  # noqa: PLC0415  # loaded where it is used
-        from kafka.net.manager import KafkaConnectionManager  # noqa: PLC0415
-        from kafka.net.selector import NetworkSelector  # noqa: PLC0415
+        from kafka.errors import (
+            SaslAuthenticationFailedError,
+            UnsupportedSaslMechanismError,
+        )  # loaded where it is used
+        from kafka.net.manager import KafkaConnectionManager
+        from kafka.net.selector import NetworkSelector
 
         class Connections(KafkaConnectionManager):  # type: ignore[misc]  # untyped
             """Those of the library, which would try a refused login again and again."""
@@ -208,12 +269,16 @@ class Wire:
                 if isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
                     self.refused = error
 
-        told: dict[str, Any] = {_LIBRARY[name]: value for name, value in self._properties.items() if name in _LIBRARY}
+        told: dict[str, Any] = {
+            _LIBRARY[name]: value for name, value in self._properties.items() if name in _LIBRARY
+        }
         if str(told.get("security_protocol", "")).endswith("SSL"):
             told["ssl_context"] = _tls(self._properties)
         net = NetworkSelector(slow_task_threshold_secs=0)
         net.start()
-        return net, Connections(net, bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","), **told)
+        return net, Connections(
+            net, bootstrap_servers=str(self._properties["bootstrap.servers"]).split(","), **told
+        )
 
 
 def answer_of(asked: Any) -> Any:
@@ -226,7 +291,10 @@ def answer_of(asked: Any) -> Any:
     if error is None:
         return asked.value
     code = getattr(type(error), "errno", None)
-    raise WireError(code if isinstance(code, int) and code > 0 else KafkaError._TRANSPORT, type(error).__name__)  # noqa: SLF001  # public
+    raise WireError(
+        code if isinstance(code, int) and code > 0 else KafkaError._TRANSPORT,  # noqa: SLF001
+        type(error).__name__,
+    )  # public
 
 
 def refuse(code: int, what: str) -> None:
@@ -240,17 +308,27 @@ def refuse(code: int, what: str) -> None:
 
 
 def _tls(properties: Mapping[str, Value]) -> ssl.SSLContext:
-    """As librdkafka does it: the broker's certificate must be signed, and be for the name that it is reached by.
+    """As librdkafka does it: the broker's certificate must be signed, and be for the
+    name that it is reached by.
 
     Raises:
         WireError: the authority's certificate can't be used.
     """
     where, text = (properties.get(f"ssl.ca.{name}") for name in ("location", "pem"))
-    place = None if where in {None, "probe"} else str(where)  # librdkafka's word for those of the system
+    # librdkafka's word for those of the system
+    place = None if where in {None, "probe"} else str(where)
     folder = place if place is not None and Path(place).is_dir() else None
     try:
-        context = ssl.create_default_context(cafile=None if folder else place, capath=folder, cadata=None if text is None else str(text))
+        context = ssl.create_default_context(
+            cafile=None if folder else place,
+            capath=folder,
+            cadata=None if text is None else str(text),
+        )
     except (OSError, ValueError) as why:  # ssl's own errors are of the first kind
-        raise WireError(KafkaError._SSL, f"ssl.ca.location or ssl.ca.pem: {type(why).__name__}") from None  # noqa: SLF001  # public
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # which Python has by default from 3.13 on, and librdkafka hasn't
+        raise WireError(
+            KafkaError._SSL,  # noqa: SLF001
+            f"ssl.ca.location or ssl.ca.pem: {type(why).__name__}",
+        ) from None  # public
+    # which Python has by default from 3.13 on, and librdkafka hasn't
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -1,4 +1,6 @@
-"""What a pipeline has frozen around some labels, read at once: freezing hundreds of boundaries asks the database once or twice."""
+"""What a pipeline has frozen around some labels, read at once: freezing hundreds of
+boundaries asks the database once or twice.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,29 @@ from windrow.ingest.source.enumerator.tiling import clamped
 
 
 class FrozenBoundaries:
-    """The frozen boundaries from right below the lowest of some labels to right above the highest, and those that are added here.
+    """The frozen boundaries from right below the lowest of some labels to right above
+    the highest, and those that are added here.
 
     Rows are decoded when they are asked for. An instant is no neighbour of a number.
     """
 
     def __init__(
-        self, connection: Connection, pipeline_id: str, labels: Sequence[Label], has_openings: bool, decode: Callable[[Row[Any]], Boundary]
+        self,
+        connection: Connection,
+        pipeline_id: str,
+        labels: Sequence[Label],
+        has_openings: bool,
+        decode: Callable[[Row[Any]], Boundary],
     ) -> None:
         """`has_openings`: whether the ledger has that table; an older version made none."""
         texts = sorted(map(sortable, labels))
         self._rows = _read(connection, BOUNDARIES, pipeline_id, texts[0], texts[-1])
         self._order = sorted(self._rows)
-        self._openings = _read(connection, OPENINGS, pipeline_id, min([texts[0], *self._order]), texts[-1]) if has_openings else {}
+        self._openings = (
+            _read(connection, OPENINGS, pipeline_id, min([texts[0], *self._order]), texts[-1])
+            if has_openings
+            else {}
+        )
         self._decode = decode
         self._known: dict[str, Boundary] = {}
         self.added: list[Boundary] = []
@@ -38,15 +50,21 @@ class FrozenBoundaries:
         text = sortable(label)
         below, above = bisect_left(self._order, text) - 1, bisect_right(self._order, text)
         lower = self._order[below] if below >= 0 and _alike(self._order[below], text) else None
-        upper = self._order[above] if above < len(self._order) and _alike(self._order[above], text) else None
-        return None if lower is None else self._opened(lower), None if upper is None else self._at(upper)
+        upper = (
+            self._order[above]
+            if above < len(self._order) and _alike(self._order[above], text)
+            else None
+        )
+        return None if lower is None else self._opened(lower), (
+            None if upper is None else self._at(upper)
+        )
 
     def freeze(self, boundary: Boundary) -> Boundary:
         """The one that is there; else this one, clamped between its neighbours, which is there from now on.
 
         Raises:
             IdentityError, UnreachableError: see `tiling.clamped`.
-        """
+        """  # noqa: E501
         text = sortable(boundary.label)
         frozen = self._at(text)
         if frozen is not None:
@@ -71,15 +89,30 @@ def _alike(one: str, other: str) -> bool:
     return one.startswith(NUMBERS) == other.startswith(NUMBERS)
 
 
-def _read(connection: Connection, table: Table, pipeline_id: str, low: str, high: str) -> dict[str, Row[Any]]:
+def _read(
+    connection: Connection, table: Table, pipeline_id: str, low: str, high: str
+) -> dict[str, Row[Any]]:
     """One statement: the labels from `low` to `high`, with the nearest outside."""
-    return {row.label: row for row in connection.execute(_around(table), {"ours": pipeline_id, "low": low, "high": high})}
+    return {
+        row.label: row
+        for row in connection.execute(
+            _around(table), {"ours": pipeline_id, "low": low, "high": high}
+        )
+    }
 
 
 @cache
 def _around(table: Table) -> Select[Any]:
     """Made once: to put it together takes longer than to run it."""
-    ours, low, high = table.c.pipeline == bindparam("ours"), bindparam("low", type_=Text), bindparam("high", type_=Text)
+    ours, low, high = (
+        table.c.pipeline == bindparam("ours"),
+        bindparam("low", type_=Text),
+        bindparam("high", type_=Text),
+    )
     below = select(func.max(table.c.label)).where(ours, table.c.label < low).scalar_subquery()
     above = select(func.min(table.c.label)).where(ours, table.c.label > high).scalar_subquery()
-    return select(table).where(ours, table.c.label >= func.coalesce(below, low), table.c.label <= func.coalesce(above, high))
+    return select(table).where(
+        ours,
+        table.c.label >= func.coalesce(below, low),
+        table.c.label <= func.coalesce(above, high),
+    )

@@ -1,4 +1,6 @@
-"""The ledger's tables: a few key columns, and each value as its JSON (see `ingest.ledger.texts`)."""
+"""The ledger's tables: a few key columns, and each value as its JSON (see
+`ingest.ledger.texts`).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,27 @@ from windrow.ingest.model.label import Label
 
 TABLES = MetaData()
 
-FACTS = Table("windrow_facts", TABLES, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
+FACTS = Table(
+    "windrow_facts",
+    TABLES,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
 """The ledger's identity."""
 
-GRIDS = Table("windrow_grids", TABLES, Column("pipeline", Text, primary_key=True), Column("grid", Text, nullable=False))
+GRIDS = Table(
+    "windrow_grids",
+    TABLES,
+    Column("pipeline", Text, primary_key=True),
+    Column("grid", Text, nullable=False),
+)
 
-SINKS = Table("windrow_sinks", TABLES, Column("pipeline", Text, primary_key=True), Column("sink", Text, nullable=False))
+SINKS = Table(
+    "windrow_sinks",
+    TABLES,
+    Column("pipeline", Text, primary_key=True),
+    Column("sink", Text, nullable=False),
+)
 """The one table that each pipeline writes to, by the sink's identity."""
 
 BOUNDARIES = Table(
@@ -85,7 +102,9 @@ SCHEMAS = Table(
 """Writers' schemas by their ids; numbered as they came."""
 
 NUMBERS = "batch-"
-"""Texts of numbers sort from here on, texts of instants before it, in every collation: digits come before letters."""
+"""Texts of numbers sort from here on, texts of instants before it, in every collation:
+digits come before letters.
+"""
 
 
 def sortable(label: Label) -> str:

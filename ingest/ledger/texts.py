@@ -1,7 +1,8 @@
 """How a value lies in the ledger: its JSON, a long one compressed.
 
-What is kept of a window grows with its topic-partitions, and says much the same of each: a thousand of them are a megabyte of JSON, and a
-tenth of that compressed. A short value stays readable for who looks into the database.
+What is kept of a window grows with its topic-partitions, and says much the same of
+each: a thousand of them are a megabyte of JSON, and a tenth of that compressed. A short
+value stays readable for who looks into the database.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ _PACKED = "zlib:"
 
 def packed(text: str) -> str:
     """What is kept of a text."""
-    return text if len(text) <= LONG else _PACKED + base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+    return (
+        text
+        if len(text) <= LONG
+        else _PACKED + base64.b64encode(zlib.compress(text.encode(), 1)).decode()
+    )
 
 
 def unpacked(kept: str) -> str:

@@ -1,4 +1,6 @@
-"""Boundaries: per topic-partition the offsets at which a label cuts the log, how each was found, and its witness."""
+"""Boundaries: per topic-partition the offsets at which a label cuts the log, how each
+was found, and its witness.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from windrow.ingest.model.label import Label, label_text, require_label
 How = Literal["settled", "end", "open", "clamped", "log_start", "position", "batch", "removed"]
 """How a boundary's offset was found.
 
-settled: the settled message. end: nothing at or after the label, so the last stable offset. open: the last stable offset, behind which a
-transaction was still open after all the patience that was asked for. clamped: moved to a frozen neighbour. log_start: the log's own start
-above 0, which proves nothing about what was there before. position: where the spec's `start` says. batch: where a micro-batch ends.
-removed: carried on from the lower neighbour, for a topic that is not there, or not asked for, any more.
+settled: the settled message. end: nothing at or after the label, so the last stable
+offset. open: the last stable offset, behind which a transaction was still open after
+all the patience that was asked for. clamped: moved to a frozen neighbour. log_start:
+the log's own start above 0, which proves nothing about what was there before. position:
+where the spec's `start` says. batch: where a micro-batch ends. removed: carried on from
+the lower neighbour, for a topic that is not there, or not asked for, any more.
 """
 
 
@@ -36,7 +40,9 @@ class TopicPartition(msgspec.Struct, frozen=True, order=True):
 
 
 class TopicSeen(msgspec.Struct, frozen=True, order=True):
-    """A topic as a boundary saw it: which one it is (made anew it has the same name and another id), and how many partitions it had."""
+    """A topic as a boundary saw it: which one it is (made anew it has the same name and
+    another id), and how many partitions it had.
+    """
 
     topic: str
     topic_id: str
@@ -46,9 +52,11 @@ class TopicSeen(msgspec.Struct, frozen=True, order=True):
 class Mark(msgspec.Struct, frozen=True, order=True):
     """Where a boundary cuts one topic-partition, and how that was found.
 
-    `leader_epoch` is the witness that the log was whole up to here: when the mark was cut, the messages of this epoch and of those before
-    it reached up to the offset or beyond, and none below the offset had a later epoch. A log that is cut off below the offset grows again
-    under a later epoch only, so the cluster can tell ever after. None where the cluster named no epoch, or an older version cut the mark.
+    `leader_epoch` is the witness that the log was whole up to here: when the mark was
+    cut, the messages of this epoch and of those before it reached up to the offset or
+    beyond, and none below the offset had a later epoch. A log that is cut off below the
+    offset grows again under a later epoch only, so the cluster can tell ever after.
+    None where the cluster named no epoch, or an older version cut the mark.
     """
 
     topic: str
@@ -72,9 +80,10 @@ class Mark(msgspec.Struct, frozen=True, order=True):
 class Boundary(msgspec.Struct, frozen=True):
     """Per topic-partition offsets under one label, of one cluster and known topics.
 
-    Total: a partition that was added to a known topic later is cut at 0 here. A topic-partition that is not read yet (a topic that is new
-    to the pattern or the spec) is in no mark; the first boundary that has it says in `begins` where its first window begins, should that
-    window start at a boundary that doesn't know it.
+    Total: a partition that was added to a known topic later is cut at 0 here. A
+    topic-partition that is not read yet (a topic that is new to the pattern or the
+    spec) is in no mark; the first boundary that has it says in `begins` where its first
+    window begins, should that window start at a boundary that doesn't know it.
     """
 
     label: Label
@@ -91,7 +100,10 @@ class Boundary(msgspec.Struct, frozen=True):
             and _ascending([(m.topic, m.partition) for m in self.begins])
             and _ascending([t.topic for t in self.topics])
         ):
-            msg = f"topics, marks and begins of boundary {label_text(self.label)} must be sorted and unique"
+            msg = (
+                f"topics, marks and begins of boundary {label_text(self.label)} must be sorted and"
+                " unique"
+            )
             raise ValueError(msg)
         cuts = self.by_tp() if self.begins else {}
         if any(b.tp not in cuts or b.offset > cuts[b.tp].offset for b in self.begins):
@@ -100,10 +112,17 @@ class Boundary(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, label: Label, cluster_id: str, topics: Iterable[TopicSeen], marks: Iterable[Mark], begins: Iterable[Mark] = ()
-    ) -> Boundary:  # fmt: skip
+        cls,
+        label: Label,
+        cluster_id: str,
+        topics: Iterable[TopicSeen],
+        marks: Iterable[Mark],
+        begins: Iterable[Mark] = (),
+    ) -> Boundary:
         """A boundary from topics and marks in any order."""
-        return cls(label, cluster_id, tuple(sorted(topics)), tuple(sorted(marks)), tuple(sorted(begins)))
+        return cls(
+            label, cluster_id, tuple(sorted(topics)), tuple(sorted(marks)), tuple(sorted(begins))
+        )
 
     def by_tp(self) -> dict[TopicPartition, Mark]:
         """Its marks by topic-partition."""
@@ -114,12 +133,18 @@ class Boundary(msgspec.Struct, frozen=True):
         return {t.topic: t for t in self.topics}
 
     def cut(self, tp: TopicPartition) -> Mark | None:
-        """Where it cuts: its mark; offset 0 for a partition that was added to one of its topics later; None for what it doesn't know."""
+        """Where it cuts: its mark; offset 0 for a partition that was added to one of
+        its topics later; None for what it doesn't know.
+        """
         return next((m for m in self.marks if m.tp == tp), self._later(tp))
 
     def _later(self, tp: TopicPartition) -> Mark | None:
         seen = next((t for t in self.topics if t.topic == tp.topic), None)
-        return None if seen is None or tp.partition < seen.partitions else Mark(tp.topic, tp.partition, 0, "clamped")
+        return (
+            None
+            if seen is None or tp.partition < seen.partitions
+            else Mark(tp.topic, tp.partition, 0, "clamped")
+        )
 
     def cuts(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Mark]:
         """Where it cuts each of these; what it doesn't know is left out."""

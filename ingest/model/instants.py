@@ -20,7 +20,8 @@ class InstantError(ValueError):
 
 
 def parse_instant(text: str) -> datetime:
-    """The instant, in UTC. One without a time zone is refused: whoever wrote it may have meant another clock than whoever reads it.
+    """The instant, in UTC. One without a time zone is refused: whoever wrote it may
+    have meant another clock than whoever reads it.
 
     Raises:
         InstantError: it is none.
@@ -38,7 +39,11 @@ def parse_instant(text: str) -> datetime:
 
 def is_zone(name: object) -> bool:
     """Whether it is the name of a time zone that is the same on every machine."""
-    if not isinstance(name, str) or name in {"localtime", "posixrules"} or name.startswith(("posix/", "right/")):
+    if (
+        not isinstance(name, str)
+        or name in {"localtime", "posixrules"}
+        or name.startswith(("posix/", "right/"))
+    ):
         return False
     try:
         return ZoneInfo(name) is not None
@@ -57,4 +62,6 @@ def to_utc(moment: datetime) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        raise InstantError("lies outside the calendar", "write an instant between the years 1 and 9999") from None
+        raise InstantError(
+            "lies outside the calendar", "write an instant between the years 1 and 9999"
+        ) from None

@@ -1,11 +1,15 @@
-"""What a boundary is frozen under: an instant of the grid, or the sequence number of a micro-batch."""
+"""What a boundary is frozen under: an instant of the grid, or the sequence number of a
+micro-batch.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 Label = datetime | int
-"""What a boundary is frozen under: an instant of the grid, or, between micro-batches, a sequence number."""
+"""What a boundary is frozen under: an instant of the grid, or, between micro-batches, a
+sequence number.
+"""
 
 
 def instant(moment: datetime) -> str:
@@ -14,7 +18,9 @@ def instant(moment: datetime) -> str:
 
 
 def label_text(label: Label) -> str:
-    """The one text form of a label: an instant, or `batch-000000007`, which sorts as the numbers do."""
+    """The one text form of a label: an instant, or `batch-000000007`, which sorts as
+    the numbers do.
+    """
     return instant(label) if isinstance(label, datetime) else f"batch-{label:09d}"
 
 
@@ -31,7 +37,10 @@ def number_of(label: Label) -> int:
 
 
 def is_later(one: Label, other: Label) -> bool:
-    """Whether a label comes after another one of its pipeline. An instant and a number are in no order: neither comes after the other."""
+    """Whether a label comes after another one of its pipeline.
+
+    An instant and a number are in no order: neither comes after the other.
+    """
     if isinstance(one, datetime) or isinstance(other, datetime):
         return isinstance(one, datetime) and isinstance(other, datetime) and one > other
     return one > other

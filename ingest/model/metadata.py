@@ -1,7 +1,8 @@
 """The metadata columns: what a row says of the message it came from, beside its own columns.
 
-This is the only list of them. A spec's `metadata` chooses among the names, those of Flink's Kafka table with a few of windrow's own, and
-says what the column is called. Everything that names these columns takes that mapping, name -> column.
+This is the only list of them. A spec's `metadata` chooses among the names, those of
+Flink's Kafka table with a few of windrow's own, and says what the column is called.
+Everything that names these columns takes that mapping, name -> column.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Literal, NamedTuple
 
 
 class MetadataColumn(NamedTuple):
-    """A metadata column: its type, what it holds (for `docs/settings.md`), and why a table can't go without it, where that is so."""
+    """A metadata column: its type, what it holds (for `docs/settings.md`), and why a
+    table can't go without it, where that is so.
+    """
 
     type: Literal["string", "binary", "int32", "int64", "timestamp", "map", "headers"]
     holds: str
@@ -23,27 +26,43 @@ METADATA: Mapping[str, MetadataColumn] = {
     "partition": MetadataColumn("int32", "its partition", "receipts are verified against it"),
     "offset": MetadataColumn("int64", "its offset", "receipts are verified against it"),
     "ordinal": MetadataColumn(
-        "int32", "which of its message's rows the row is, from 0; with the three above it names a row, where a message may become several"
+        "int32",
+        "which of its message's rows the row is, from 0; with the three above it names a row, where"
+        " a message may become several",
     ),
     "timestamp": MetadataColumn(
-        "timestamp", "when it was made, or appended to the log; null where it has no timestamp, or one outside the years 1 to 9999"
+        "timestamp",
+        "when it was made, or appended to the log; null where it has no timestamp, or one outside"
+        " the years 1 to 9999",
     ),
     "timestamp-type": MetadataColumn("string", "which of the two `timestamp` is"),
-    "headers": MetadataColumn("map", "its headers as a map; of two with one key the last, as in Flink"),
+    "headers": MetadataColumn(
+        "map", "its headers as a map; of two with one key the last, as in Flink"
+    ),
     "header-list": MetadataColumn("headers", "all its headers, in order"),
     "leader-epoch": MetadataColumn("int32", "under which leader epoch it was appended"),
     "key": MetadataColumn("binary", "its key, as bytes"),
     "value-size": MetadataColumn("int64", "how many bytes its value has; null for a tombstone"),
     "attempt": MetadataColumn("string", "which run's try at the window wrote the row"),
     "window": MetadataColumn(
-        "string", "which window the row belongs to; the table's partition column", "windows are verified and replaced by it"
+        "string",
+        "which window the row belongs to; the table's partition column",
+        "windows are verified and replaced by it",
     ),
 }
-"""All metadata columns by name, in the order in which they stand in a table. The window's is not in the files themselves."""
+"""All metadata columns by name, in the order in which they stand in a table.
+
+The window's is not in the files themselves.
+"""
 
 ALWAYS = tuple(name for name, column in METADATA.items() if column.needed)
-"""No table goes without these. They alone are never null in the table's own words: a table that is there already can take any other one
-later, and its older rows have nulls then."""
+"""No table goes without these.
 
-DEFAULT: Mapping[str, str] = {name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp", "window")}
+They alone are never null in the table's own words: a table that is there already can
+take any other one later, and its older rows have nulls then.
+"""
+
+DEFAULT: Mapping[str, str] = {
+    name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp", "window")
+}
 """The columns where a spec says nothing."""

@@ -11,10 +11,12 @@ from windrow.ingest.model.window import Window
 
 
 class Split(msgspec.Struct, frozen=True, order=True):
-    """One offset range of one topic-partition: the unit of reading, one Spark task. Integers only: every sentinel was resolved before.
+    """One offset range of one topic-partition: the unit of reading, one Spark task.
 
-    `leader_epoch` and `stop_epoch` are witnesses as a mark's is, for the start and for the stop: no message of the split may have a later
-    epoch than `stop_epoch`.
+    Integers only: every sentinel was resolved before.
+
+    `leader_epoch` and `stop_epoch` are witnesses as a mark's is, for the start and for
+    the stop: no message of the split may have a later epoch than `stop_epoch`.
     """
 
     topic: str
@@ -27,7 +29,10 @@ class Split(msgspec.Struct, frozen=True, order=True):
     def __post_init__(self) -> None:
         """Never negative, never empty: an empty range needs no task."""
         if not 0 <= self.start < self.stop:
-            msg = f"a split of {self.topic}[{self.partition}] must hold 0 <= start < stop, not {self.start}..{self.stop}"
+            msg = (
+                f"a split of {self.topic}[{self.partition}] must hold 0 <= start < stop, not"
+                f" {self.start}..{self.stop}"
+            )
             raise ValueError(msg)
 
     @property
@@ -47,10 +52,15 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Covers source ranges and sink, not code or schema: after a refusal the usual cure is to mend the schema and try again."""
+        """Covers source ranges and sink, not code or schema: after a refusal the usual
+        cure is to mend the schema and try again.
+        """
         ids = {t.topic: t.topic_id for t in self.stop.topics}
         ranges = [(ids.get(s.topic), s.topic, s.partition, s.start, s.stop) for s in self.splits]
-        cuts = [[(m.topic, m.partition, m.offset) for m in boundary.marks] for boundary in (self.start, self.stop)]
+        cuts = [
+            [(m.topic, m.partition, m.offset) for m in boundary.marks]
+            for boundary in (self.start, self.stop)
+        ]
         named = [
             self.window,
             self.stop.cluster_id,

@@ -1,4 +1,7 @@
-"""Dead letters by what was wrong with them, in words for the person who must mend it. Pure, bounded, and never with a value."""
+"""Dead letters by what was wrong with them, in words for the person who must mend it.
+
+Pure, bounded, and never with a value.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ Kinds = tuple[tuple[str, int], ...]
 
 
 class RefusedAt(msgspec.Struct, frozen=True):
-    """The dead letters of one stage in one split: how many, what was wrong with them, and the offsets of the first few."""
+    """The dead letters of one stage in one split: how many, what was wrong with them,
+    and the offsets of the first few.
+    """
 
     stage: str
     count: int
@@ -40,8 +45,9 @@ class RefusedAt(msgspec.Struct, frozen=True):
 def in_words(reason: str, detail: str | None) -> str:
     """`Expected int, got float - at $.items[3].amount` as `$.items[].amount expected int, got float`.
 
-    Where in the document is a part of it. Where in the text, and at which index, is not: that differs from message to message.
-    """
+    Where in the document is a part of it. Where in the text, and at which index, is
+    not: that differs from message to message.
+    """  # noqa: E501
     what, _, path = (detail or reason).rpartition(" - at ")
     if not what:
         what, path = path, ""
@@ -56,15 +62,26 @@ def in_words(reason: str, detail: str | None) -> str:
 
 
 class Refusals:
-    """Counts the dead letters of one split, stage by stage. Its memory is bounded, however many kinds there are."""
+    """Counts the dead letters of one split, stage by stage.
+
+    Its memory is bounded, however many kinds there are.
+    """
 
     def __init__(self) -> None:
         self._kinds: dict[str, Counter[str]] = {}
         self._first: dict[str, list[int]] = {}
 
-    def add(self, stages: Sequence[str], reasons: Iterable[str], details: Iterable[str | None], offsets: Sequence[int]) -> None:
+    def add(
+        self,
+        stages: Sequence[str],
+        reasons: Iterable[str],
+        details: Iterable[str | None],
+        offsets: Sequence[int],
+    ) -> None:
         """Count dead letters: the stage, reason, detail and offset of each."""
-        for (stage, reason, detail), count in Counter(zip(stages, reasons, details, strict=True)).items():
+        for (stage, reason, detail), count in Counter(
+            zip(stages, reasons, details, strict=True)
+        ).items():
             kinds = self._kinds.setdefault(stage, Counter())
             what = in_words(reason, detail)
             known = what in kinds or len(kinds) < _COUNTED
@@ -75,7 +92,9 @@ class Refusals:
                 first.append(offset)
 
     def by_stage(self) -> tuple[RefusedAt, ...]:
-        """Each stage that refused any: the most frequent kinds, at most `KINDS`, and all others together."""
+        """Each stage that refused any: the most frequent kinds, at most `KINDS`, and
+        all others together.
+        """
         return tuple(
             RefusedAt(stage, kinds.total(), bounded(kinds, KINDS), tuple(self._first[stage]))
             for stage, kinds in sorted(self._kinds.items())
@@ -83,7 +102,12 @@ class Refusals:
 
 
 def bounded(counts: Counter[str], most: int) -> Kinds:
-    """The most frequent, at most `most`, then all others together; equal ones in the order of their names."""
-    named = sorted(((what, n) for what, n in counts.items() if what != OTHERS), key=lambda one: (-one[1], one[0]))
+    """The most frequent, at most `most`, then all others together; equal ones in the
+    order of their names.
+    """
+    named = sorted(
+        ((what, n) for what, n in counts.items() if what != OTHERS),
+        key=lambda one: (-one[1], one[0]),
+    )
     others = counts[OTHERS] + sum(n for _, n in named[most:])
     return (*named[:most], *([(OTHERS, others)] if others else ()))

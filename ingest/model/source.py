@@ -1,7 +1,11 @@
-"""What a source can be told: which topics, where to begin, what to do about loss. Values only, the words of Flink's Kafka source.
+"""What a source can be told: which topics, where to begin, what to do about loss.
 
-An `Initializer` is Flink's OffsetsInitializer (`earliest()`, `latest()`, `timestamp()`, `committedOffsets()`, `offsets()`), with what Flink
-leaves to chance made explicit: no message at or after an instant, no committed offset, a partition that no offset is given for.
+Values only, the words of Flink's Kafka source.
+
+An `Initializer` is Flink's OffsetsInitializer (`earliest()`, `latest()`, `timestamp()`,
+`committedOffsets()`, `offsets()`), with what Flink leaves to chance made explicit: no
+message at or after an instant, no committed offset, a partition that no offset is given
+for.
 """
 
 from __future__ import annotations
@@ -23,17 +27,22 @@ OnRemoved = Literal["fail", "drop"]
 Reset = Literal["fail", "earliest", "latest"]
 """Where there is no answer: an error, the log's start, or its (stable) end."""
 
-# ---------------------------------------------------------------------------------------------------------------------------- topics
+# --------------------------------------------------------------------------------------------------
 
 
 class Topics(msgspec.Struct, frozen=True, tag="topics"):
-    """These topics with all their partitions, also those that are added later. Each must be there."""
+    """These topics with all their partitions, also those that are added later.
+
+    Each must be there.
+    """
 
     names: tuple[str, ...]
 
 
 class Pattern(msgspec.Struct, frozen=True, tag="pattern"):
-    """Every topic whose whole name matches the regular expression, also one that is made later; never Kafka's internal ones."""
+    """Every topic whose whole name matches the regular expression, also one that is
+    made later; never Kafka's internal ones.
+    """
 
     expression: str
 
@@ -55,21 +64,31 @@ def selects(selection: Selection, tp: TopicPartition) -> bool:
     """Whether a topic-partition is selected."""
     if isinstance(selection, Partitions):
         return tp in selection.tps
-    return selection.matches(tp.topic) if isinstance(selection, Pattern) else tp.topic in selection.names
+    return (
+        selection.matches(tp.topic)
+        if isinstance(selection, Pattern)
+        else tp.topic in selection.names
+    )
 
 
 def selection_text(selection: Selection) -> str:
     """The selection in words, for people."""
     if isinstance(selection, Pattern):
         return f"topics matching {selection.expression}"
-    return ", ".join(selection.names) if isinstance(selection, Topics) else ", ".join(map(str, selection.tps))
+    return (
+        ", ".join(selection.names)
+        if isinstance(selection, Topics)
+        else ", ".join(map(str, selection.tps))
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------------- positions
+# --------------------------------------------------------------------------------------------------
 
 
 class AtLabel(msgspec.Struct, frozen=True, tag="label"):
-    """Where the label itself cuts the log (the settled rule): what belongs to the first window by its time, and nothing before."""
+    """Where the label itself cuts the log (the settled rule): what belongs to the first
+    window by its time, and nothing before.
+    """
 
 
 class Earliest(msgspec.Struct, frozen=True, tag="earliest"):
@@ -81,7 +100,9 @@ class Latest(msgspec.Struct, frozen=True, tag="latest"):
 
 
 class AtTime(msgspec.Struct, frozen=True, tag="timestamp"):
-    """Kafka's own answer: the first offset at or after the instant; `no_match`: what if there is none."""
+    """Kafka's own answer: the first offset at or after the instant; `no_match`: what if
+    there is none.
+    """
 
     moment: datetime
     no_match: Reset = "latest"
@@ -107,7 +128,8 @@ _PAIR = re.compile(r"partition:(\d{1,19}),offset:(\d{1,19})")
 
 
 def flink_offsets(text: str) -> dict[int, int]:
-    """Flink's grammar of specific offsets, `partition:0,offset:42;partition:1,offset:300`: offsets by partition.
+    """Flink's grammar of specific offsets,
+    `partition:0,offset:42;partition:1,offset:300`: offsets by partition.
 
     Raises:
         ValueError: says what is wrong.
@@ -126,9 +148,11 @@ def flink_offsets(text: str) -> dict[int, int]:
 def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
     """A position as it is written on a command line.
 
-    `earliest`, `latest`, `timestamp:2026-01-02T03:00:00Z` or `timestamp:1767322800000` (epoch milliseconds), `committed:GROUP`, or Flink's
-    `partition:0,offset:42;partition:1,offset:300`. After a `?` what to do where there is no answer: `timestamp:...?fail`,
-    `committed:GROUP?earliest`, `partition:0,offset:42?latest`.
+    `earliest`, `latest`, `timestamp:2026-01-02T03:00:00Z` or `timestamp:1767322800000`
+    (epoch milliseconds), `committed:GROUP`, or Flink's
+    `partition:0,offset:42;partition:1,offset:300`. After a `?` what to do where there
+    is no answer: `timestamp:...?fail`, `committed:GROUP?earliest`,
+    `partition:0,offset:42?latest`.
 
     Args:
         text: the position.
@@ -140,7 +164,11 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
     whole, _, reset = text.strip().partition("?")
     kind, _, value = whole.partition(":")
     if reset and (reset not in {"fail", "earliest", "latest"} or kind in {"earliest", "latest"}):
-        raise _wrong(text, "after the ? comes fail, earliest or latest, and not after earliest or latest themselves")
+        raise _wrong(
+            text,
+            "after the ? comes fail, earliest or latest, and not after earliest or latest"
+            " themselves",
+        )
     more = {} if not reset else {_RESETS.get(kind, "others"): reset}
     try:
         if whole in {"earliest", "latest"}:
@@ -153,7 +181,11 @@ def parse_initializer(text: str, topics: Iterable[str]) -> Initializer:
             return msgspec.structs.replace(given(flink_offsets(whole), topics), **more)
     except ValueError as error:
         raise _wrong(text, str(error)) from None
-    raise _wrong(text, "it is none of earliest, latest, timestamp:INSTANT, committed:GROUP, partition:0,offset:42;...")
+    raise _wrong(
+        text,
+        "it is none of earliest, latest, timestamp:INSTANT, committed:GROUP,"
+        " partition:0,offset:42;...",
+    )
 
 
 _RESETS = {"timestamp": "no_match", "committed": "reset"}
@@ -186,10 +218,14 @@ def moment(text: str) -> datetime:
 
 
 def _wrong(text: str, why: str) -> SpecError:
-    return SpecError(f"{text!r} is not a position: {why}", "spec", "See windrow peek --help for what a position can be.")
+    return SpecError(
+        f"{text!r} is not a position: {why}",
+        "spec",
+        "See windrow peek --help for what a position can be.",
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------------ the source
+# --------------------------------------------------------------------------------------------------
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -13,8 +13,9 @@ MOST_CHARACTERS = 1 << 20
 class WriterSchema(msgspec.Struct, frozen=True):
     """A schema with all that it refers to. An id means one schema for ever.
 
-    `id`: what messages name it by, a number of the registry's or a GUID. `kind`: `AVRO`, `PROTOBUF` or `JSON`. `references`: the names that
-    it has for other schemas, and their texts, each behind those that it refers to itself.
+    `id`: what messages name it by, a number of the registry's or a GUID. `kind`:
+    `AVRO`, `PROTOBUF` or `JSON`. `references`: the names that it has for other schemas,
+    and their texts, each behind those that it refers to itself.
     """
 
     id: str
@@ -30,4 +31,6 @@ class WriterSchema(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """Of all of it: what a receipt tells it by."""
-        return hashlib.sha256(msgspec.json.encode([self.kind, self.text, self.references])).hexdigest()
+        return hashlib.sha256(
+            msgspec.json.encode([self.kind, self.text, self.references])
+        ).hexdigest()

@@ -1,4 +1,5 @@
-"""Compiled functions as others call them: loaded from where they are kept, without numba, which is imported only to make them.
+"""Compiled functions as others call them: loaded from where they are kept, without
+numba, which is imported only to make them.
 
 What that saves a worker is in this folder's README.md.
 """
@@ -22,10 +23,14 @@ _SOURCES: set[str] = set()
 
 
 class Compiled:
-    """The compiled functions of a module, by their names. Asked for the first one, it loads all of them, or makes them first.
+    """The compiled functions of a module, by their names.
 
-    They are kept in a folder of their sources: so nothing stale is ever loaded, and two processes that begin at once write the same, each
-    in one step. What lies there damaged is made anew; if there is no such place, they are made for this process alone.
+    Asked for the first one, it loads all of them, or makes them first.
+
+    They are kept in a folder of their sources: so nothing stale is ever loaded, and two
+    processes that begin at once write the same, each in one step. What lies there
+    damaged is made anew; if there is no such place, they are made for this process
+    alone.
     """
 
     def __init__(self, module: str) -> None:
@@ -83,7 +88,9 @@ class Compiled:
 
     def _made(self) -> Image:
         with waiting_for(f"machine code of {self._module}, which is made once and kept"):
-            from windrow.ingest.native.making import image_of  # noqa: PLC0415  # numba is loaded only where code is made
+            from windrow.ingest.native.making import (
+                image_of,
+            )  # numba is loaded only where code is made
 
             return image_of(self._module)
 

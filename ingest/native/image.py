@@ -1,4 +1,6 @@
-"""Machine code as it is kept and called: an object file, and how Python calls the functions in it."""
+"""Machine code as it is kept and called: an object file, and how Python calls the
+functions in it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class DamagedCodeError(ValueError):
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A number of 64 bits, or a contiguous array of numbers: of which type, and of how many dimensions (0: a number)."""
+    """A number of 64 bits, or a contiguous array of numbers: of which type, and of how
+    many dimensions (0: a number).
+    """
 
     type: Literal["int64", "int32", "uint64", "uint8"]
     dimensions: int = 0
@@ -37,9 +41,20 @@ class Parameter(msgspec.Struct, frozen=True):
         if not self.dimensions:
             yield int(argument)
             return
-        fits = isinstance(argument, np.ndarray) and argument.dtype == self.type and argument.ndim == self.dimensions
-        if not fits or not argument.flags.c_contiguous or (self.written and not argument.flags.writeable):
-            msg = f"compiled code wants a contiguous array of {self.type} with {self.dimensions} dimensions"
+        fits = (
+            isinstance(argument, np.ndarray)
+            and argument.dtype == self.type
+            and argument.ndim == self.dimensions
+        )
+        if (
+            not fits
+            or not argument.flags.c_contiguous
+            or (self.written and not argument.flags.writeable)
+        ):
+            msg = (
+                f"compiled code wants a contiguous array of {self.type} with {self.dimensions}"
+                " dimensions"
+            )
             raise TypeError(msg)
         yield argument.ctypes.data
         yield from argument.shape
@@ -47,7 +62,11 @@ class Parameter(msgspec.Struct, frozen=True):
     @property
     def types(self) -> list[Any]:
         """Those of the words, for C."""
-        return [ctypes.c_void_p, *[ctypes.c_int64] * self.dimensions] if self.dimensions else [getattr(ctypes, f"c_{self.type}")]
+        return (
+            [ctypes.c_void_p, *[ctypes.c_int64] * self.dimensions]
+            if self.dimensions
+            else [getattr(ctypes, f"c_{self.type}")]
+        )
 
 
 class EntryPoint(msgspec.Struct, frozen=True):
@@ -88,8 +107,8 @@ def loaded(image: Image) -> dict[str, Function]:
 
     Raises:
         RuntimeError: they call a function of C that this process doesn't have.
-    """
-    import llvmlite.binding as llvm  # noqa: PLC0415  # forty megabytes, only where code is called
+    """  # noqa: E501
+    import llvmlite.binding as llvm  # forty megabytes, only where code is called
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -103,12 +122,20 @@ def loaded(image: Image) -> dict[str, Function]:
 
 
 def _function(address: int, entry: EntryPoint) -> Function:
-    """As numba calls it: places for what it gives and for why it failed, then the words; 0 if it went well. Python's lock is let go of."""
+    """As numba calls it: places for what it gives and for why it failed, then the
+    words; 0 if it went well.
+
+    Python's lock is let go of.
+    """
     types = [kind for parameter in entry.parameters for kind in parameter.types]
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *types)(address)
 
     def function(*arguments: Any) -> int | None:
-        words = [word for parameter, argument in zip(entry.parameters, arguments, strict=True) for word in parameter.words(argument)]
+        words = [
+            word
+            for parameter, argument in zip(entry.parameters, arguments, strict=True)
+            for word in parameter.words(argument)
+        ]
         given, why = ctypes.c_int64(), ctypes.c_void_p()
         if call(ctypes.byref(given), ctypes.byref(why), *words) != 0:
             msg = "compiled code went beyond the bounds of an array"

@@ -1,7 +1,10 @@
-"""Making machine code of functions: numba compiles them, and LLVM writes an object file for each module.
+"""Making machine code of functions: numba compiles them, and LLVM writes an object file
+for each module.
 
-What loops over every byte of the messages is written in the part of Python that numba compiles. A module that has such functions imports
-numba, and so does this one: so both are imported only where code is made. Who calls the functions does it by `calling.Compiled`.
+What loops over every byte of the messages is written in the part of Python that numba
+compiles. A module that has such functions imports numba, and so does this one: so both
+are imported only where code is made. Who calls the functions does it by
+`calling.Compiled`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ from numba.np.arrayobj import populate_array
 from windrow.ingest.native.image import EntryPoint, Function, Image, Parameter
 
 _FLAGS = {"nogil": True, "error_model": "numpy", "_nrt": False}
-"""Without Python's lock, a look for zero before each division, and memory management. Bounds are looked at where NUMBA_BOUNDSCHECK=1 is."""
+"""Without Python's lock, a look for zero before each division, and memory management.
+
+Bounds are looked at where NUMBA_BOUNDSCHECK=1 is.
+"""
 _njit: Any = numba.njit  # numba's types don't know these flags
 _settings: Any = numba.config
 _pointer: Any = types.CPointer
@@ -45,21 +51,27 @@ class Compilable:
 
 
 def compiled(signature: object) -> Callable[[Function], Compilable]:
-    """A function that Python calls, for one signature: a text, or numba's types of its arguments."""
+    """A function that Python calls, for one signature: a text, or numba's types of its
+    arguments.
+    """
     return lambda function: Compilable(function, signature)
 
 
 def part(function: Function) -> Function:
-    """A piece of compiled functions: it becomes part of each that calls it, and is never called from Python."""
+    """A piece of compiled functions: it becomes part of each that calls it, and is
+    never called from Python.
+    """
     return _njit(**_FLAGS)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: Function) -> Function:
-    """A part that is written out wherever it is called: for what is called for every value, and has many arguments."""
+    """A part that is written out wherever it is called: for what is called for every
+    value, and has many arguments.
+    """
     return _njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
 
 
-# ---------------------------------------------------------------------------------------------------------------- parts of all code
+# --------------------------------------------------------------------------------------------------
 
 OCTETS = types.Array(types.uint8, 1, "C", readonly=True)
 """Bytes that are only read: those of messages lie in Arrow's memory."""
@@ -84,9 +96,11 @@ def _itself(array: Any) -> Any:
 
 
 memory = _itself if CHECKED else _memory
-"""A contiguous array's memory, for functions that are called often: an array is many words, which numba hands on at each call.
+"""A contiguous array's memory, for functions that are called often: an array is many
+words, which numba hands on at each call.
 
-It is indexed like the array, and lives no longer than it. Its bounds can't be checked: so where they shall be, it is the array.
+It is indexed like the array, and lives no longer than it. Its bounds can't be checked:
+so where they shall be, it is the array.
 """
 
 
@@ -94,7 +108,9 @@ It is indexed like the array, and lives no longer than it. Its bounds can't be c
 def _loaded(_: Any, data: Any, at: Any) -> Any:
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(types.uint64).as_pointer()
-        return builder.load(builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1)
+        return builder.load(
+            builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1
+        )
 
     return types.uint64(data, at), code
 
@@ -108,7 +124,9 @@ def _put_together(data: Any, at: Any) -> Any:
 
 
 word_at = _put_together if CHECKED else _loaded
-"""Eight bytes of `memory`, from a place on, as one number whose lowest byte comes first; they must all be there."""
+"""Eight bytes of `memory`, from a place on, as one number whose lowest byte comes
+first; they must all be there.
+"""
 
 
 @inlined
@@ -117,14 +135,16 @@ def below(n: Any) -> Any:
     return ~np.uint64(0) >> np.uint64(64 - 8 * n)
 
 
-# --------------------------------------------------------------------------------------------------------------------------- making
+# --------------------------------------------------------------------------------------------------
 
 
 def image_of(module: str) -> Image:
     """A module's compilable functions as machine code, for this processor."""
     triple, processor, features = cpu_target.target_context.codegen().magic_tuple()
     target = llvm.Target.from_triple(triple)
-    machine = target.create_target_machine(cpu=processor, features=features, opt=3, reloc="pic", codemodel="small")
+    machine = target.create_target_machine(
+        cpu=processor, features=features, opt=3, reloc="pic", codemodel="small"
+    )
     whole, entries = llvm.parse_assembly(""), {}
     whole.triple, whole.data_layout = triple, str(machine.target_data)
     for name, made in _compilables(importlib.import_module(module)).items():
@@ -145,18 +165,24 @@ def _compilables(module: ModuleType) -> dict[str, Compilable]:
 
 @intrinsic
 def _array(_: Any, data: Any, shape: Any) -> Any:
-    """The contiguous array at an address. numba's own `carray` needs its memory management, which is left out."""
+    """The contiguous array at an address. numba's own `carray` needs its memory
+    management, which is left out.
+    """
     kind = types.Array(data.dtype, len(shape), "C")
 
     def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         array = context.make_array(kind)(context, builder)
         lengths = _utils.unpack_tuple(builder, arguments[1])
-        size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+        size = context.get_constant(
+            types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        )
         strides = [size]
         for length in reversed(lengths[1:]):
             strides.insert(0, builder.mul(strides[0], length))
-        _populate(array, data=arguments[0], shape=lengths, strides=strides, itemsize=size, meminfo=None)
-        return array._getvalue()  # noqa: SLF001  # numba's own way to say it
+        _populate(
+            array, data=arguments[0], shape=lengths, strides=strides, itemsize=size, meminfo=None
+        )
+        return array._getvalue()  # numba's own way to say it  # noqa: SLF001
 
     return kind(data, shape), code
 
@@ -182,10 +208,14 @@ def _compile(made: Compilable) -> tuple[Any, EntryPoint]:
             values.append(f"a{i}")
             parameters.append(Parameter(str(kind)))  # type: ignore[arg-type]
     scope = {"function": part(made.function), "array": _array}
-    exec(f"def entry({', '.join(names)}):\n    return function({', '.join(values)})", scope)  # noqa: S102  # text of our own making
+    exec(  # noqa: S102
+        f"def entry({', '.join(names)}):\n    return function({', '.join(values)})", scope
+    )  # text of our own making
     done = _njit(tuple(words), **_FLAGS)(scope["entry"]).overloads[tuple(words)]
     given = done.signature.return_type
     if given not in {types.int64, types.none}:
         msg = f"a compiled function gives int64 or nothing, not {given}"
         raise TypeError(msg)
-    return done.library, EntryPoint(done.fndesc.llvm_func_name, tuple(parameters), gives=given == types.int64)
+    return done.library, EntryPoint(
+        done.fndesc.llvm_func_name, tuple(parameters), gives=given == types.int64
+    )

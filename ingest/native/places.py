@@ -1,4 +1,6 @@
-"""Where compiled code is kept: in a folder named by all that it depends on, which nobody but who runs it may write to."""
+"""Where compiled code is kept: in a folder named by all that it depends on, which
+nobody but who runs it may write to.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "
 
 
 def folders(source: Path) -> Iterator[Path]:
-    """Where code compiled from a module may be kept, best first: beside Python's own compiled modules, else in the user's cache."""
+    """Where code compiled from a module may be kept, best first: beside Python's own
+    compiled modules, else in the user's cache.
+    """
     name = fingerprint(source)
     beside = Path(cache_from_source(str(source))).parent / "compiled" / name
     if not sys.dont_write_bytecode and _writable(beside):
@@ -34,7 +38,9 @@ def folders(source: Path) -> Iterator[Path]:
 
 
 def sources(source: Path) -> list[Path]:
-    """All that becomes part of code compiled from a module: what is beside it, in `shared` beside its folder, and what compiles."""
+    """All that becomes part of code compiled from a module: what is beside it, in
+    `shared` beside its folder, and what compiles.
+    """
     places = Path(__file__).parent, source.parent, source.parent.parent / "shared"
     return list(dict.fromkeys(path for folder in places for path in sorted(folder.glob("*.py"))))
 
@@ -42,25 +48,45 @@ def sources(source: Path) -> list[Path]:
 def fingerprint(source: Path) -> str:
     """Changes with whatever the code compiled from a module depends on."""
     digest = hashlib.sha256()
-    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
-    digest.update(repr((settings, platform.python_version(), [version(name) for name in _MAKERS], _processor())).encode())
+    settings = sorted(
+        (name, value) for name, value in os.environ.items() if name.startswith("NUMBA_")
+    )
+    digest.update(
+        repr(
+            (settings, platform.python_version(), [version(name) for name in _MAKERS], _processor())
+        ).encode()
+    )
     for path in sources(source):
-        digest.update(repr((path.parent.name, path.name, hashlib.sha256(path.read_bytes()).hexdigest())).encode())
+        digest.update(
+            repr(
+                (path.parent.name, path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+            ).encode()
+        )
     return digest.hexdigest()[:32]
 
 
 @cache
 def _processor() -> list[str]:
-    """What Linux says of the first processor that tells what it can run. What numba keeps itself, it holds against its processor, too."""
+    """What Linux says of the first processor that tells what it can run.
+
+    What numba keeps itself, it holds against its processor, too.
+    """
     try:
-        first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+        first = (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+        )
     except FileNotFoundError:
         return [platform.machine()]
-    return sorted(line for line in first.splitlines() if line.partition(":")[0].strip() in _OF_PROCESSOR)
+    return sorted(
+        line for line in first.splitlines() if line.partition(":")[0].strip() in _OF_PROCESSOR
+    )
 
 
 def _writable(*folders: Path) -> bool:
-    """Whether the last one can be written to. Those that aren't there are made, in their order, for this user alone."""
+    """Whether the last one can be written to.
+
+    Those that aren't there are made, in their order, for this user alone.
+    """
     try:
         for folder in folders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +99,11 @@ def _writable(*folders: Path) -> bool:
 def _private(folder: Path) -> bool:
     """Whether it is this user's own folder, not a link to one, and nobody else may write to it."""
     about = folder.lstat()
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return (
+        stat.S_ISDIR(about.st_mode)
+        and about.st_uid == os.geteuid()
+        and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
 
 
 def _anybodys(folder: Path) -> bool:

@@ -1,4 +1,7 @@
-"""What compiled code does with addresses: it calls C functions, and reads and writes words there. Parts of other modules' functions."""
+"""What compiled code does with addresses: it calls C functions, and reads and writes words there.
+
+Parts of other modules' functions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ def _call_to(result: types.Type) -> Callable[..., Any]:
     def call(_typing: Any, address: Any, arguments: Any) -> Any:
         def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
             words = _utils.unpack_tuple(builder, given[1])
-            function = ir.FunctionType(context.get_value_type(result), [word.type for word in words])
+            function = ir.FunctionType(
+                context.get_value_type(result), [word.type for word in words]
+            )
             return builder.call(builder.inttoptr(given[0], function.as_pointer()), words)
 
         return result(address, arguments), build
@@ -28,7 +33,10 @@ def _call_to(result: types.Type) -> Callable[..., Any]:
 
 
 call_at = intrinsic(_call_to(types.int64))
-"""The C function at an address, with a tuple of words. Also for one that gives nothing: what is in the place of its answer is not used."""
+"""The C function at an address, with a tuple of words.
+
+Also for one that gives nothing: what is in the place of its answer is not used.
+"""
 
 call32_at = intrinsic(_call_to(types.int32))
 """For one that gives an int, of whose word only one half says something."""
@@ -37,7 +45,9 @@ call32_at = intrinsic(_call_to(types.int32))
 def _at(kind: types.Type) -> Callable[..., Any]:
     def load(_typing: Any, address: Any) -> Any:
         def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-            return builder.load(builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1)
+            return builder.load(
+                builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1
+            )
 
         return kind(address), build
 
@@ -47,7 +57,11 @@ def _at(kind: types.Type) -> Callable[..., Any]:
 def _put(kind: types.Type) -> Callable[..., Any]:
     def store(_typing: Any, address: Any, _value: Any) -> Any:
         def build(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
-            builder.store(given[1], builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()), align=1)
+            builder.store(
+                given[1],
+                builder.inttoptr(given[0], context.get_value_type(kind).as_pointer()),
+                align=1,
+            )
             return context.get_dummy_value()
 
         return types.none(address, kind), build

@@ -7,11 +7,14 @@
     Publisher      the one thing that is told to a cluster
     Broker         all of it, held by one class
 
-An implementation has one isolation level, which every answer but `Offsets.ends` goes by: under read_committed, the default, "stable" means
-the last stable offset and "visible" a committed message; under read_uncommitted they are the high watermark and any message.
+An implementation has one isolation level, which every answer but `Offsets.ends` goes
+by: under read_committed, the default, "stable" means the last stable offset and
+"visible" a committed message; under read_uncommitted they are the high watermark and
+any message.
 
-All questions raise UnreachableError if the cluster doesn't answer within its bounded retries. Used on the driver only: a narrow helper in
-place of a client, an idea of Flink's (`OffsetsInitializer.PartitionOffsetsRetriever`).
+All questions raise UnreachableError if the cluster doesn't answer within its bounded
+retries. Used on the driver only: a narrow helper in place of a client, an idea of
+Flink's (`OffsetsInitializer.PartitionOffsetsRetriever`).
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ from windrow.ingest.model.boundary import Mark, TopicPartition
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """What the cluster says of a topic. `retention_ms` is None where nothing expires by time; `append_time`: the broker stamps messages."""
+    """What the cluster says of a topic.
+
+    `retention_ms` is None where nothing expires by time; `append_time`: the broker stamps messages.
+    """
 
     topic: str
     topic_id: str
@@ -46,7 +52,9 @@ class OffsetAndEpoch(msgspec.Struct, frozen=True):
 
 
 class Stamps(msgspec.Struct, frozen=True):
-    """Visible messages of a piece of log: ascending offsets, timestamps in epoch milliseconds (-1: none), leader epochs (-1: none)."""
+    """Visible messages of a piece of log: ascending offsets, timestamps in epoch
+    milliseconds (-1: none), leader epochs (-1: none).
+    """
 
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]
@@ -67,42 +75,55 @@ class ClusterTopics(Protocol):
         """
 
     def names(self) -> list[str]:
-        """The names of all topics that the client may see, sorted, without Kafka's internal ones."""
+        """The names of all topics that the client may see, sorted, without Kafka's
+        internal ones.
+        """
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
         """What the cluster says of several topics now, in few questions; those that aren't there are left out.
 
         Raises:
             SpecError: one may not be seen.
-        """
+        """  # noqa: E501
 
 
 class Offsets(Protocol):
     """Where topic-partitions begin, end or stand: each answer is an offset."""
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that is still there; above 0 after retention or a deletion of records."""
+        """The first offset that is still there; above 0 after retention or a deletion
+        of records.
+        """
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         """The stable ends: everything below is decided."""
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The high watermarks, whatever the isolation level: above the last stable offset while a transaction is open."""
+        """The high watermarks, whatever the isolation level: above the last stable
+        offset while a transaction is open.
+        """
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """Those below which the log was cut off since they were cut, whatever has grown since, by what the cluster says of their epochs.
+        """Those below which the log was cut off since they were cut, whatever has grown
+        since, by what the cluster says of their epochs.
 
         Of a mark without one nobody knows; one answer is no proof (`plan.cutoff.surely_regrown`).
         """
 
-    def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """The next offsets that a consumer group has committed; None where it has committed none."""
+    def committed(
+        self, group: str, tps: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """The next offsets that a consumer group has committed; None where it has
+        committed none.
+        """
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+    def first_at_or_after(
+        self, tps: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """Kafka's own answer: the first offset whose timestamp is at or after the moment, or None.
 
-        The offset may be a transaction marker (stamped by the broker's clock) or an aborted message, and may lie beyond the last stable
-        offset asked before.
+        The offset may be a transaction marker (stamped by the broker's clock) or an
+        aborted message, and may lie beyond the last stable offset asked before.
         """
 
 
@@ -110,7 +131,8 @@ class Logs(Offsets, Protocol):
     """Offsets, and the timestamps of the messages between them."""
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
-        """The visible messages of [start, stop) in chunks of at most a few thousand, lazily: the caller may close the iterator early.
+        """The visible messages of [start, stop) in chunks of at most a few thousand,
+        lazily: the caller may close the iterator early.
 
         Raises:
             DataLossError: if `start` lies below the log start.
@@ -124,8 +146,11 @@ class ClusterView(ClusterTopics, Logs, Protocol):
 class Publisher(ClusterTopics, Protocol):
     """Where a pipeline stands is told to a consumer group of a cluster that is still the same."""
 
-    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
-        """Commit offsets to a consumer group, for the tools that watch groups; per topic-partition None, or why it did not work.
+    def publish(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, str | None]:
+        """Commit offsets to a consumer group, for the tools that watch groups; per
+        topic-partition None, or why it did not work.
 
         Never raises for what the cluster answers or doesn't: nothing depends on it.
         """

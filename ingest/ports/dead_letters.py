@@ -1,4 +1,7 @@
-"""What keeps refused messages: whole, with what refused them. Apart from the sink, so that any sink can have any store of these."""
+"""What keeps refused messages: whole, with what refused them.
+
+Apart from the sink, so that any sink can have any store of these.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,10 @@ REASONS = pa.schema(
         pa.field("schema_id", pa.string()),
     ]
 )
-"""The rows that are staged beside refused messages: which stage refused each, a reason to count by, a detail without payload, and the
-registry's id of the schema that the message named, null if its format names none."""
+"""The rows that are staged beside refused messages: which stage refused each, a reason
+to count by, a detail without payload, and the registry's id of the schema that the
+message named, null if its format names none.
+"""
 
 
 class Publication(NamedTuple):
@@ -36,9 +41,10 @@ class Publication(NamedTuple):
 class DeadLetters(Protocol):
     """A store of dead letters, each of which says by which attempt it was refused.
 
-    An attempt's dead letters are committed before its window's data, so that a refusal can be looked into. Which attempt counts, the
-    sink's receipt says: what another one left is never shown as the window's. So a crash between the two commits, or a retry with a mended
-    schema, shows no message on both sides.
+    An attempt's dead letters are committed before its window's data, so that a refusal
+    can be looked into. Which attempt counts, the sink's receipt says: what another one
+    left is never shown as the window's. So a crash between the two commits, or a retry
+    with a mended schema, shows no message on both sides.
     """
 
     def refuse_unwritable(self) -> None:
@@ -66,10 +72,14 @@ class DeadLetters(Protocol):
         """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
-        """An attempt's dead letters of a window, at most `limit`: the columns of `ingest.sinks.columns.DEAD_FILE`, and the window's."""
+        """An attempt's dead letters of a window, at most `limit`: the columns of
+        `ingest.sinks.columns.DEAD_FILE`, and the window's.
+        """
 
     def attempts(self, wanted: Callable[[str], bool]) -> dict[str, str]:
-        """Of the windows whose keys are wanted, and that any attempt left dead letters of: the newest such attempt."""
+        """Of the windows whose keys are wanted, and that any attempt left dead letters
+        of: the newest such attempt.
+        """
 
     def count(self, window: Window, attempt: str) -> int:
         """How many an attempt left of a window.
@@ -80,17 +90,20 @@ class DeadLetters(Protocol):
         """
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
-        """All dead letters of a window, of every attempt, in batches of bounded size; raises as `count` does."""
+        """All dead letters of a window, of every attempt, in batches of bounded size;
+        raises as `count` does.
+        """
 
     def publication(self, window: Window, attempt: str) -> Publication | None:
         """What is noted of the publication of an attempt's dead letters to a topic; None if nothing is.
 
         Raises:
             UnreachableError: that can't be told.
-        """
+        """  # noqa: E501
 
     def begin_publication(self, window: Window, attempt: str, now: datetime) -> datetime:
-        """Note that they are about to be published, if it isn't noted; when that was noted first, to the millisecond.
+        """Note that they are about to be published, if it isn't noted; when that was
+        noted first, to the millisecond.
 
         Raises:
             OutcomeUnknownError, UnreachableError: as `commit`.

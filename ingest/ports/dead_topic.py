@@ -1,4 +1,7 @@
-"""A topic that the dead letters of committed windows are published to. Their store stays the truth; see `run.letters` for the order."""
+"""A topic that the dead letters of committed windows are published to.
+
+Their store stays the truth; see `run.letters` for the order.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,17 @@ from windrow.ingest.model.window import Window
 
 
 class Turn(Protocol):
-    """One try at publishing an attempt's dead letters: a transaction. Whoever had a turn at the same attempt before can't commit any more.
+    """One try at publishing an attempt's dead letters: a transaction.
+
+    Whoever had a turn at the same attempt before can't commit any more.
 
     Left without a commit, nothing of it is ever read.
     """
 
     def is_published(self) -> bool:
-        """Whether an earlier turn at this attempt has committed. Asked in a turn, the answer can't be overtaken.
+        """Whether an earlier turn at this attempt has committed.
+
+        Asked in a turn, the answer can't be overtaken.
 
         The topic forgets that after `DeadTopic.remembers`.
 
@@ -40,7 +47,8 @@ class Turn(Protocol):
 
         Raises:
             OutcomeUnknownError: that was sent and can't be told to have arrived.
-            UnreachableError: it can't be got at, or another turn at the attempt was begun; nothing was published.
+            UnreachableError: it can't be got at, or another turn at the attempt was
+                begun; nothing was published.
         """
 
 

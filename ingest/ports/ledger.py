@@ -1,4 +1,5 @@
-"""What a ledger keeps, put-if-absent, in small interfaces: who takes one says by it what it may ask and record.
+"""What a ledger keeps, put-if-absent, in small interfaces: who takes one says by it
+what it may ask and record.
 
     Bindings     the ledger's own id, and which grid and table are a pipeline's
     Boundaries   the frozen boundaries, and the openings that rebases put beside them
@@ -8,7 +9,8 @@
     Schemas      the writers' schemas that a pipeline's messages named
     Ledger       all of it, held by one class
 
-It can be lost: everything in it can be rebuilt from receipts, but for writers' schemas: those the registry has, and receipts their digests.
+It can be lost: everything in it can be rebuilt from receipts, but for writers' schemas:
+those the registry has, and receipts their digests.
 """
 
 from __future__ import annotations
@@ -46,8 +48,11 @@ class Bindings(Protocol):
     def bind_sink(self, pipeline_id: str, sink: str) -> str:
         """Record the table that the pipeline writes to if none is recorded; the recorded one."""
 
-    def rebind(self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]) -> None:
-        """Record another table in place of the one that the caller has seen, and forget the receipts of windows that it doesn't hold.
+    def rebind(
+        self, pipeline_id: str, sink: str, instead_of: str | None, forget: Sequence[Window]
+    ) -> None:
+        """Record another table in place of the one that the caller has seen, and forget
+        the receipts of windows that it doesn't hold.
 
         Compare and set: `instead_of` is None where none was recorded. Idempotent.
 
@@ -63,27 +68,36 @@ class Boundaries(Protocol):
         """The frozen boundary under a label, as the window that ends there sees it."""
 
     def start(self, pipeline_id: str, label: Label) -> Boundary | None:
-        """The frozen boundary under a label, as the window that starts there sees it: its opening after a rebase, else `boundary`."""
+        """The frozen boundary under a label, as the window that starts there sees it:
+        its opening after a rebase, else `boundary`.
+        """
 
     def neighbours(self, pipeline_id: str, label: Label) -> tuple[Boundary | None, Boundary | None]:
         """The nearest frozen boundaries below (its opening) and above a label."""
 
     def newest(self, pipeline_id: str, count: int = 1) -> list[Boundary]:
-        """The frozen boundaries with the highest labels, at most `count`, ascending; as `boundary` sees them."""
+        """The frozen boundaries with the highest labels, at most `count`, ascending; as
+        `boundary` sees them.
+        """
 
     def freeze(self, pipeline_id: str, boundaries: Sequence[Boundary]) -> list[Boundary]:
         """Freeze under one serialized transaction; what is frozen now, in label order.
 
-        Per boundary: read its frozen neighbours, clamp (`tiling.clamped`), insert. What is there already stays and is returned.
+        Per boundary: read its frozen neighbours, clamp (`tiling.clamped`), insert. What
+        is there already stays and is returned.
         """
 
-    def rebase(self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None) -> None:
-        """Record that from the highest frozen label on the source is another one, in place of the opening that the caller has seen there.
+    def rebase(
+        self, pipeline_id: str, opening: Boundary, instead_of: Boundary | None = None
+    ) -> None:
+        """Record that from the highest frozen label on the source is another one, in
+        place of the opening that the caller has seen there.
 
         Compare and set: `instead_of` is None where none was recorded. Idempotent.
 
         Raises:
-            RefusedError: the label is not the highest frozen one, or another opening is there than was seen.
+            RefusedError: the label is not the highest frozen one, or another opening is
+                there than was seen.
         """
 
     def rebased(self, pipeline_id: str) -> list[Boundary]:
@@ -107,25 +121,36 @@ class Requests(Protocol):
     """What was promised to a request."""
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
-        """The micro-batch that a request runs: put-if-absent by request, so that its retries run the same one."""
+        """The micro-batch that a request runs: put-if-absent by request, so that its
+        retries run the same one.
+        """
 
     def assigned(self, pipeline_id: str, request: str) -> int | None:
         """The micro-batch that was assigned to a request."""
 
     def target_generation(self, window: Window, request: str, proposed: int) -> int:
-        """The generation that a replacing request aims at: put-if-absent by (window, request), so that its retries don't replace again."""
+        """The generation that a replacing request aims at: put-if-absent by (window,
+        request), so that its retries don't replace again.
+        """
 
 
 class Receipts(Protocol):
     """Copies of committed receipts."""
 
-    def record(self, receipt: Receipt, written: str | None = None, *, also_older: bool = False) -> None:
-        """Keep a copy of a committed receipt: the newest generation per window, and of one generation what the sink said last. Idempotent.
+    def record(
+        self, receipt: Receipt, written: str | None = None, *, also_older: bool = False
+    ) -> None:
+        """Keep a copy of a committed receipt: the newest generation per window, and of
+        one generation what the sink said last.
+
+        Idempotent.
 
         Args:
             receipt: as the sink holds it.
-            written: its exact text there, which another version may have written; without, as this version writes it.
-            also_older: in the place of a newer generation, too: the table was restored from a backup.
+            written: its exact text there, which another version may have written;
+                without, as this version writes it.
+            also_older: in the place of a newer generation, too: the table was restored
+                from a backup.
         """
 
     def written(self, window: Window) -> str | None:

@@ -41,7 +41,7 @@ def pulled(read: Callable[[Take], object]) -> Iterator[pa.RecordBatch]:
             read(take)
         except _LeftError:
             return
-        except BaseException as failed:  # noqa: BLE001  # handed over, not swallowed
+        except BaseException as failed:  # handed over, not swallowed  # noqa: BLE001
             given.put(_End(failed))
         else:
             given.put(_End())

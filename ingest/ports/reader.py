@@ -13,10 +13,14 @@ from windrow.ingest.model.source import OnLoss
 
 
 class ReadSummary(msgspec.Struct, frozen=True):
-    """What a reader counted when its split was read to the end. `aborted`: offsets in gaps that were seen to hold aborted messages.
+    """What a reader counted when its split was read to the end.
 
-    `skipped`: offsets of the split that were not in the log any more, and that the reader was told to go on without. `regrown`: told so, it
-    went on although the log had been cut off below the split's start, and had grown again, before the split was planned.
+    `aborted`: offsets in gaps that were seen to hold aborted messages.
+
+    `skipped`: offsets of the split that were not in the log any more, and that the
+    reader was told to go on without. `regrown`: told so, it went on although the log
+    had been cut off below the split's start, and had grown again, before the split was
+    planned.
     """
 
     next_offset: int
@@ -28,9 +32,11 @@ class ReadSummary(msgspec.Struct, frozen=True):
 
 
 class ReadPlan(msgspec.Struct, frozen=True):
-    """What a reader is made for: the cluster and the topic ids (by name) that the plan was made on, and what to do where messages are gone.
+    """What a reader is made for: the cluster and the topic ids (by name) that the plan
+    was made on, and what to do where messages are gone.
 
-    `on_loss` "skip": what retention, or a truncation of the log's end, has removed is counted as skipped instead of raised.
+    `on_loss` "skip": what retention, or a truncation of the log's end, has removed is
+    counted as skipped instead of raised.
     """
 
     cluster_id: str
@@ -46,15 +52,19 @@ class Reader(Protocol):
     """Reads splits, one at a time, each to its end. Picklable; used on executors."""
 
     def read(self, split: Split, take: Take) -> ReadSummary:
-        """Give the visible messages of the split away, in offset order, as `MESSAGES` batches bounded by bytes and rows; none is empty.
+        """Give the visible messages of the split away, in offset order, as `MESSAGES`
+        batches bounded by bytes and rows; none is empty.
 
-        Ends when the position reached `split.stop`, over markers, aborted messages and compaction gaps; an empty poll is never the end.
-        Only a read to the end has a summary. Resources are released however it ends.
+        Ends when the position reached `split.stop`, over markers, aborted messages and
+        compaction gaps; an empty poll is never the end. Only a read to the end has a
+        summary. Resources are released however it ends.
 
         Raises:
-            DataLossError: if retention removed the start, or truncation the end, also where the log has grown again since: the split's
-                epochs tell. It names what was wanted and what is there. Not if the reader was told to skip: then it reads what is left
-                of what was planned, and the summary says how many offsets were skipped.
+            DataLossError: if retention removed the start, or truncation the end, also
+                where the log has grown again since: the split's epochs tell. It names
+                what was wanted and what is there. Not if the reader was told to skip:
+                then it reads what is left of what was planned, and the summary says how
+                many offsets were skipped.
             IdentityError: if cluster or topic id are not those of the plan.
             UnreachableError: if nothing arrives for the stall limit.
         """
@@ -65,7 +75,9 @@ class _EnoughError(Exception):
 
 
 def read_until(reader: Reader, split: Split, enough: Callable[[pa.RecordBatch], bool]) -> bool:
-    """Read a split until `enough` says so of a batch that it was given; whether the end was reached before that."""
+    """Read a split until `enough` says so of a batch that it was given; whether the end
+    was reached before that.
+    """
 
     def take(batch: pa.RecordBatch) -> None:
         if enough(batch):

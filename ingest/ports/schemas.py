@@ -13,14 +13,20 @@ from windrow.ingest.ports.decoder import Decode, Decoder
 
 
 class SchemaRegistry(Protocol):
-    """A schema registry. Picklable: tasks ask it too. Each question is put a bounded number of times, and takes a bounded time and memory.
+    """A schema registry.
 
-    All methods raise UnreachableError if it doesn't answer, or with what is no answer, RefusedError if a schema is too large or refers to
-    itself, and SpecError if it doesn't let windrow in. No error holds a secret.
+    Picklable: tasks ask it too. Each question is put a bounded number of times, and
+    takes a bounded time and memory.
+
+    All methods raise UnreachableError if it doesn't answer, or with what is no answer,
+    RefusedError if a schema is too large or refers to itself, and SpecError if it
+    doesn't let windrow in. No error holds a secret.
     """
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        """The schemas of a subject's newest versions, at most so many, newest first; none if there is no such subject."""
+        """The schemas of a subject's newest versions, at most so many, newest first;
+        none if there is no such subject.
+        """
 
     def schema(self, id_: str) -> WriterSchema | None:
         """The schema of an id; None if the registry says that it has none."""
@@ -32,7 +38,9 @@ Tell = Callable[[WriterSchema, bool], None]
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What is known of some topics before any message is read: the decoder of theirs, and the schemas that they may name."""
+    """What is known of some topics before any message is read: the decoder of theirs,
+    and the schemas that they may name.
+    """
 
     decoder: UsesSchemas
     schemas: list[WriterSchema]
@@ -61,13 +69,15 @@ class UsesSchemas(Protocol):
 
         Args:
             messages: the messages.
-            stages: what refused each (one of `STAGES`): of a key that was refused it is the key's schema, else the value's.
-        """
+            stages: what refused each (one of `STAGES`): of a key that was refused it is
+                the key's schema, else the value's.
+        """  # noqa: E501
 
     def open_telling(self, tell: Tell) -> Decode:
         """As `Decoder.open`; each schema that messages are decoded by is told once.
 
-        What it returns may raise, beside all else that promises it never does: of a schema that it wasn't given the registry is asked.
+        What it returns may raise, beside all else that promises it never does: of a
+        schema that it wasn't given the registry is asked.
 
         Raises:
             SpecError: what it stands on can't be loaded or used.

@@ -1,4 +1,6 @@
-"""What can be told, and done, about transactions that runs left open: asked of sinks that publish by transactions, and of no other."""
+"""What can be told, and done, about transactions that runs left open: asked of sinks
+that publish by transactions, and of no other.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from windrow.ingest.model.plan import Plan
 
 
 class HeldBack(msgspec.Struct, frozen=True, order=True):
-    """A topic-partition that an open transaction holds back: readers of committed messages wait at `stable`, and the log ends at `end`.
+    """A topic-partition that an open transaction holds back: readers of committed
+    messages wait at `stable`, and the log ends at `end`.
 
-    `window`: whose message lies at `stable`, by its own word; None: another program's, or it can't be told.
+    `window`: whose message lies at `stable`, by its own word; None: another program's,
+    or it can't be told.
     """
 
     topic: str
@@ -27,7 +31,11 @@ class OpenTransactions(Protocol):
     """The transactions of one table."""
 
     def ids(self, pipeline_id: str, plans: Sequence[Plan]) -> list[str]:
-        """The transactional ids that runs of these windows use, and the one of the table's receipts first. Asks nothing."""
+        """The transactional ids that runs of these windows use, and the one of the
+        table's receipts first.
+
+        Asks nothing.
+        """
 
     def held_back(self) -> list[HeldBack]:
         """Where an open transaction, of anybody, holds back readers of the table's topics.
@@ -37,7 +45,8 @@ class OpenTransactions(Protocol):
         """
 
     def end(self, ids: Sequence[str]) -> None:
-        """Take these ids from whoever has them: what is open under one is taken back, and what was decided is waited for.
+        """Take these ids from whoever has them: what is open under one is taken back,
+        and what was decided is waited for.
 
         Raises:
             SpecError: this client may not.

@@ -1,7 +1,10 @@
-"""Questions to a Confluent Schema Registry, through confluent-kafka's client, within bounds that the client doesn't have.
+"""Questions to a Confluent Schema Registry, through confluent-kafka's client, within
+bounds that the client doesn't have.
 
-- An answer is read up to a size, and waited for a time in all, however it comes; it is never unpacked, and no redirect is followed.
-- Of what the client raises only types and numbers are told, and of what the registry said a short printable text without the password.
+- An answer is read up to a size, and waited for a time in all, however it comes; it is
+  never unpacked, and no redirect is followed.
+- Of what the client raises only types and numbers are told, and of what the registry
+  said a short printable text without the password.
 """
 
 from __future__ import annotations
@@ -24,15 +27,24 @@ from windrow.ingest.waiting import waiting_for
 T = TypeVar("T")
 
 MOST_BYTES = 4 << 20
-"""Of one answer: a schema's text is JSON in JSON, so its quotes are there with a backslash each, or as six characters."""
+"""Of one answer: a schema's text is JSON in JSON, so its quotes are there with a
+backslash each, or as six characters.
+"""
 MOST_REFERENCES = 200
 """Schemas that one refers to, in one another."""
 
 _NO_SUBJECT, _NO_SCHEMA = 40401, 40403
-"""What a registry says with 404 if it has no such subject, or no such schema; else there is something else at the address."""
+"""What a registry says with 404 if it has no such subject, or no such schema; else
+there is something else at the address.
+"""
 _NOT_TAKEN = {409, 422}
-"""What a registry answers to a schema that isn't compatible with the subject's, or that may not be registered; no question leads to it."""
-_DO_COMPATIBLE = "Change the table's columns so that it is compatible, or the subject's compatibility; or write to another topic."
+"""What a registry answers to a schema that isn't compatible with the subject's, or that
+may not be registered; no question leads to it.
+"""
+_DO_COMPATIBLE = (
+    "Change the table's columns so that it is compatible, or the subject's compatibility; or write"
+    " to another topic."
+)
 _SAID_MAX = 200
 _NAME_MAX = 300
 _ID_MAX = (1 << 32) - 1
@@ -40,24 +52,37 @@ _ID_MAX = (1 << 32) - 1
 _BETWEEN_SECONDS = 2.0
 """At most, between two tries."""
 _PATIENCE = 10
-"""All the questions that one schema, or subject, leads to take at most so many times as long as one of them may."""
+"""All the questions that one schema, or subject, leads to take at most so many times as
+long as one of them may.
+"""
 SchemaKind = Literal["AVRO", "PROTOBUF", "JSON"]
 """As a registry calls them."""
 _KINDS = get_args(SchemaKind)
 _DO = {
-    "source": "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed; run the window again.",
-    "sink": "Is sink.registry, or the registry of the sink's cluster, right, and is it up? Nothing was published; run the window again.",
+    "source": (
+        "Is source.registry, or the cluster's registry, right, and is it up? Nothing was committed;"
+        " run the window again."
+    ),
+    "sink": (
+        "Is sink.registry, or the registry of the sink's cluster, right, and is it up? Nothing was"
+        " published; run the window again."
+    ),
 }
 """By the section that it is for."""
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry and the way to it. Settings alone, so it travels; each process makes its own client of them, and reads secrets for itself.
+    """A registry and the way to it.
 
-    `ca`: a file of certificates to trust, besides none; `certificate`, `key`, `key_password`: who windrow is. `timeout`: of one try, in
-    seconds; `retries`: how often a question is repeated that the registry, or the network, may answer the next time; `section`: of a spec,
-    for which it is asked: what is read goes by its schemas, or what is written.
+    Settings alone, so it travels; each process makes its own client of them, and reads
+    secrets for itself.
+
+    `ca`: a file of certificates to trust, besides none; `certificate`, `key`,
+    `key_password`: who windrow is. `timeout`: of one try, in seconds; `retries`: how
+    often a question is repeated that the registry, or the network, may answer the next
+    time; `section`: of a spec, for which it is asked: what is read goes by its schemas,
+    or what is written.
     """
 
     url: str
@@ -84,21 +109,25 @@ class Registry:
             subject: the subject.
             schema: the schema's text.
             kind: what it is.
-            register: whether it is registered if it isn't there; it has the same number however often that is asked.
+            register: whether it is registered if it isn't there; it has the same number
+                however often that is asked.
 
         Raises:
-            SpecError: the registry doesn't have it, doesn't take it (it isn't compatible with earlier ones), or doesn't let windrow in.
+            SpecError: the registry doesn't have it, doesn't take it (it isn't
+                compatible with earlier ones), or doesn't let windrow in.
             UnreachableError: as the questions.
         """
         return _Questions(self).id_of(subject, schema, kind, register=register)
 
     def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
-        """See that a schema could be registered under a subject, beside those that it has; nothing is registered.
+        """See that a schema could be registered under a subject, beside those that it
+        has; nothing is registered.
 
         The arguments are those of `id_of`.
 
         Raises:
-            SpecError: it isn't compatible with them by the subject's rules, or the registry doesn't let windrow in.
+            SpecError: it isn't compatible with them by the subject's rules, or the
+                registry doesn't let windrow in.
             UnreachableError: as the questions.
         """
         _Questions(self).refuse_incompatible(subject, schema, kind)
@@ -110,9 +139,18 @@ class Registry:
 
     @property
     def secrets(self) -> list[str]:
-        """What no error may say of a registry that is `revealed`: also what a password is sent as, which servers like to repeat."""
+        """What no error may say of a registry that is `revealed`: also what a password
+        is sent as, which servers like to repeat.
+        """
         sent = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
-        return [sent, *(secret for secret in (self.password, self.key_password) if isinstance(secret, str) and secret)]
+        return [
+            sent,
+            *(
+                secret
+                for secret in (self.password, self.key_password)
+                if isinstance(secret, str) and secret
+            ),
+        ]
 
     def revealed(self) -> Registry:
         """The same with what its references stand for in this process.
@@ -120,7 +158,10 @@ class Registry:
         Raises:
             SpecError: a secret isn't where its reference says.
         """
-        password, key_password = _told(self.password, "registry.password"), _told(self.key_password, "registry.key_password")
+        password, key_password = (
+            _told(self.password, "registry.password"),
+            _told(self.key_password, "registry.key_password"),
+        )
         return replace(self, password=password, key_password=key_password)
 
 
@@ -131,24 +172,46 @@ def _told(secret: str | Secret | None, setting: str) -> str | None:
 @lru_cache(maxsize=16)
 def _client(registry: Registry, _process: int) -> Any:
     try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  # an extra, loaded where it is asked for
+        from confluent_kafka.schema_registry import (
+            SchemaRegistryClient,
+        )  # an extra, loaded where it is asked for
     except ModuleNotFoundError as missing:
         what = f"The client of a schema registry can't be loaded: {missing.name} isn't installed"
         raise SpecError(what, "spec", "Install windrow[registry].") from missing
     settings: dict[str, Any] = {
-        "url": registry.url, "ssl.ca.location": registry.ca, "ssl.certificate.location": registry.certificate,
-        "ssl.key.location": registry.key, "ssl.key.password": registry.key_password, "timeout": registry.timeout,
-        "max.retries": registry.retries, "retries.wait.ms": 200, "retries.max.wait.ms": int(_BETWEEN_SECONDS * 1000),
-    }  # fmt: skip
+        "url": registry.url,
+        "ssl.ca.location": registry.ca,
+        "ssl.certificate.location": registry.certificate,
+        "ssl.key.location": registry.key,
+        "ssl.key.password": registry.key_password,
+        "timeout": registry.timeout,
+        "max.retries": registry.retries,
+        "retries.wait.ms": 200,
+        "retries.max.wait.ms": int(_BETWEEN_SECONDS * 1000),
+    }
     if registry.username is not None:
         settings["basic.auth.user.info"] = f"{registry.username}:{registry.password}"
     try:
-        client = SchemaRegistryClient({name: value for name, value in settings.items() if value is not None})
-    except (OSError, ValueError, TypeError) as error:  # a file that can't be read, a key that isn't the certificate's
-        what = f"The settings of the schema registry {registry.url} can't be used: {type(error).__name__}"
-        raise SpecError(what, "spec", "See that the files of ca, certificate and key can be read and belong together.") from None
-    session = client._rest_client.session  # noqa: SLF001  # it offers no other way to bound an answer
-    session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})  # kept open, a connection would be nobody's to close
+        client = SchemaRegistryClient(
+            {name: value for name, value in settings.items() if value is not None}
+        )
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+    ) as error:  # a file that can't be read, a key that isn't the certificate's
+        what = (
+            f"The settings of the schema registry {registry.url} can't be used:"
+            f" {type(error).__name__}"
+        )
+        raise SpecError(
+            what,
+            "spec",
+            "See that the files of ca, certificate and key can be read and belong together.",
+        ) from None
+    session = client._rest_client.session  # it offers no other way to bound an answer  # noqa: SLF001
+    # kept open, a connection would be nobody's to close
+    session.headers.update({"Accept-Encoding": "identity", "Connection": "close"})
     session.event_hooks = {"response": [partial(_bound, registry.seconds)]}
     return client
 
@@ -158,8 +221,12 @@ class _TooLargeError(Exception):
 
 
 def _bound(seconds: float, response: Any) -> None:
-    """Bound an answer's size, before anything of its body is read, and its time, for its thread may be all that still waits for it."""
-    from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # the one that the client uses
+    """Bound an answer's size, before anything of its body is read, and its time, for
+    its thread may be all that still waits for it.
+    """
+    from confluent_kafka.schema_registry.common._httpx_compat import (
+        httpx,
+    )  # the one that the client uses
 
     stream, until = response.stream, time.monotonic() + seconds
 
@@ -187,14 +254,17 @@ class _TimeUpError(Exception):
 
 
 def _within(seconds: float, ask: Callable[[], T]) -> T:
-    """The answer, if it comes in time. The client bounds each step only, and a name's look-up, or an answer byte by byte, not at all."""
+    """The answer, if it comes in time.
+
+    The client bounds each step only, and a name's look-up, or an answer byte by byte, not at all.
+    """
     found: list[T] = []
     raised: list[BaseException] = []
 
     def work() -> None:
         try:
             found.append(ask())
-        except BaseException as error:  # noqa: BLE001  # raised again, by who asked
+        except BaseException as error:  # raised again, by who asked  # noqa: BLE001
             raised.append(error)
 
     thread = threading.Thread(target=work, name="windrow-registry", daemon=True)
@@ -217,12 +287,18 @@ class _Questions:
         self._until = time.monotonic() + _PATIENCE * registry.seconds
 
     def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-        versions = self._asked(lambda: self._client.get_versions(subject), f"the versions of subject {subject}", _NO_SUBJECT)
+        versions = self._asked(
+            lambda: self._client.get_versions(subject),
+            f"the versions of subject {subject}",
+            _NO_SUBJECT,
+        )
         if versions is None:
             return []
         if not isinstance(versions, list) or not all(type(version) is int for version in versions):
             raise self._no_answer(f"the versions of subject {subject}", "an answer that is none")
-        found = (self._version(subject, version) for version in sorted(versions, reverse=True)[:most])
+        found = (
+            self._version(subject, version) for version in sorted(versions, reverse=True)[:most]
+        )
         return [schema for schema in found if schema is not None]
 
     def schema(self, id_: str) -> WriterSchema | None:
@@ -232,26 +308,42 @@ class _Questions:
         return None if found is None else self._whole(id_, found, what)
 
     def id_of(self, subject: str, schema: str, kind: SchemaKind, *, register: bool) -> int:
-        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  # as above
+        from confluent_kafka.schema_registry import Schema  # as above
 
-        what, told = f"the id of the schema to write by, under subject {_shown(subject)}", Schema(schema, kind)
+        what, told = (
+            f"the id of the schema to write by, under subject {_shown(subject)}",
+            Schema(schema, kind),
+        )
         if register:
             id_ = self._asked(lambda: self._client.register_schema(subject, told), what)
         else:
-            found = self._asked(lambda: self._client.lookup_schema(subject, told), what, _NO_SUBJECT, _NO_SCHEMA)
+            found = self._asked(
+                lambda: self._client.lookup_schema(subject, told), what, _NO_SUBJECT, _NO_SCHEMA
+            )
             if found is None:
-                missing = f"The schema registry {self._registry.url} doesn't have the sink's schema under subject {_shown(subject)}"
-                raise SpecError(missing, "setup", f"Register it there, or set auto_register: true. It is {schema}")
+                missing = (
+                    f"The schema registry {self._registry.url} doesn't have the sink's schema under"
+                    f" subject {_shown(subject)}"
+                )
+                raise SpecError(
+                    missing,
+                    "setup",
+                    f"Register it there, or set auto_register: true. It is {schema}",
+                )
             id_ = found.schema_id
         if type(id_) is not int or not 0 <= id_ <= _ID_MAX:
             raise self._no_answer(what, "an answer without an id")
         return id_
 
     def refuse_incompatible(self, subject: str, schema: str, kind: SchemaKind) -> None:
-        from confluent_kafka.schema_registry import Schema  # noqa: PLC0415  # as above
+        from confluent_kafka.schema_registry import Schema  # as above
 
         what = f"whether the schema to write by is compatible with subject {_shown(subject)}"
-        fits = self._asked(lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)), what, _NO_SUBJECT)
+        fits = self._asked(
+            lambda: self._client.test_compatibility_all_versions(subject, Schema(schema, kind)),
+            what,
+            _NO_SUBJECT,
+        )
         if fits is False:
             said = f"The schema registry {self._registry.url} was asked {what}, and says no"
             raise SpecError(said, "setup", f"{_DO_COMPATIBLE} It is {schema}")
@@ -279,24 +371,39 @@ class _Questions:
         self._refer(schema, what, references, 0)
         return WriterSchema(id_, kind, written, tuple(references.values()))
 
-    def _refer(self, schema: Any, what: str, found: dict[tuple[str, int], tuple[str, str]], depth: int) -> None:
-        """The schemas that one refers to, each behind its own; those in a circle never end, and are too many."""
+    def _refer(
+        self, schema: Any, what: str, found: dict[tuple[str, int], tuple[str, str]], depth: int
+    ) -> None:
+        """The schemas that one refers to, each behind its own; those in a circle never
+        end, and are too many.
+        """
         for reference in schema.references or ():
             key = reference.subject, reference.version
-            if not isinstance(reference.name, str) or not isinstance(key[0], str) or type(key[1]) is not int:
+            if (
+                not isinstance(reference.name, str)
+                or not isinstance(key[0], str)
+                or type(key[1]) is not int
+            ):
                 raise self._no_answer(what, "a reference that is none")
             if depth + len(found) >= MOST_REFERENCES:
                 raise self._too_large(what)
             if key in found:
                 continue
             of = f"version {_shown(key[1])} of subject {_shown(key[0])}, to which {what} refers"
-            other = self._asked(lambda key=key: self._client.get_version(*key, deleted=True), of).schema
-            name, written = self._text(reference.name, of, what), self._text(other.schema_str, of, what)
+            other = self._asked(
+                lambda key=key: self._client.get_version(*key, deleted=True), of
+            ).schema
+            name, written = (
+                self._text(reference.name, of, what),
+                self._text(other.schema_str, of, what),
+            )
             self._refer(other, what, found, depth + 1)
             found[key] = name, written
 
     def _text(self, text: object, of: str, what: str) -> str:
-        """A text of a schema, where it is one and there is room for it: more than is taken isn't asked for."""
+        """A text of a schema, where it is one and there is room for it: more than is
+        taken isn't asked for.
+        """
         if not isinstance(text, str) or not _is_unicode(text):
             raise self._no_answer(of, "an answer without a schema")
         self._characters += len(text)
@@ -306,8 +413,10 @@ class _Questions:
 
     def _asked(self, ask: Any, what: str, *missing: int) -> Any:
         """An answer; None where the registry says by one of these codes that it has none."""
-        from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415  # as above
-        from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415  # as above
+        from confluent_kafka.schema_registry import SchemaRegistryError  # as above
+        from confluent_kafka.schema_registry.common._httpx_compat import (
+            httpx,
+        )  # as above
 
         try:
             with waiting_for(f"the schema registry {self._registry.url}"):
@@ -315,26 +424,45 @@ class _Questions:
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and error.error_code in missing:
                 return None
-            raise self._refused(what, error.http_status_code, error.error_code, error.error_message) from None
+            raise self._refused(
+                what, error.http_status_code, error.error_code, error.error_message
+            ) from None
         except _TooLargeError:
             raise self._too_large(what) from None
         except _TimeUpError:
             raise self._no_answer(what, "no answer in all the time that its tries have") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise self._no_answer(what, f"no answer ({_why(error)})") from None
-        except Exception as error:  # noqa: BLE001  # whatever it stumbled over in what came: its text may quote that
-            raise self._no_answer(what, f"an answer that is none ({type(error).__name__})") from None
+        except (
+            Exception  # noqa: BLE001
+        ) as error:  # whatever it stumbled over in what came: its text may quote that
+            raise self._no_answer(
+                what, f"an answer that is none ({type(error).__name__})"
+            ) from None
 
     def _refused(self, what: str, status: int, code: object, message: object) -> WindrowError:
         if status in {401, 403}:
-            do = "Mend username and password, or the certificate, of the registry, and what they may see there."
-            return SpecError(f"The schema registry {self._registry.url} doesn't let windrow see {what}: it answered {status}", "spec", do)
-        said = "".join(c for c in str(message) if c.isprintable()) if type(code) is int and code > 0 else ""
+            do = (
+                "Mend username and password, or the certificate, of the registry, and what they may"
+                " see there."
+            )
+            return SpecError(
+                f"The schema registry {self._registry.url} doesn't let windrow see {what}: it"
+                f" answered {status}",
+                "spec",
+                do,
+            )
+        said = (
+            "".join(c for c in str(message) if c.isprintable())
+            if type(code) is int and code > 0
+            else ""
+        )
         for secret in self._registry.secrets:
             said = said.replace(secret, "***")
         if status in _NOT_TAKEN:
             return SpecError(
-                f"The schema registry {self._registry.url} was asked for {what}, and doesn't take it: {status}: {said[:_SAID_MAX]}",
+                f"The schema registry {self._registry.url} was asked for {what}, and doesn't take"
+                f" it: {status}: {said[:_SAID_MAX]}",
                 "setup",
                 _DO_COMPATIBLE,
             )
@@ -342,21 +470,30 @@ class _Questions:
         return self._no_answer(what, f"{status}{moved}" + (f": {said[:_SAID_MAX]}" if said else ""))
 
     def _no_answer(self, what: str, why: str) -> UnreachableError:
-        self._client.clear_caches()  # it keeps whatever it could read, however little of a schema that was
+        # it keeps whatever it could read, however little of a schema that was
+        self._client.clear_caches()
         stage: Stage = "decode" if self._registry.section == "source" else "setup"
-        return UnreachableError(f"The schema registry {self._registry.url} was asked for {what}: {why}", stage, _DO[self._registry.section])
+        return UnreachableError(
+            f"The schema registry {self._registry.url} was asked for {what}: {why}",
+            stage,
+            _DO[self._registry.section],
+        )
 
     def _too_large(self, what: str) -> RefusedError:
         self._client.clear_caches()  # as above
         return RefusedError(
-            f"The schema registry {self._registry.url} gives for {what} what windrow doesn't take: more than {MOST_CHARACTERS:,} "
-            f"characters, more than {MOST_REFERENCES} references, or references in a circle", "decode",
+            f"The schema registry {self._registry.url} gives for {what} what windrow doesn't take:"
+            f" more than {MOST_CHARACTERS:,} characters, more than {MOST_REFERENCES} references, or"
+            " references in a circle",
+            "decode",
             "See who registered it. Nothing was committed.",
-        )  # fmt: skip
+        )
 
 
 def _why(error: BaseException) -> str:
-    """What lies under an error, by its type; of a certificate that isn't trusted also what the library says, in words of its own."""
+    """What lies under an error, by its type; of a certificate that isn't trusted also
+    what the library says, in words of its own.
+    """
     root = error
     while (cause := root.__cause__ or root.__context__) is not None:
         root = cause

@@ -1,12 +1,14 @@
-"""A schema registry for development and tests: a real HTTP server that speaks Confluent's language, with its schemas in memory.
+"""A schema registry for development and tests: a real HTTP server that speaks
+Confluent's language, with its schemas in memory.
 
     with RegistryServer() as registry:
         id_ = registry.register("orders-value", '{"type": "record", ...}')
         registry.url                            # what a spec's source.registry.url says
         registry.ill["/schemas/ids/1"] = Fault(status=503)
 
-It has what producers and consumers need: subjects, versions, references, ids and GUIDs, deletion. It finds every schema compatible, and
-parses none. What has a fault answers with that instead, so that tests see what a sick registry does.
+It has what producers and consumers need: subjects, versions, references, ids and GUIDs,
+deletion. It finds every schema compatible, and parses none. What has a fault answers
+with that instead, so that tests see what a sick registry does.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _LENGTH_MAX = 8 << 20
 class Fault:
     """What a path answers instead of the truth: a status, headers and bytes.
 
-    `seconds`: after a wait; `drip`: byte by byte, with so many seconds between; `closes`: not at all.
+    `seconds`: after a wait; `drip`: byte by byte, with so many seconds between;
+    `closes`: not at all.
     """
 
     status: int = 200
@@ -58,14 +61,20 @@ class _Version:
 class RegistryServer:
     """A registry on a port of this machine, from `start` to `stop`; a context manager is both.
 
-    `ill`: paths that have faults, each for as long as it stands there; `asked`: the paths that were asked for, in order.
+    `ill`: paths that have faults, each for as long as it stands there; `asked`: the
+    paths that were asked for, in order.
     """
 
     def __init__(self, port: int = 0, user: tuple[str, str] | None = None) -> None:
-        """Any free port, if none is given. `user`: a name and a password that it wants to see; None: it asks nobody."""
+        """Any free port, if none is given.
+
+        `user`: a name and a password that it wants to see; None: it asks nobody.
+        """
         self.ill: dict[str, Fault] = {}
         self.asked: list[str] = []
-        self._expected = None if user is None else "Basic " + base64.b64encode(":".join(user).encode()).decode()
+        self._expected = (
+            None if user is None else "Basic " + base64.b64encode(":".join(user).encode()).decode()
+        )
         self._lock = threading.Lock()
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[_Version]] = {}
@@ -80,7 +89,9 @@ class RegistryServer:
 
     def start(self) -> Self:
         """Answer from now on."""
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
         self._thread.start()
         return self
 
@@ -95,11 +106,24 @@ class RegistryServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.stop()
 
-    def register(self, subject: str, schema: str, kind: str = "AVRO", references: list[dict[str, Any]] | None = None) -> int:
-        """The id of a schema under a subject: a schema has one id, and under a subject one version, however often it is registered."""
+    def register(
+        self,
+        subject: str,
+        schema: str,
+        kind: str = "AVRO",
+        references: list[dict[str, Any]] | None = None,
+    ) -> int:
+        """The id of a schema under a subject: a schema has one id, and under a subject
+        one version, however often it is registered.
+        """
         told = {"schema": schema, "schemaType": kind, "references": references or []}
         with self._lock:
             if told not in self._schemas:
@@ -114,7 +138,9 @@ class RegistryServer:
         """A schema's GUID: of its content alone."""
         return str(uuid.uuid5(_NAMESPACE, json.dumps(self._schemas[id_ - 1], sort_keys=True)))
 
-    def answer(self, method: str, path: str, query: Mapping[str, list[str]], body: Any) -> tuple[int, Any]:
+    def answer(
+        self, method: str, path: str, query: Mapping[str, list[str]], body: Any
+    ) -> tuple[int, Any]:
         """The status and the document of a question."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         with_deleted = query.get("deleted") == ["true"]
@@ -125,16 +151,33 @@ class RegistryServer:
                 return self._schema(int(id_))
             case ("GET", ["schemas", "guids", guid]):
                 numbers = range(1, len(self._schemas) + 1)
-                return self._schema(next((number for number in numbers if self.guid(number) == guid), 0))
+                return self._schema(
+                    next((number for number in numbers if self.guid(number) == guid), 0)
+                )
             case ("GET", ["subjects"]):
-                return 200, [name for name, versions in self._subjects.items() if any(not v.deleted for v in versions)]
+                return 200, [
+                    name
+                    for name, versions in self._subjects.items()
+                    if any(not v.deleted for v in versions)
+                ]
             case ("GET", ["subjects", subject, "versions"]):
-                there = [v.number for v in self._subjects.get(subject, ()) if with_deleted or not v.deleted]
+                there = [
+                    v.number
+                    for v in self._subjects.get(subject, ())
+                    if with_deleted or not v.deleted
+                ]
                 return (200, there) if there else _no_subject(subject)
             case ("GET", ["subjects", subject, "versions", number]):
                 return self._version(subject, number, with_deleted=with_deleted)
-            case ("POST", ["subjects", subject, "versions"]) if isinstance(body, dict) and isinstance(body.get("schema"), str):
-                made = self.register(subject, body["schema"], body.get("schemaType") or "AVRO", body.get("references"))
+            case ("POST", ["subjects", subject, "versions"]) if isinstance(
+                body, dict
+            ) and isinstance(body.get("schema"), str):
+                made = self.register(
+                    subject,
+                    body["schema"],
+                    body.get("schemaType") or "AVRO",
+                    body.get("references"),
+                )
                 return 200, {"id": made, "guid": self.guid(made)}
             case ("POST", ["compatibility", "subjects", subject, "versions"]):
                 known = any(not version.deleted for version in self._subjects.get(subject, ()))
@@ -170,7 +213,11 @@ class RegistryServer:
         versions = [v for v in self._subjects.get(subject, ()) if with_deleted or not v.deleted]
         if not versions:
             return _no_subject(subject)
-        wanted = versions[-1:] if number in {"latest", "-1"} else [v for v in versions if str(v.number) == number]
+        wanted = (
+            versions[-1:]
+            if number in {"latest", "-1"}
+            else [v for v in versions if str(v.number) == number]
+        )
         if not wanted:
             return 404, {"error_code": 40402, "message": f"Version {number} not found."}
         (version,) = wanted
@@ -183,11 +230,19 @@ class RegistryServer:
         }
 
     def _registered(self, subject: str, body: Mapping[str, Any]) -> tuple[int, Any]:
-        told = {"schema": body.get("schema"), "schemaType": body.get("schemaType") or "AVRO", "references": body.get("references") or []}
+        told = {
+            "schema": body.get("schema"),
+            "schemaType": body.get("schemaType") or "AVRO",
+            "references": body.get("references") or [],
+        }
         for version in self._subjects.get(subject, ()):
             if not version.deleted and self._schemas[version.id - 1] == told:
                 return self._version(subject, str(version.number), with_deleted=False)
-        return (404, {"error_code": 40403, "message": "Schema not found"}) if subject in self._subjects else _no_subject(subject)
+        return (
+            (404, {"error_code": 40403, "message": "Schema not found"})
+            if subject in self._subjects
+            else _no_subject(subject)
+        )
 
     def _delete(self, subject: str) -> tuple[int, Any]:
         versions = [version for version in self._subjects.get(subject, ()) if not version.deleted]
@@ -204,9 +259,9 @@ class RegistryServer:
             def do_GET(self) -> None:
                 self._answer()
 
-            do_POST = do_DELETE = do_GET  # noqa: N815  # as the library calls them
+            do_POST = do_DELETE = do_GET  # as the library calls them  # noqa: N815
 
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its own name for it
+            def log_message(self, format: str, *args: Any) -> None:  # its own name for it  # noqa: A002
                 """Say nothing."""
 
             def _answer(self) -> None:
@@ -222,16 +277,26 @@ class RegistryServer:
                     else:
                         self.close_connection = True
                     return
-                if server._expected is not None and self.headers.get("Authorization") != server._expected:
+                if (
+                    server._expected is not None
+                    and self.headers.get("Authorization") != server._expected
+                ):
                     self._send(401, b'{"error_code": 401, "message": "Unauthorized"}', {})
                     return
                 try:
-                    status, document = server.answer(self.command, url.path, parse_qs(url.query.lower()), json.loads(written or b"null"))
+                    status, document = server.answer(
+                        self.command,
+                        url.path,
+                        parse_qs(url.query.lower()),
+                        json.loads(written or b"null"),
+                    )
                 except ValueError:
                     status, document = 422, {"error_code": 42201, "message": "Invalid JSON"}
                 self._send(status, json.dumps(document).encode(), {})
 
-            def _send(self, status: int, body: bytes, headers: Mapping[str, str], drip: float = 0.0) -> None:
+            def _send(
+                self, status: int, body: bytes, headers: Mapping[str, str], drip: float = 0.0
+            ) -> None:
                 try:
                     self.send_response(status)
                     self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

@@ -1,4 +1,6 @@
-"""How a schema registry is reached: said beside a cluster, for the formats whose messages name their schemas."""
+"""How a schema registry is reached: said beside a cluster, for the formats whose
+messages name their schemas.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from windrow.ingest.registry.client import Registry
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.secrets import InFile, Secret
-from windrow.ingest.settings.values import CountOrZero, Duration, Password, Section, Text, Values, sentence
+from windrow.ingest.settings.values import (
+    CountOrZero,
+    Duration,
+    Password,
+    Section,
+    Text,
+    Values,
+    sentence,
+)
 
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 _URL = re.compile(r"https?://[^/?#@\s,]+(/[^?#@\s,]*)?")
@@ -26,7 +36,9 @@ def _url(value: str) -> str:
     if "@" in value:
         raise sentence("must not hold a user or a password: they belong into username and password")
     if not _URL.fullmatch(value) or urlsplit(value).hostname is None:
-        raise ValueError("must be http://HOST:PORT or https://HOST:PORT, and a path where the registry has one")
+        raise ValueError(
+            "must be http://HOST:PORT or https://HOST:PORT, and a path where the registry has one"
+        )
     return value.rstrip("/")
 
 
@@ -39,24 +51,43 @@ def _some_time(value: timedelta) -> timedelta:
 class RegistrySpec(Section):
     """A Confluent Schema Registry, or what speaks its language."""
 
-    url: Annotated[Text, AfterValidator(_url), Values("`https://HOST:PORT`")] = Field(description="Where it answers.")
+    url: Annotated[Text, AfterValidator(_url), Values("`https://HOST:PORT`")] = Field(
+        description="Where it answers."
+    )
     username: Annotated[Text | None, Values("a name")] = Field(
-        default=None, repr=False, description="Who windrow is, by a name (of Confluent Cloud: the API key); goes with `password`."
+        default=None,
+        repr=False,
+        description=(
+            "Who windrow is, by a name (of Confluent Cloud: the API key); goes with `password`."
+        ),
     )
     password: Password | None = Field(default=None, repr=False, description="What proves it.")
     ca: Annotated[Text | None, Values("a file")] = Field(
-        default=None, description="The certificates (PEM) that the registry's must come from, instead of those that are widely known."
+        default=None,
+        description=(
+            "The certificates (PEM) that the registry's must come from, instead of those that are"
+            " widely known."
+        ),
     )
-    certificate: Annotated[Text | None, Values("a file")] = Field(default=None, description="Windrow's own certificate (PEM).")
+    certificate: Annotated[Text | None, Values("a file")] = Field(
+        default=None, description="Windrow's own certificate (PEM)."
+    )
     key: Annotated[Text | None, Values("a file")] = Field(
-        default=None, description="Its private key (PEM), where the certificate's file doesn't hold it."
+        default=None,
+        description="Its private key (PEM), where the certificate's file doesn't hold it.",
     )
-    key_password: Password | None = Field(default=None, repr=False, description="What the key is locked with.")
+    key_password: Password | None = Field(
+        default=None, repr=False, description="What the key is locked with."
+    )
     timeout: Annotated[Duration, AfterValidator(_some_time)] = Field(
         default=timedelta(seconds=10), description="How long one try of a question may take."
     )
     retries: Annotated[CountOrZero, Field(le=10)] = Field(
-        default=3, description="How often a question is repeated that wasn't answered, or by an error of the registry's own."
+        default=3,
+        description=(
+            "How often a question is repeated that wasn't answered, or by an error of the"
+            " registry's own."
+        ),
     )
 
     @classmethod
@@ -77,13 +108,29 @@ class RegistrySpec(Section):
                 yield (name,), "would be ignored: url must be https"
 
 
-def registry_of(registry: RegistrySpec, folder: Path, section: Literal["source", "sink"] = "source") -> Registry:
-    """What asks a registry. `folder`: what files are relative to; `section`: of a spec, for which it is asked."""
+def registry_of(
+    registry: RegistrySpec, folder: Path, section: Literal["source", "sink"] = "source"
+) -> Registry:
+    """What asks a registry.
+
+    `folder`: what files are relative to; `section`: of a spec, for which it is asked.
+    """
     files = (registry.ca, registry.certificate, registry.key)
     ca, certificate, key = (None if file is None else absolute(file, folder) for file in files)
     seconds = registry.timeout.total_seconds()
     password, key_password = _at(registry.password, folder), _at(registry.key_password, folder)
-    return Registry(registry.url, registry.username, password, ca, certificate, key, key_password, seconds, registry.retries, section)
+    return Registry(
+        registry.url,
+        registry.username,
+        password,
+        ca,
+        certificate,
+        key,
+        key_password,
+        seconds,
+        registry.retries,
+        section,
+    )
 
 
 def _at(secret: str | Secret | None, folder: Path) -> str | Secret | None:
@@ -101,7 +148,9 @@ def registry_at(url: str) -> Registry:
         return registry_of(RegistrySpec(url=url), Path())
     except ValidationError as error:
         why = "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())
-        raise SpecError(f"The URL of the schema registry {why}", "spec", "As in http://127.0.0.1:8081.") from None
+        raise SpecError(
+            f"The URL of the schema registry {why}", "spec", "As in http://127.0.0.1:8081."
+        ) from None
 
 
 def _host(url: str) -> str | None:

@@ -1,4 +1,7 @@
-"""Under which names a registry has schemas: Confluent's naming strategies. Reading and writing go by the same."""
+"""Under which names a registry has schemas: Confluent's naming strategies.
+
+Reading and writing go by the same.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ Strategy = Literal["topic", "record", "topic_record"]
 
 @dataclass(frozen=True)
 class Subjects:
-    """Under which subjects a registry has the schemas of a topic's messages; `part`: `key` or `value`. `records`: full names of records."""
+    """Under which subjects a registry has the schemas of a topic's messages; `part`:
+    `key` or `value`.
+
+    `records`: full names of records.
+    """
 
     strategy: Strategy = "topic"
     records: tuple[str, ...] = ()
@@ -20,7 +27,9 @@ class Subjects:
         """Those of a topic."""
         if self.strategy == "topic":
             return (f"{topic}-{self.part}",)
-        return tuple(name if self.strategy == "record" else f"{topic}-{name}" for name in self.records)
+        return tuple(
+            name if self.strategy == "record" else f"{topic}-{name}" for name in self.records
+        )
 
     @property
     def header(self) -> str:

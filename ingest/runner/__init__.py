@@ -1,1 +1,4 @@
-"""The order of the steps: a window from its boundaries to its receipt. It knows interfaces only, never what stands behind them."""
+"""The order of the steps: a window from its boundaries to its receipt.
+
+It knows interfaces only, never what stands behind them.
+"""

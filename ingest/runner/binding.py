@@ -1,7 +1,9 @@
-"""A pipeline, its ledger and its table belong together: held against each other before anything is planned, read or written.
+"""A pipeline, its ledger and its table belong together: held against each other before
+anything is planned, read or written.
 
-The table says whose it is (`ports.sink.Sink.binding`); the ledger says which table the pipeline writes to. Only both together notice a
-spec that names another path, a second spec under the same id, and a disk that isn't mounted.
+The table says whose it is (`ports.sink.Sink.binding`); the ledger says which table the
+pipeline writes to. Only both together notice a spec that names another path, a second
+spec under the same id, and a disk that isn't mounted.
 """
 
 from __future__ import annotations
@@ -18,20 +20,24 @@ from windrow.ingest.source.enumerator.grid import batch_at
 
 _MOVED = "If the table was moved there: windrow rebind SPEC shows what going on there means."
 _GONE = (
-    "Is its disk mounted? If the table was moved, let the sink of the spec name where it is now. If it was removed for good: "
-    "windrow rebind SPEC shows what going on without it means."
+    "Is its disk mounted? If the table was moved, let the sink of the spec name where it is now. If"
+    " it was removed for good: windrow rebind SPEC shows what going on without it means."
 )
 
 
 def refuse_other_table(pipeline: Pipeline) -> None:
-    """Ledger and table must be this pipeline's, and the table must hold something if the ledger says so. Writes nothing.
+    """Ledger and table must be this pipeline's, and the table must hold something if
+    the ledger says so.
 
-    A table that lacks only some windows was restored from a backup: windows in time can simply be run again, micro-batches see
-    `refuse_restored`.
+    Writes nothing.
+
+    A table that lacks only some windows was restored from a backup: windows in time can
+    simply be run again, micro-batches see `refuse_restored`.
 
     Raises:
-        BindingError: the ledger knows another table, or committed windows of one that isn't there or is empty; the table belongs to another
-            pipeline or ledger. With the way out.
+        BindingError: the ledger knows another table, or committed windows of one that
+            isn't there or is empty; the table belongs to another pipeline or ledger.
+            With the way out.
         GridError: the table was begun on another grid.
         SpecError: it was made by something else.
     """
@@ -40,7 +46,8 @@ def refuse_other_table(pipeline: Pipeline) -> None:
 
 
 def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
-    """What would refuse any window before its messages are read: the schema and what decodes can be used, the table takes such rows.
+    """What would refuse any window before its messages are read: the schema and what
+    decodes can be used, the table takes such rows.
 
     `windrow plan` and `windrow doctor` ask it as a run does. Writes nothing.
 
@@ -48,8 +55,9 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
         The columns that the next rows would bring, or change, in words.
 
     Raises:
-        SpecError: the schema, a rule of it or a format can't be used, for something that isn't installed, too; or the table is another's.
-            The topic of dead letters isn't there, or may not be written.
+        SpecError: the schema, a rule of it or a format can't be used, for something
+            that isn't installed, too; or the table is another's. The topic of dead
+            letters isn't there, or may not be written.
         SchemaChangedError: the table has columns that the rows don't fit.
     """
     if pipeline.dead_topic is not None:
@@ -58,14 +66,17 @@ def refuse_unready(pipeline: Pipeline) -> Sequence[str]:
 
 
 def refuse_unfit_table(pipeline: Pipeline) -> Sequence[str]:
-    """The same without the topic of dead letters, which `windrow doctor` has a line of its own for."""
+    """The same without the topic of dead letters, which `windrow doctor` has a line of
+    its own for.
+    """
     pipeline.decoder().open()
     pipeline.transform().open()
     return pipeline.sink.columns_to_come()
 
 
 def refuse_unwritable(pipeline: Pipeline) -> None:
-    """Try whether table and dead letters may be written, for who doesn't write: a run finds it out, in the same words, by doing so.
+    """Try whether table and dead letters may be written, for who doesn't write: a run
+    finds it out, in the same words, by doing so.
 
     Raises:
         SpecError, UnreachableError: as `ports.sink.Sink.refuse_unwritable`.
@@ -86,44 +97,61 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
 
 
 def refuse_empty_table(pipeline: Pipeline) -> None:
-    """The rest of `refuse_other_table`, for who has found no window in the table yet. Loads the table once, if the ledger knows any.
+    """The rest of `refuse_other_table`, for who has found no window in the table yet.
+
+    Loads the table once, if the ledger knows any.
 
     Raises:
         BindingError: the ledger knows committed windows of a table that holds none.
     """
     ledger, sink, name = pipeline.ledger, pipeline.sink, pipeline.spec.id
-    newest = ledger.recorded(name, 1)  # looked for first: it is one file, and all the others are many
+    # looked for first: it is one file, and all the others are many
+    newest = ledger.recorded(name, 1)
     if newest and sink.look(newest[0].window) is None and next(iter(sink.receipts()), None) is None:
         raise gone(sink.identity, len(ledger.recorded(name)), absent=False)
 
 
 def refuse_lost_receipt(pipeline: Pipeline, window: Window) -> None:
-    """Hold a window without a receipt against the ledger, where the sink can't take back what it has committed.
+    """Hold a window without a receipt against the ledger, where the sink can't take
+    back what it has committed.
 
-    A table that rows are deleted from is as its receipts say, and a window that it lacks is run again. Of messages only the receipts are
-    lost: the log that holds these was cut off, or was compacted away.
+    A table that rows are deleted from is as its receipts say, and a window that it
+    lacks is run again. Of messages only the receipts are lost: the log that holds these
+    was cut off, or was compacted away.
 
     Raises:
-        RefusedError: the ledger knows the window as committed, so its rows may be there; with the ways out.
+        RefusedError: the ledger knows the window as committed, so its rows may be
+            there; with the ways out.
         UnreachableError: the receipt may only not be seen yet.
     """
     sink = pipeline.sink
-    if sink.promises.replaces or pipeline.ledger.written(window) is None or sink.look(window) is not None:  # in this order
+    # in this order
+    if (
+        sink.promises.replaces
+        or pipeline.ledger.written(window) is None
+        or sink.look(window) is not None
+    ):
         return
     if isinstance(sink, Awaited):
         sink.wait_until_decided()
     if sink.look(window) is None:
-        raise RefusedError(f"Window {window.key} {LOST} in {sink.identity}", "commit", ways_out(window.key))
+        raise RefusedError(
+            f"Window {window.key} {LOST} in {sink.identity}", "commit", ways_out(window.key)
+        )
 
 
 LOST = "was committed, as the ledger knows, and its receipt is missing"
 
 
 def ways_out(key: str) -> str:
-    """What can be done about windows whose receipts are lost, and whose rows may be there. `key`: how they are named together."""
+    """What can be done about windows whose receipts are lost, and whose rows may be there.
+
+    `key`: how they are named together.
+    """
     return (
-        "The rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts puts receipts back from the ledger's "
-        f"copies, and windrow run SPEC --window {key} --again writes the rows once more, so that they may be there twice."
+        "The rows may be there, and can't be taken back. windrow verify SPEC --restore-receipts"
+        f" puts receipts back from the ledger's copies, and windrow run SPEC --window {key} --again"
+        " writes the rows once more, so that they may be there twice."
     )
 
 
@@ -136,7 +164,8 @@ def gone(table: str, count: int, *, absent: bool) -> BindingError:
 
 
 def bind_table(pipeline: Pipeline) -> None:
-    """Record that the pipeline writes to this table, once it is there and before anything is planned for it.
+    """Record that the pipeline writes to this table, once it is there and before
+    anything is planned for it.
 
     Raises:
         BindingError: another run bound the pipeline to another table first.
@@ -147,61 +176,91 @@ def bind_table(pipeline: Pipeline) -> None:
 def _refuse_elsewhere(pipeline: Pipeline, bound: str | None) -> None:
     if bound is not None and not pipeline.sink.is_at(bound):
         raise BindingError(
-            f"Pipeline {pipeline.spec.id} writes to {bound}; the spec now names {pipeline.sink.identity}", "setup",
-            f"Set the sink of the spec back, or give a new pipeline another id: one pipeline has one table. {_MOVED}",
-        )  # fmt: skip
+            f"Pipeline {pipeline.spec.id} writes to {bound}; the spec now names"
+            f" {pipeline.sink.identity}",
+            "setup",
+            "Set the sink of the spec back, or give a new pipeline another id: one pipeline has"
+            f" one table. {_MOVED}",
+        )
 
 
 def lost_windows(pipeline: Pipeline) -> list[Window]:
-    """The windows whose receipts the ledger has and that are not in the table, in their order: the table is older than the ledger.
+    """The windows whose receipts the ledger has and that are not in the table, in their
+    order: the table is older than the ledger.
 
-    The ledger is read before the table, so that a window which is committed meanwhile is not among them. Of micro-batches only the copies
-    of those that the table lacks are looked for: there may be many.
+    The ledger is read before the table, so that a window which is committed meanwhile
+    is not among them. Of micro-batches only the copies of those that the table lacks
+    are looked for: there may be many.
     """
     spec, ledger = pipeline.spec, pipeline.ledger
-    known = _batches(pipeline) if spec.window.is_batch else [receipt.window for receipt in ledger.recorded(spec.id)]
+    known = (
+        _batches(pipeline)
+        if spec.window.is_batch
+        else [receipt.window for receipt in ledger.recorded(spec.id)]
+    )
     committed = pipeline.sink.committed(known)
     missing = [window for window in known if window not in committed]
-    return [window for window in missing if ledger.written(window) is not None] if spec.window.is_batch else missing
+    return (
+        [window for window in missing if ledger.written(window) is not None]
+        if spec.window.is_batch
+        else missing
+    )
 
 
 def refuse_restored(pipeline: Pipeline) -> None:
     """Of micro-batches, the ledger and the table must know the same ones: the newest, and all before it.
 
-    The next batch begins where the ledger's newest boundary is, so a copy of either that is older leaves messages in no window:
+    The next batch begins where the ledger's newest boundary is, so a copy of either
+    that is older leaves messages in no window:
 
-    1 The ledger is restored from a copy that ends at batch 2; the table has batches up to 5.  2 A run would freeze the end of batch 2 anew,
-    at the end of the log.  3 The table has a batch 2, so the run reports that one, and what came since batch 5 is in no window.
+    1 The ledger is restored from a copy that ends at batch 2; the table has batches up
+    to 5.  2 A run would freeze the end of batch 2 anew, at the end of the log.  3 The
+    table has a batch 2, so the run reports that one, and what came since batch 5 is in
+    no window.
 
     Raises:
-        BindingError: one of them is older than the other; with the command that brings them together.
-    """
+        BindingError: one of them is older than the other; with the command that brings
+            them together.
+    """  # noqa: E501
     spec, ledger = pipeline.spec, pipeline.ledger
     newest = ledger.newest(spec.id)
     following = batch_at(spec.id, number_of(newest[-1].label) if newest else 0)
     if pipeline.sink.committed([following]):
-        if ledger.newest(spec.id) != newest:  # another run cut it and committed it between the two looks
+        # another run cut it and committed it between the two looks
+        if ledger.newest(spec.id) != newest:
             return refuse_restored(pipeline)
         raise BindingError(
-            f"The table {pipeline.sink.identity} has {following.key}, which the ledger doesn't know: the ledger is an older copy, or empty",
-            "plan", "windrow doctor SPEC --rebuild-ledger brings it up to the table, by the receipts there. Nothing was read.",
-        )  # fmt: skip
+            f"The table {pipeline.sink.identity} has {following.key}, which the ledger doesn't"
+            " know: the ledger is an older copy, or empty",
+            "plan",
+            "windrow doctor SPEC --rebuild-ledger brings it up to the table, by the receipts there."
+            " Nothing was read.",
+        )
     lost = lost_windows(pipeline)
     if lost:
         refuse_empty_table(pipeline)
-        raise BindingError(f"The table {pipeline.sink.identity} lacks {_named(lost)}: it is an older copy", "plan", _rerun(pipeline, lost))
+        raise BindingError(
+            f"The table {pipeline.sink.identity} lacks {_named(lost)}: it is an older copy",
+            "plan",
+            _rerun(pipeline, lost),
+        )
     return None
 
 
 def lost_in_words(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     """The windows that a table lacks, and what to do about it, in two sentences."""
-    return f"The table lacks {_named(lost)}, which {'was' if len(lost) == 1 else 'were'} committed. {_rerun(pipeline, lost)}."
+    return (
+        f"The table lacks {_named(lost)}, which {'was' if len(lost) == 1 else 'were'} committed."
+        f" {_rerun(pipeline, lost)}."
+    )
 
 
 def _batches(pipeline: Pipeline) -> list[Window]:
     """The micro-batches that were cut."""
     newest = pipeline.ledger.newest(pipeline.spec.id)
-    return [batch_at(pipeline.spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)]
+    return [
+        batch_at(pipeline.spec.id, n) for n in range(number_of(newest[-1].label) if newest else 0)
+    ]
 
 
 def _named(windows: Sequence[Window]) -> str:
@@ -212,8 +271,9 @@ def _named(windows: Sequence[Window]) -> str:
 def _rerun(pipeline: Pipeline, lost: Sequence[Window]) -> str:
     named = f"{label_text(lost[0].start)}/{label_text(lost[-1].end)}"
     run = (
-        "If their rows are there and only the receipts are lost, windrow verify SPEC --restore-receipts puts these back. Else run them "
-        f"again, from the same offsets: windrow run SPEC --window {named}."
+        "If their rows are there and only the receipts are lost, windrow verify SPEC"
+        " --restore-receipts puts these back. Else run them again, from the same offsets: windrow"
+        f" run SPEC --window {named}."
     )
     ways = run if pipeline.sink.promises.replaces else ways_out(named)
     return f"{ways} To go on without them: windrow rebind SPEC"

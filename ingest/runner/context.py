@@ -1,4 +1,6 @@
-"""A pipeline with everything it stands on, and the small values that go into and come out of a run."""
+"""A pipeline with everything it stands on, and the small values that go into and come
+out of a run.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,14 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """Who asks, and for what: to have the window committed, or (`replace`) to have a committed one replaced from the same offsets.
+    """Who asks, and for what: to have the window committed, or (`replace`) to have a
+    committed one replaced from the same offsets.
 
-    `id` stays the same over the retries of one request (Dagster's root run id, or one made by the command). `accept_fewer` lets a
-    replacement go on although it sees fewer messages than the generation before, or that one holds messages that were edited. `again`
-    commits a window whose receipt the sink has lost, although its rows may come twice (`binding.refuse_lost_receipt`).
+    `id` stays the same over the retries of one request (Dagster's root run id, or one
+    made by the command). `accept_fewer` lets a replacement go on although it sees fewer
+    messages than the generation before, or that one holds messages that were edited.
+    `again` commits a window whose receipt the sink has lost, although its rows may come
+    twice (`binding.refuse_lost_receipt`).
     """
 
     id: str
@@ -51,8 +56,9 @@ class Request(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing.
 
-    `published`: what came of telling a consumer group, where the spec names one and the window is the newest. `letters`: the dead letters
-    that this run published to a topic, if the spec names one and there were any to publish.
+    `published`: what came of telling a consumer group, where the spec names one and the
+    window is the newest. `letters`: the dead letters that this run published to a
+    topic, if the spec names one and there were any to publish.
     """
 
     committed: Committed
@@ -71,8 +77,9 @@ class PassedOver(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """Where a run is, by `step`.
 
-    "boundary": `done` messages looked at, `total` unknown (0). "transaction": seconds waited for an open one, of at most `total`. "split":
-    done of total, of `windows` (their keys) which are read together.
+    "boundary": `done` messages looked at, `total` unknown (0). "transaction": seconds
+    waited for an open one, of at most `total`. "split": done of total, of `windows`
+    (their keys) which are read together.
     """
 
     step: str
@@ -84,13 +91,20 @@ class Progress(msgspec.Struct, frozen=True):
         """What begins to be read, in words; None of any other step."""
         if self.step != "split" or not self.windows:  # those behind the last split name none
             return None
-        which = f"window {self.windows[0]}" if len(self.windows) == 1 else f"{len(self.windows)} windows from {self.windows[0]} on"
+        which = (
+            f"window {self.windows[0]}"
+            if len(self.windows) == 1
+            else f"{len(self.windows)} windows from {self.windows[0]} on"
+        )
         return f"Reading {which}: {self.total} split{'' if self.total == 1 else 's'}"
 
 
 @dataclass(frozen=True)
 class Reshape:
-    """A function of Spark's DataFrames between decoding and the table. `rules`: what its rows are held to; they refuse the window."""
+    """A function of Spark's DataFrames between decoding and the table.
+
+    `rules`: what its rows are held to; they refuse the window.
+    """
 
     function: FunctionReference
     rules: Transform
@@ -100,10 +114,12 @@ class Reshape:
 class Pipeline:
     """A spec with everything it stands on.
 
-    `columns` are those of the table's rows: what `transform` makes of those that `decoder` gives. The user's schema may be loaded only
-    when one of the three is called, which takes seconds: what looks at a pipeline and writes nothing calls none of them. `dead_topic`:
-    where committed dead letters are published, if the spec says so. `reshape`: what changes rows behind `transform`, if the spec says so;
-    then `columns` are those that it gives.
+    `columns` are those of the table's rows: what `transform` makes of those that
+    `decoder` gives. The user's schema may be loaded only when one of the three is
+    called, which takes seconds: what looks at a pipeline and writes nothing calls none
+    of them. `dead_topic`: where committed dead letters are published, if the spec says
+    so. `reshape`: what changes rows behind `transform`, if the spec says so; then
+    `columns` are those that it gives.
     """
 
     spec: PipelineSpec

@@ -1,4 +1,6 @@
-"""Labels become frozen boundaries: from the ledger, else from a receipt beside the label, else by asking the cluster."""
+"""Labels become frozen boundaries: from the ledger, else from a receipt beside the
+label, else by asking the cluster.
+"""
 
 from __future__ import annotations
 
@@ -34,36 +36,52 @@ def refuse_changed_grid(pipeline: Pipeline) -> None:
     begun = pipeline.ledger.bind_grid(pipeline.spec.id, grid)
     if begun != grid:
         raise GridError(
-            f"Pipeline {pipeline.spec.id} was begun with {begun} windows, not {grid}", "plan",
+            f"Pipeline {pipeline.spec.id} was begun with {begun} windows, not {grid}",
+            "plan",
             f"Set the grid back to {begun}, or begin a pipeline with another id and table.",
-        )  # fmt: skip
+        )
 
 
 def freeze_boundaries(
-    pipeline: Pipeline, labels: Sequence[Label], progress: Callable[[Progress], None], *, patient: bool = True
-) -> dict[Label, Boundary]:  # fmt: skip
-    """The frozen boundaries under some labels; those that there are none of are resolved and frozen now, as many as can be in one look.
+    pipeline: Pipeline,
+    labels: Sequence[Label],
+    progress: Callable[[Progress], None],
+    *,
+    patient: bool = True,
+) -> dict[Label, Boundary]:
+    """The frozen boundaries under some labels; those that there are none of are
+    resolved and frozen now, as many as can be in one look.
 
-    An open transaction is waited for until the label that it may still bring messages for is `delay` + `max_wait` old; then what is stable
-    counts. Who is not patient waits for none.
+    An open transaction is waited for until the label that it may still bring messages
+    for is `delay` + `max_wait` old; then what is stable counts. Who is not patient
+    waits for none.
 
     Raises:
         SpecError: a micro-batch's that was not begun.
-        OpenTransactionError: where the source starts lies behind it, so that nothing stable counts; or who asks is not patient.
+        OpenTransactionError: where the source starts lies behind it, so that nothing
+            stable counts; or who asks is not patient.
         CutOffError: a log ends below a boundary that is frozen below a label.
     """
     frozen = {label: pipeline.ledger.boundary(pipeline.spec.id, label) for label in labels}
     while missing := [label for label, boundary in frozen.items() if boundary is None]:
         candidates = _candidates_in_time(pipeline, missing, progress, patient=patient)
         crash_point("boundary.before")
-        frozen |= {b.label: b for b in pipeline.ledger.freeze(pipeline.spec.id, candidates) if b.label in frozen}
+        frozen |= {
+            b.label: b
+            for b in pipeline.ledger.freeze(pipeline.spec.id, candidates)
+            if b.label in frozen
+        }
         crash_point("boundary.after")
     return {label: boundary for label, boundary in frozen.items() if boundary is not None}
 
 
 def _candidates_in_time(
-    pipeline: Pipeline, missing: Sequence[Label], progress: Callable[[Progress], None], *, patient: bool
-) -> list[Boundary]:  # fmt: skip
+    pipeline: Pipeline,
+    missing: Sequence[Label],
+    progress: Callable[[Progress], None],
+    *,
+    patient: bool,
+) -> list[Boundary]:
     labels = sorted(label for label in missing if isinstance(label, datetime))
     if len(labels) < len(missing):
         raise _not_begun(pipeline, next(label for label in missing if isinstance(label, int)))
@@ -77,17 +95,29 @@ def _candidates_in_time(
         except OpenTransactionError:
             if now >= deadline or not patient:
                 raise
-            progress(Progress("transaction", round((now - began).total_seconds()), round((deadline - began).total_seconds())))
+            progress(
+                Progress(
+                    "transaction",
+                    round((now - began).total_seconds()),
+                    round((deadline - began).total_seconds()),
+                )
+            )
             pipeline.sleep(min(_PATIENCE_SECONDS, (deadline - now).total_seconds()))
 
 
 def _candidates(
-    pipeline: Pipeline, labels: Sequence[datetime], progress: Callable[[Progress], None], *, wait_for_open: bool
-) -> list[Boundary]:  # fmt: skip
-    """Boundaries to freeze: from receipts of windows that touch a label (a ledger may get lost), else by asking the cluster.
+    pipeline: Pipeline,
+    labels: Sequence[datetime],
+    progress: Callable[[Progress], None],
+    *,
+    wait_for_open: bool,
+) -> list[Boundary]:
+    """Boundaries to freeze: from receipts of windows that touch a label (a ledger may
+    get lost), else by asking the cluster.
 
-    Asked for is what lies below the next frozen boundary, in one look. Where there is none, what can't be cut now, as the cluster or the
-    log is another one, can't be cut for any later window either.
+    Asked for is what lies below the next frozen boundary, in one look. Where there is
+    none, what can't be cut now, as the cluster or the log is another one, can't be cut
+    for any later window either.
     """
     spec = pipeline.spec
     grid, first = spec.window.grid, in_time(spec.window).start
@@ -99,14 +129,30 @@ def _candidates(
     source, beginning = spec.source.origin(grid), list[Boundary]()
     with refusing_all(sure=upper is None):
         if not isinstance(source.start, AtLabel) and lower is None:
-            # Where the pipeline begins is frozen no later than all else: a later boundary alone would bound it from above.
+            # Where the pipeline begins is frozen no later than all else: a later
+            # boundary alone would bound it from above.
             beginning = [first_boundary(pipeline.broker, source, first)]
             wanted = [label for label in wanted if label != first]
-        resolved = [] if not wanted else unless_cut_off(lambda: resolve(
-            pipeline.broker, source, wanted[-1], grid, first, beginning[0] if beginning else lower, upper,
-            lambda looked: progress(Progress("boundary", looked, 0)), wait_for_open=wait_for_open,
-            left_out=_replaced(pipeline, upper), also=wanted[:-1],
-        ), pipeline.sleep)  # fmt: skip
+        resolved = (
+            []
+            if not wanted
+            else unless_cut_off(
+                lambda: resolve(
+                    pipeline.broker,
+                    source,
+                    wanted[-1],
+                    grid,
+                    first,
+                    beginning[0] if beginning else lower,
+                    upper,
+                    lambda looked: progress(Progress("boundary", looked, 0)),
+                    wait_for_open=wait_for_open,
+                    left_out=_replaced(pipeline, upper),
+                    also=wanted[:-1],
+                ),
+                pipeline.sleep,
+            )
+        )
     return [*beginning, *resolved]
 
 
@@ -128,14 +174,18 @@ def _from_receipts(pipeline: Pipeline, labels: Sequence[datetime]) -> list[Bound
 
 
 def _replaced(pipeline: Pipeline, upper: Boundary | None) -> set[str]:
-    """Topics in whose place a rebase above has put others, so that what they held is gone: left out where the spec says to go on."""
+    """Topics in whose place a rebase above has put others, so that what they held is
+    gone: left out where the spec says to go on.
+    """
     if upper is None or pipeline.spec.source.on_loss == "fail":
         return set()
     old, replaced = upper.by_topic(), set[str]()
     for opening in pipeline.ledger.rebased(pipeline.spec.id):
         now = opening.by_topic()
         if not is_later(upper.label, opening.label):
-            replaced |= {name for name in old if name in now and now[name].topic_id != old[name].topic_id}
+            replaced |= {
+                name for name in old if name in now and now[name].topic_id != old[name].topic_id
+            }
     return replaced
 
 
@@ -144,10 +194,17 @@ def foreseen(pipeline: Pipeline, label: Label, lower: Boundary | None) -> Bounda
     if isinstance(label, int):
         raise _not_begun(pipeline, label)
     below, above = pipeline.ledger.neighbours(pipeline.spec.id, label)
-    candidate = next(b for b in _candidates(pipeline, [label], ignore, wait_for_open=False) if b.label == label)
+    candidate = next(
+        b for b in _candidates(pipeline, [label], ignore, wait_for_open=False) if b.label == label
+    )
     return clamped(candidate, lower or below, above)
 
 
 def _not_begun(pipeline: Pipeline, number: int) -> SpecError:
-    what = f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so the micro-batches beside it can't be run by name"
-    return SpecError(what, "plan", "windrow run SPEC, without a window, cuts and runs the next one.")
+    what = (
+        f"{label_text(number)} of {pipeline.spec.id} was not cut yet, so the micro-batches beside"
+        " it can't be run by name"
+    )
+    return SpecError(
+        what, "plan", "windrow run SPEC, without a window, cuts and runs the next one."
+    )

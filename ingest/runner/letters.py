@@ -1,21 +1,27 @@
 """Dead letters of committed windows, published to a topic, each once.
 
-Their store is the truth, and the topic a copy that is made after the window's commit, in one transaction of Kafka's. The order is note,
-fence, look, write (look before the fence, and two runs both write); whatever dies, the next run of the window begins at the top:
+Their store is the truth, and the topic a copy that is made after the window's commit,
+in one transaction of Kafka's. The order is note, fence, look, write (look before the
+fence, and two runs both write); whatever dies, the next run of the window begins at the
+top:
 
     died                                 the next run finds                      and does
     before the store has noted it        a committed window, nothing noted       all of it
-    before the transaction's commit      a beginning, no mark in the topic       fences what is open, and writes again
+    before the transaction's commit      a beginning, no mark in the topic       fences what is
+                            open, and writes again
     behind it                            a beginning, and the mark               notes the end
-    behind the second note               the end                                 nothing, and asks the topic nothing
+    behind the second note               the end                                 nothing, and asks
+                            the topic nothing
 
-The mark is kept by Kafka, which forgets it after a while. So the store notes when a try began: a try of which nothing was noted was never
-made, however old the window is. Where a beginning is older than what Kafka remembers, and there is no mark, nobody can tell, and a person
-decides.
+The mark is kept by Kafka, which forgets it after a while. So the store notes when a try
+began: a try of which nothing was noted was never made, however old the window is. Where
+a beginning is older than what Kafka remembers, and there is no mark, nobody can tell,
+and a person decides.
 
-Published is the attempt that read the window's messages. A mending refuses nothing anew, so it publishes nothing: what it leaves dead was
-published, and what it mends stays in the topic, which takes nothing back. A replacement reads again, and what it refuses is published with
-its own generation.
+Published is the attempt that read the window's messages. A mending refuses nothing
+anew, so it publishes nothing: what it leaves dead was published, and what it mends
+stays in the topic, which takes nothing back. A replacement reads again, and what it
+refuses is published with its own generation.
 """
 
 from __future__ import annotations
@@ -36,7 +42,9 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.dead_topic import DeadTopic
 
 Doubt = Literal["refuse", "publish", "skip"]
-"""What to do where it can't be told whether letters are in the topic: ask a person, write them, perhaps again, or take them for there."""
+"""What to do where it can't be told whether letters are in the topic: ask a person,
+write them, perhaps again, or take them for there.
+"""
 
 
 _REMEMBERED = timedelta(seconds=30)
@@ -51,22 +59,31 @@ class PublishedLetters(msgspec.Struct, frozen=True):
 
 
 def publish_letters(
-    store: DeadLetters, topic: DeadTopic, receipt: Receipt, now: Callable[[], datetime], doubt: Doubt = "refuse"
-) -> PublishedLetters | None:  # fmt: skip
+    store: DeadLetters,
+    topic: DeadTopic,
+    receipt: Receipt,
+    now: Callable[[], datetime],
+    doubt: Doubt = "refuse",
+) -> PublishedLetters | None:
     """Have a committed window's dead letters in the topic, exactly once; None if there is nothing to do.
 
     Raises:
-        RefusedError: the letters are not those of the receipt, the topic doesn't take one, or it can't be told whether they are there.
+        RefusedError: the letters are not those of the receipt, the topic doesn't take
+            one, or it can't be told whether they are there.
         SpecError: the topic isn't there, or may not be written.
         UnreachableError: store or topic; run the window again.
-    """
+    """  # noqa: E501
     if not is_unpublished(store, receipt):
         return None
     window, attempt, count = receipt.window, read_by(receipt), _count(store, receipt)
     begun = store.begin_publication(window, attempt, now())
     crash_point("letters.begun")
     with topic.turn(window, attempt) as turn:
-        done = not is_unpublished(store, receipt) or turn.is_published() or _is_skipped(topic, receipt, now() - begun, doubt)
+        done = (
+            not is_unpublished(store, receipt)
+            or turn.is_published()
+            or _is_skipped(topic, receipt, now() - begun, doubt)
+        )
         if not done:
             turn.write(letters_of_attempt(store, window, attempt))
             crash_point("letters.before")
@@ -77,7 +94,9 @@ def publish_letters(
 
 
 def is_unpublished(store: DeadLetters, receipt: Receipt) -> bool:
-    """Whether a committed window has dead letters of which it isn't noted that they are in the topic."""
+    """Whether a committed window has dead letters of which it isn't noted that they are
+    in the topic.
+    """
     if not (receipt.counts.dead or receipt.mending):
         return False
     noted = store.publication(receipt.window, read_by(receipt))
@@ -89,12 +108,14 @@ def read_by(receipt: Receipt) -> str:
     return receipt.attempt if receipt.mending is None else receipt.mending.read_by
 
 
-def letters_of_attempt(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.RecordBatch]:
+def letters_of_attempt(
+    store: DeadLetters, window: Window, attempt: str
+) -> Iterator[pa.RecordBatch]:
     """An attempt's dead letters of a window, in batches of bounded size, as they lie in their files.
 
     Raises (when read on):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
-    """
+    """  # noqa: E501
     for batch in store.contents(window):
         mine = batch.filter(pc.equal(batch["attempt"].cast(pa.string()), attempt))
         if mine.num_rows:
@@ -106,19 +127,39 @@ def _count(store: DeadLetters, receipt: Receipt) -> int:
     count = store.count(receipt.window, read_by(receipt))
     refused = receipt.counts.dead + (0 if receipt.mending is None else receipt.mending.messages)
     if count != refused:
-        what = f"The store of dead letters holds {count} of window {receipt.window.key}, its receipt counts {refused}"
-        raise RefusedError(what, "check", "Nothing was published. The window is committed; restore the store from a backup.")
+        what = (
+            f"The store of dead letters holds {count} of window {receipt.window.key}, its receipt"
+            f" counts {refused}"
+        )
+        raise RefusedError(
+            what,
+            "check",
+            "Nothing was published. The window is committed; restore the store from a backup.",
+        )
     return count
 
 
 def _is_skipped(topic: DeadTopic, receipt: Receipt, age: timedelta, doubt: Doubt) -> bool:
-    """Of letters without a mark in the topic, a try at which began so long ago: whether they are taken for published all the same."""
+    """Of letters without a mark in the topic, a try at which began so long ago: whether
+    they are taken for published all the same.
+    """
     if age < _REMEMBERED or age < topic.remembers() / 2:  # half of it, for clocks differ
         return False
     if doubt == "refuse":
         key, attempt = receipt.window.key, read_by(receipt)
-        what = f"A run died {age.days} days ago while it published the dead letters of window {key} to {topic.name}, and Kafka doesn't know"
+        what = (
+            f"A run died {age.days} days ago while it published the dead letters of window {key} to"
+            f" {topic.name}, and Kafka doesn't know"
+        )
         what += " any more whether they are there"
-        do = f"Look for messages there whose header windrow.attempt is {attempt}; then windrow dead publish SPEC --window {key} --doubt"
-        raise RefusedError(what, "commit", f"{do} skip if there are any, or --doubt publish if there are none. The window is committed.")
+        do = (
+            f"Look for messages there whose header windrow.attempt is {attempt}; then windrow dead"
+            f" publish SPEC --window {key} --doubt"
+        )
+        raise RefusedError(
+            what,
+            "commit",
+            f"{do} skip if there are any, or --doubt publish if there are none. The window is"
+            " committed.",
+        )
     return doubt == "skip"

@@ -1,14 +1,20 @@
-"""Micro-batches: from where the last one stopped to what is stable now; the next is cut only when the last one is committed.
+"""Micro-batches: from where the last one stopped to what is stable now; the next is cut
+only when the last one is committed.
 
-Before a batch is cut, ledger and table must know the same batches (`binding.refuse_restored`): one of them may be an older copy.
+Before a batch is cut, ledger and table must know the same batches
+(`binding.refuse_restored`): one of them may be an older copy.
 
     died                              the next run finds                                   and does
-    before the boundary froze         the newest boundary, its batch committed             cuts the same batch, perhaps longer
-    before the request was assigned   a newest boundary whose batch is not committed       takes that batch
-    while the batch ran               the batch assigned to its request, or the newest     as for any window: see `pipeline`
+    before the boundary froze         the newest boundary, its batch committed             cuts the
+                            same batch, perhaps longer
+    before the request was assigned   a newest boundary whose batch is not committed       takes
+                            that batch
+    while the batch ran               the batch assigned to its request, or the newest     as for
+                            any window: see `pipeline`
 
-Two runs at once:  1 A and B find batch 6 committed.  2 A freezes boundary 8.  3 B's boundary 8 is not taken, A's is there.  4 Both run
-batch 7; one commits, the other reports.
+Two runs at once:  1 A and B find batch 6 committed.  2 A freezes boundary 8.  3 B's
+boundary 8 is not taken, A's is there.  4 Both run batch 7; one commits, the other
+reports.
 """
 
 from __future__ import annotations
@@ -37,14 +43,19 @@ from windrow.ingest.source.enumerator.tiling import clamped
 from windrow.ingest.source.enumerator.topics import discover
 
 
-def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Result | None:
-    """Run the micro-batch of a request: the one that was assigned to it, else the newest that isn't committed, else a new one.
+def run_batch(
+    pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore
+) -> Result | None:
+    """Run the micro-batch of a request: the one that was assigned to it, else the
+    newest that isn't committed, else a new one.
 
-    None if fewer than `min_records` offsets are waiting: then nothing is frozen and nothing committed.
+    None if fewer than `min_records` offsets are waiting: then nothing is frozen and
+    nothing committed.
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
-        RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way of all later ones until it is committed.
+        RefusedError, UnreachableError: as `pipeline.run`; a refused batch is in the way
+            of all later ones until it is committed.
     """
     spec = pipeline.spec
     _batches(pipeline)
@@ -59,14 +70,19 @@ def run_batch(pipeline: Pipeline, request: Request, progress: Callable[[Progress
     return run(pipeline, batch_at(spec.id, number), request, progress)
 
 
-def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore) -> Iterator[Result]:
-    """Micro-batches one after the other, until what was stable after the first is committed: bounded, also on a topic that never rests.
+def run_batches(
+    pipeline: Pipeline, request: Request, progress: Callable[[Progress], None] = ignore
+) -> Iterator[Result]:
+    """Micro-batches one after the other, until what was stable after the first is
+    committed: bounded, also on a topic that never rests.
 
     The n-th has the request id `<id>/n`, so that a retry reports those that are there and goes on.
     """
     goal: tuple[Boundary, dict[TopicPartition, int]] | None = None
     for n in count():
-        result = run_batch(pipeline, msgspec.structs.replace(request, id=f"{request.id}/{n}"), progress)
+        result = run_batch(
+            pipeline, msgspec.structs.replace(request, id=f"{request.id}/{n}"), progress
+        )
         if result is None:
             return
         reached = result.committed.receipt.plan.stop
@@ -78,17 +94,28 @@ def run_batches(pipeline: Pipeline, request: Request, progress: Callable[[Progre
 
 
 def _is_reached(then: Boundary, goal: Mapping[TopicPartition, int], reached: Boundary) -> bool:
-    """What was removed or made anew since the goal was set is not waited for; nor is what no boundary knew by then."""
+    """What was removed or made anew since the goal was set is not waited for; nor is
+    what no boundary knew by then.
+    """
     before, now = then.by_topic(), reached.by_topic()
     same = [
-        tp for tp in goal if tp.topic in before and now.get(tp.topic) is not None and now[tp.topic].topic_id == before[tp.topic].topic_id
+        tp
+        for tp in goal
+        if tp.topic in before
+        and now.get(tp.topic) is not None
+        and now[tp.topic].topic_id == before[tp.topic].topic_id
     ]
     moved = then.cluster_id != reached.cluster_id
-    return moved or all(mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in reached.cuts(same).items())
+    return moved or all(
+        mark.how == "removed" or mark.offset >= goal[tp] for tp, mark in reached.cuts(same).items()
+    )
 
 
 def preview_next(pipeline: Pipeline) -> Plan | None:
-    """The plan of the micro-batch that a new request would run now; None if fewer than `min_records` offsets are waiting. Freezes nothing.
+    """The plan of the micro-batch that a new request would run now; None if fewer than
+    `min_records` offsets are waiting.
+
+    Freezes nothing.
 
     Raises:
         GridError: the pipeline's windows are not micro-batches.
@@ -106,7 +133,13 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     cut = _waiting(pipeline, lower, number + 1)
     if cut is None:
         return None
-    plan = make_plan(batch_at(spec.id, number), lower, clamped(cut, lower, None), pipeline.sink.identity, spec.source.split_records)
+    plan = make_plan(
+        batch_at(spec.id, number),
+        lower,
+        clamped(cut, lower, None),
+        pipeline.sink.identity,
+        spec.source.split_records,
+    )
     return refuse_unreadable(pipeline, plan)
 
 
@@ -118,7 +151,11 @@ def _batches(pipeline: Pipeline) -> MicroBatches:
     """
     spec = pipeline.spec
     if not isinstance(spec.window, MicroBatches):
-        raise GridError(f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches", "plan", "Name the window to run.")
+        raise GridError(
+            f"Pipeline {spec.id} has {spec.window.grid} windows, not micro-batches",
+            "plan",
+            "Name the window to run.",
+        )
     return spec.window
 
 
@@ -127,7 +164,10 @@ def _waiting(pipeline: Pipeline, lower: Boundary, label: int) -> Boundary | None
     batches, source = _batches(pipeline), pipeline.spec.source.origin(pipeline.spec.window.grid)
     with refusing_all():
         return unless_cut_off(
-            lambda: next_batch(pipeline.broker, source, lower, label, batches.max_records, batches.min_records), pipeline.sleep
+            lambda: next_batch(
+                pipeline.broker, source, lower, label, batches.max_records, batches.min_records
+            ),
+            pipeline.sleep,
         )
 
 
@@ -136,7 +176,9 @@ def _is_uncommitted(pipeline: Pipeline, number: int) -> bool:
 
 
 def _record(pipeline: Pipeline, number: int) -> None:
-    """Keep the copy of a committed batch's receipt where the run that committed it died before: what is lost later is known by it."""
+    """Keep the copy of a committed batch's receipt where the run that committed it died
+    before: what is lost later is known by it.
+    """
     if number < 0:
         return
     window = batch_at(pipeline.spec.id, number)

@@ -16,9 +16,12 @@ V = TypeVar("V")
 
 
 def at_one_moment(pipeline: Pipeline) -> Pipeline:
-    """The pipeline, whose cluster gives to each question the answer that it gave first. A pause ends the moment: then all is asked anew.
+    """The pipeline, whose cluster gives to each question the answer that it gave first.
 
-    So who asks again some time apart, before something is believed, has another answer; for everybody else one suffices.
+    A pause ends the moment: then all is asked anew.
+
+    So who asks again some time apart, before something is believed, has another answer;
+    for everybody else one suffices.
     """
     moment = Moment(pipeline.broker)
 
@@ -30,7 +33,9 @@ def at_one_moment(pipeline: Pipeline) -> Pipeline:
 
 
 class Moment:
-    """`ports.broker.Broker` whose answers about identities, starts and ends are those of the first time; all others are passed on."""
+    """`ports.broker.Broker` whose answers about identities, starts and ends are those
+    of the first time; all others are passed on.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -56,7 +61,9 @@ class Moment:
         return self._broker.names()
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
-        answers = _known(self._topics, names, lambda new: dict.fromkeys(new) | self._broker.topics(new))
+        answers = _known(
+            self._topics, names, lambda new: dict.fromkeys(new) | self._broker.topics(new)
+        )
         return {name: info for name, info in answers.items() if info is not None}
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -70,27 +77,41 @@ class Moment:
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
         """A log that reaches to an offset under an epoch reaches to all below it."""
-        asked = [mark for mark in marks if mark.offset > self._reached.get((mark.tp, mark.leader_epoch), -1)]
+        asked = [
+            mark
+            for mark in marks
+            if mark.offset > self._reached.get((mark.tp, mark.leader_epoch), -1)
+        ]
         regrown = self._broker.regrown(asked) if asked else []
         for mark in sorted(set(asked) - set(regrown), key=lambda mark: mark.offset):
             self._reached[mark.tp, mark.leader_epoch] = mark.offset
         return regrown
 
-    def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def committed(
+        self, group: str, tps: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
         return self._broker.committed(group, tps)
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+    def first_at_or_after(
+        self, tps: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         return self._broker.first_at_or_after(tps, moment)
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         return self._broker.stamps(tp, start, stop)
 
-    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
+    def publish(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, str | None]:
         return self._broker.publish(group, offsets)
 
 
-def _known(known: dict[K, V], asked: Sequence[K], question: Callable[[Sequence[K]], Mapping[K, V]]) -> dict[K, V]:
-    """The answers about all that is asked for; the question is put for those alone that aren't known yet."""
+def _known(
+    known: dict[K, V], asked: Sequence[K], question: Callable[[Sequence[K]], Mapping[K, V]]
+) -> dict[K, V]:
+    """The answers about all that is asked for; the question is put for those alone that
+    aren't known yet.
+    """
     new = [one for one in asked if one not in known]
     if new:
         known.update(question(new))

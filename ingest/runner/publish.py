@@ -1,4 +1,6 @@
-"""Where a pipeline stands, told to the tools that watch consumer groups. windrow itself never reads it back."""
+"""Where a pipeline stands, told to the tools that watch consumer groups. windrow itself
+never reads it back.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from windrow.ingest.ports.broker import Publisher
 
 
 class Published(msgspec.Struct, frozen=True):
-    """How many topic-partitions' offsets a group took or didn't; each reason once, with a topic-partition to look at."""
+    """How many topic-partitions' offsets a group took or didn't; each reason once, with
+    a topic-partition to look at.
+    """
 
     group: str
     succeeded: int
@@ -20,7 +24,9 @@ class Published(msgspec.Struct, frozen=True):
 
 
 def publish(broker: Publisher, group: str, committed: Boundary) -> Published:
-    """Commit where the newest window ends to a consumer group. Never raises: what is published is a courtesy, the window is committed.
+    """Commit where the newest window ends to a consumer group.
+
+    Never raises: what is published is a courtesy, the window is committed.
 
     Topics that are not read any more, or were made anew since, are left out.
     """
@@ -28,18 +34,27 @@ def publish(broker: Publisher, group: str, committed: Boundary) -> Published:
     try:
         offsets = _of_the_same(broker, committed, offsets)
         answers = broker.publish(group, offsets)
-    except Exception as error:  # noqa: BLE001 - told, not swallowed: nothing that a committed window still does may fail it
+    except Exception as error:  # noqa: BLE001
         answers = dict.fromkeys(offsets, f"{type(error).__name__}: {error}")
     refused = {tp: why for tp, why in answers.items() if why is not None}
     first = {why: tp for tp, why in sorted(refused.items(), reverse=True)}
     count = Counter(refused.values())
-    why = tuple(f"{reason} ({first[reason]}" + (f" and {n - 1} more)" if n > 1 else ")") for reason, n in count.most_common())
+    why = tuple(
+        f"{reason} ({first[reason]}" + (f" and {n - 1} more)" if n > 1 else ")")
+        for reason, n in count.most_common()
+    )
     return Published(group, len(offsets) - len(refused), len(refused), why)
 
 
-def _of_the_same(broker: Publisher, committed: Boundary, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+def _of_the_same(
+    broker: Publisher, committed: Boundary, offsets: dict[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """Those of topics that are still the same."""
     if broker.cluster_id() != committed.cluster_id:
         return {}
     now, seen = broker.topics(sorted({tp.topic for tp in offsets})), committed.by_topic()
-    return {tp: o for tp, o in offsets.items() if tp.topic in now and now[tp.topic].topic_id == seen[tp.topic].topic_id}
+    return {
+        tp: o
+        for tp, o in offsets.items()
+        if tp.topic in now and now[tp.topic].topic_id == seen[tp.topic].topic_id
+    }

@@ -1,14 +1,19 @@
-"""A window's rows through a function of Spark's DataFrames: read and decoded split by split, changed together, staged split by split again.
+"""A window's rows through a function of Spark's DataFrames: read and decoded split by
+split, changed together, staged split by split again.
 
-Each row keeps the place of a message that it comes from, and by it the split. So everything behind the function is as without it: the
-stagers, the counts of each split, the checksums, the commit. A message none of whose rows is left behind the function was filtered.
+Each row keeps the place of a message that it comes from, and by it the split. So
+everything behind the function is as without it: the stagers, the counts of each split,
+the checksums, the commit. A message none of whose rows is left behind the function was
+filtered.
 
-What the function gives is held to the rules of its schema. A row that breaks one, or that the table has no place for, refuses the window:
-which message would be the dead letter, where a row is made of several, nobody can say.
+What the function gives is held to the rules of its schema. A row that breaks one, or
+that the table has no place for, refuses the window: which message would be the dead
+letter, where a row is made of several, nobody can say.
 
-Of a table with a primary key the function sees rows alone. Deletes go around it and count where their messages lie, and so does a row of
-the function's, by the message that it names. So what is staged is a fold's input as ever; only of two rows of one key that name one
-message nobody can say which is the last, and they refuse the window.
+Of a table with a primary key the function sees rows alone. Deletes go around it and
+count where their messages lie, and so does a row of the function's, by the message that
+it names. So what is staged is a fold's input as ever; only of two rows of one key that
+name one message nobody can say which is the last, and they refuse the window.
 """
 
 from __future__ import annotations
@@ -43,17 +48,32 @@ def reshaping(pipeline: Pipeline, reshape: Reshape, task: SplitTask) -> Reshapin
     """What an engine needs to know. `task`: that of the window's splits, were there no function.
 
     Raises:
-        SpecError: the key by which messages take rows out isn't that of the rows that the function gives.
+        SpecError: the key by which messages take rows out isn't that of the rows that
+            the function gives.
     """
     metadata, result = of_message(pipeline.spec.metadata), pipeline.columns().arrow_schema
-    before, key = pipeline.transform().columns(pipeline.decoder().columns).arrow_schema, pipeline.spec.sink.key
+    before, key = (
+        pipeline.transform().columns(pipeline.decoder().columns).arrow_schema,
+        pipeline.spec.sink.key,
+    )
     if key is not None:
         _refuse_other_key(key.deletes, before, result)
     deleted = [pa.field(DELETED, pa.bool_())] if task.keyed else []
-    stage = StageTask(task.rows, reshape.rules, result, metadata, key.columns if task.keyed and key is not None else ())
+    stage = StageTask(
+        task.rows,
+        reshape.rules,
+        result,
+        metadata,
+        key.columns if task.keyed and key is not None else (),
+    )
     place = (metadata["topic"], metadata["partition"], metadata["offset"])
-    given, wanted = pa.schema([*before, *deleted, *fields(metadata)]), pa.schema([*result, *fields(metadata)])
-    return Reshaping(ReadTask(task, metadata), given, reshape.function, wanted, place, stage, task.keyed)
+    given, wanted = (
+        pa.schema([*before, *deleted, *fields(metadata)]),
+        pa.schema([*result, *fields(metadata)]),
+    )
+    return Reshaping(
+        ReadTask(task, metadata), given, reshape.function, wanted, place, stage, task.keyed
+    )
 
 
 def _refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema) -> None:
@@ -62,14 +82,24 @@ def _refuse_other_key(key: tuple[str, ...], before: pa.Schema, result: pa.Schema
         had = before.field(name).type if name in before.names else None
         if had != result.field(name).type:
             was = "hasn't it" if had is None else f"has {had}"
-            what = f"The column {name} of sink.primary_key is {result.field(name).type} by transform.schema, and the schema of decode {was}"
-            do = "Messages delete by that key: give it one type in both. With sink.version nothing is deleted. Nothing was read."
+            what = (
+                f"The column {name} of sink.primary_key is {result.field(name).type} by"
+                f" transform.schema, and the schema of decode {was}"
+            )
+            do = (
+                "Messages delete by that key: give it one type in both. With sink.version nothing"
+                " is deleted. Nothing was read."
+            )
             raise SpecError(what, "spec", do)
 
 
 @dataclass(frozen=True)
 class ReadTask:
-    """See `ports.engine.Reads`. `task`: as it would stage rows itself; `metadata`: the columns that go beside them, name -> column."""
+    """See `ports.engine.Reads`.
+
+    `task`: as it would stage rows itself; `metadata`: the columns that go beside them,
+    name -> column.
+    """
 
     task: SplitTask
     metadata: Mapping[str, str]
@@ -86,7 +116,11 @@ class _Given:
 
     def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         beside = columns(self._metadata, messages, "")
-        self._give(pa.RecordBatch.from_arrays([*rows.columns, *beside], [*rows.schema.names, *self._metadata.values()]))
+        self._give(
+            pa.RecordBatch.from_arrays(
+                [*rows.columns, *beside], [*rows.schema.names, *self._metadata.values()]
+            )
+        )
         self._rows += rows.num_rows
 
     def finish(self) -> Staging:
@@ -99,7 +133,10 @@ class _Given:
 
 @dataclass(frozen=True)
 class StageTask:
-    """See `ports.engine.Stages`. `rows`: what stages; `rules`: what the rows are held to; `own`: their columns without the metadata's.
+    """See `ports.engine.Stages`.
+
+    `rows`: what stages; `rules`: what the rows are held to; `own`: their columns
+    without the metadata's.
 
     `primary_key`: of a table that has one; what comes are changes then.
     """
@@ -114,7 +151,8 @@ class StageTask:
         """See `ports.engine.Stages`.
 
         Raises:
-            RefusedError: a row breaks a rule, more messages have rows than had before, or two rows of one key name one message.
+            RefusedError: a row breaks a rule, more messages have rows than had before,
+                or two rows of one key name one message.
         """
         stager: Stager | None = None
         tally = _RowTally(read)
@@ -122,8 +160,14 @@ class StageTask:
         try:
             for batch in rows:
                 stager = stager or self.rows(read.split)
-                messages = messages_of({name: batch[column] for name, column in self.metadata.items()})
-                deleted = batch[DELETED].to_numpy(zero_copy_only=False) if self.primary_key else np.zeros(batch.num_rows, np.bool_)
+                messages = messages_of(
+                    {name: batch[column] for name, column in self.metadata.items()}
+                )
+                deleted = (
+                    batch[DELETED].to_numpy(zero_copy_only=False)
+                    if self.primary_key
+                    else np.zeros(batch.num_rows, np.bool_)
+                )
                 kept = pa.array(~deleted)
                 check(self._columns(batch, self.own).filter(kept), messages.filter(kept))
                 tally.add(messages, deleted)
@@ -138,11 +182,25 @@ class StageTask:
 
     def _stage(self, stager: Stager, batch: pa.RecordBatch, messages: pa.RecordBatch) -> None:
         try:
-            stager.add(self._columns(batch, change_schema(self.own, self.primary_key) if self.primary_key else self.own), messages)
+            stager.add(
+                self._columns(
+                    batch,
+                    change_schema(self.own, self.primary_key) if self.primary_key else self.own,
+                ),
+                messages,
+            )
         except UnfitRowsError as unfit:
-            what = f"The table has no place for a row that the function of transform.spark gave: {unfit.what}"
-            do = "No row was committed. Have the function change such values, or leave out their rows; then run the window again."
-            raise RefusedError(what, "stage", do, unfit.topic, unfit.partition, unfit.offset) from None
+            what = (
+                "The table has no place for a row that the function of transform.spark gave:"
+                f" {unfit.what}"
+            )
+            do = (
+                "No row was committed. Have the function change such values, or leave out their"
+                " rows; then run the window again."
+            )
+            raise RefusedError(
+                what, "stage", do, unfit.topic, unfit.partition, unfit.offset
+            ) from None
 
     def _columns(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([batch[f.name] for f in schema], schema=schema)
@@ -161,14 +219,18 @@ class StageTask:
 
 
 class _MessageKeys:
-    """The keys of the rows of a message, whose order within it is lost on the way through a DataFrame."""
+    """The keys of the rows of a message, whose order within it is lost on the way
+    through a DataFrame.
+    """
 
     def __init__(self, primary_key: tuple[str, ...], split: Split) -> None:
         self._primary_key, self._split = primary_key, split
         self._offset, self._seen = split.start - 1, set[tuple[object, ...]]()
 
     def refuse_doubled(self, rows: pa.RecordBatch, offsets: npt.NDArray[np.int64]) -> None:
-        """Look at the next rows of the split, at most at those whose message has several and at the last."""
+        """Look at the next rows of the split, at most at those whose message has
+        several and at the last.
+        """
         again = np.flatnonzero(np.diff(offsets, prepend=self._offset) == 0)
         shared = np.unique(np.concatenate([again, again - 1, [len(offsets) - 1]]))
         places = shared[shared >= 0]
@@ -177,16 +239,26 @@ class _MessageKeys:
             if offset != self._offset:
                 self._offset, self._seen = offset, set()
             if key in self._seen:
-                what = "The function of transform.spark gave two rows of one key that name one message: which is the last can't be told"
-                do = "No row was committed. Have it give one row of each sink.primary_key for a message, then run the window again."
-                raise RefusedError(what, "check", do, self._split.topic, self._split.partition, offset)
+                what = (
+                    "The function of transform.spark gave two rows of one key that name one"
+                    " message: which is the last can't be told"
+                )
+                do = (
+                    "No row was committed. Have it give one row of each sink.primary_key for a"
+                    " message, then run the window again."
+                )
+                raise RefusedError(
+                    what, "check", do, self._split.topic, self._split.partition, offset
+                )
             self._seen.add(key)
 
 
 def _decoded(rows: pa.RecordBatch) -> Decoded:
     """Rows as a decoder would give them, each of a message of its own."""
     none = pa.array([], pa.string())
-    return Decoded(rows, pa.array(np.arange(rows.num_rows)), pa.array([], pa.int64()), none, none, none)
+    return Decoded(
+        rows, pa.array(np.arange(rows.num_rows)), pa.array([], pa.int64()), none, none, none
+    )
 
 
 def _refuse_nulls(own: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> None:
@@ -194,9 +266,17 @@ def _refuse_nulls(own: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -
     for column, field in zip(own.columns, own.schema, strict=True):
         if column.null_count and not field.nullable:
             row = int(np.flatnonzero(column.is_null())[0])
-            what = f"A row that the function of transform.spark gave has null in {field.name}, which is never null by its schema"
-            do = "No row was committed. Mend the function, or make the column nullable; then run the window again."
-            raise RefusedError(what, "validate", do, split.topic, split.partition, messages["offset"][row].as_py())
+            what = (
+                f"A row that the function of transform.spark gave has null in {field.name}, which"
+                " is never null by its schema"
+            )
+            do = (
+                "No row was committed. Mend the function, or make the column nullable; then run the"
+                " window again."
+            )
+            raise RefusedError(
+                what, "validate", do, split.topic, split.partition, messages["offset"][row].as_py()
+            )
 
 
 def _refuse_unheld(held: Decoded, messages: pa.RecordBatch, split: Split) -> None:
@@ -205,23 +285,39 @@ def _refuse_unheld(held: Decoded, messages: pa.RecordBatch, split: Split) -> Non
     what = f"{held.dead_reason[0].as_py()}: {held.dead_detail[0].as_py()}"
     others = f", and {len(held.dead_index) - 1} rows near it" if len(held.dead_index) > 1 else ""
     raise RefusedError(
-        f"A row that the function of transform.spark gave breaks a rule of its schema: {what}{others}", "validate",
+        "A row that the function of transform.spark gave breaks a rule of its schema:"
+        f" {what}{others}",
+        "validate",
         "No row was committed. Mend the function or the schema, then run the window again.",
-        split.topic, split.partition, messages["offset"][held.dead_index[0].as_py()].as_py(),
-    )  # fmt: skip
+        split.topic,
+        split.partition,
+        messages["offset"][held.dead_index[0].as_py()].as_py(),
+    )
 
 
 class _RowTally:
     """The task's own count of a split's rows, and of their messages."""
 
     def __init__(self, read: Staged) -> None:
-        self._read, self._last, self._rows, self._deletes, self._messages = read, read.split.start - 1, 0, 0, 0
+        self._read, self._last, self._rows, self._deletes, self._messages = (
+            read,
+            read.split.start - 1,
+            0,
+            0,
+            0,
+        )
 
     def add(self, messages: pa.RecordBatch, deleted: npt.NDArray[np.bool_]) -> None:
         offsets = messages["offset"].to_numpy()
         ahead = np.diff(offsets, prepend=self._last)
-        if (ahead < 0).any() or offsets[0] < self._read.split.start or offsets[-1] >= self._read.split.stop:
-            raise self._miscounted("rows came that are not in the order of the split's log, or not of it")
+        if (
+            (ahead < 0).any()
+            or offsets[0] < self._read.split.start
+            or offsets[-1] >= self._read.split.stop
+        ):
+            raise self._miscounted(
+                "rows came that are not in the order of the split's log, or not of it"
+            )
         self._deletes += int(np.count_nonzero(deleted))
         self._rows += int(np.count_nonzero(~deleted))
         self._messages += int(np.count_nonzero(ahead))
@@ -232,20 +328,37 @@ class _RowTally:
         read, counts = self._read, self._read.counts
         if self._deletes != counts.deletes:
             what = f"{self._deletes} deletes came to be staged, and {counts.deletes} were read"
-            raise BugError(what, "check", "Nothing was committed. Report it, with Spark's version.", *self._place)
+            raise BugError(
+                what,
+                "check",
+                "Nothing was committed. Report it, with Spark's version.",
+                *self._place,
+            )
         if self._messages > counts.valid:
-            raise self._miscounted(f"{self._messages} messages have rows behind it, and {counts.valid} had any before")
+            raise self._miscounted(
+                f"{self._messages} messages have rows behind it, and {counts.valid} had any before"
+            )
         sums = counts.checksums if isinstance(counts.checksums, Checksums) else Checksums()
         changed = msgspec.structs.replace(
-            counts, valid=self._messages, filtered_=counts.filtered + counts.valid - self._messages, rows_=self._rows,
-            rows_staged=staging.rows, checksums=Checksums(staging.checksum, sums.dead),
-        )  # fmt: skip
+            counts,
+            valid=self._messages,
+            filtered_=counts.filtered + counts.valid - self._messages,
+            rows_=self._rows,
+            rows_staged=staging.rows,
+            checksums=Checksums(staging.checksum, sums.dead),
+        )
         ran = None if read.ran is None else (read.ran[0], time.time())
         return msgspec.structs.replace(read, counts=changed, rows=staging.committables, ran=ran)
 
     def _miscounted(self, what: str) -> RefusedError:
-        do = "Nothing was committed. A row keeps the metadata columns of the message that it comes from: mend the function."
-        what = f"The rows that the function of transform.spark gave don't fit the split's messages: {what}"
+        do = (
+            "Nothing was committed. A row keeps the metadata columns of the message that it comes"
+            " from: mend the function."
+        )
+        what = (
+            "The rows that the function of transform.spark gave don't fit the split's messages:"
+            f" {what}"
+        )
         return RefusedError(what, "check", do, *self._place)
 
     @property

@@ -1,11 +1,16 @@
-"""Writers' schemas in a run: what an id meant to the pipeline once, it means in every try, every window, and to every task.
+"""Writers' schemas in a run: what an id meant to the pipeline once, it means in every
+try, every window, and to every task.
 
-    before a job      the ledger's schemas, and what the registry has under the subjects of its topics, which the ledger keeps from then on
+    before a job      the ledger's schemas, and what the registry has under the subjects of its
+                      topics, which the ledger keeps from then on
     in a task         an id that is none of these is asked for, once in a split, and brought back
-    before a commit   the ledger keeps what was brought back, if it is no other schema than the one it has under that id
+    before a commit   the ledger keeps what was brought back, if it is no other schema than the one
+                      it has under that id
 
-So a retry decodes by the schemas of the first try: those were kept before anything of it was committed, and of a try that committed nothing
-nothing depends on what it saw. A registry that gives another schema under an id than before is refused, by whichever look finds it.
+So a retry decodes by the schemas of the first try: those were kept before anything of
+it was committed, and of a try that committed nothing nothing depends on what it saw. A
+registry that gives another schema under an id than before is refused, by whichever look
+finds it.
 """
 
 from __future__ import annotations
@@ -27,10 +32,11 @@ def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
     """The pipeline with a decoder that knows the schemas of some attempts' messages, where it goes by any.
 
     Raises:
-        RefusedError: the registry has another schema under an id than the pipeline met there before.
+        RefusedError: the registry has another schema under an id than the pipeline met
+            there before.
         UnreachableError: it doesn't answer.
         SpecError: nothing says of which record the messages are.
-    """
+    """  # noqa: E501
     topics = sorted({split.topic for attempt in attempts for split in attempt.readable})
     decoder = pipeline.decoder() if topics else None
     if not isinstance(decoder, UsesSchemas):
@@ -47,7 +53,9 @@ def informed(pipeline: Pipeline, attempts: Sequence[Attempt]) -> Pipeline:
 
 
 def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
-    """The pipeline's decoder for messages of some topics, outside of a run. A schema that the pipeline has met means what it meant then.
+    """The pipeline's decoder for messages of some topics, outside of a run.
+
+    A schema that the pipeline has met means what it meant then.
 
     Raises:
         UnreachableError: the registry doesn't answer.
@@ -56,14 +64,17 @@ def decoder_for(pipeline: Pipeline, topics: Sequence[str]) -> Decoder:
     decoder = pipeline.decoder()
     if not isinstance(decoder, UsesSchemas) or not topics:
         return decoder
-    return decoder.foreseen(topics).decoder.with_schemas(list(fitting(pipeline.ledger.schemas(pipeline.spec.id))))
+    return decoder.foreseen(topics).decoder.with_schemas(
+        list(fitting(pipeline.ledger.schemas(pipeline.spec.id)))
+    )
 
 
 def keep_schemas(pipeline: Pipeline, staged: Sequence[Staged]) -> None:
     """Keep the schemas that tasks had to ask for.
 
     Raises:
-        RefusedError: one is another than the pipeline met under that id, or than another task was given.
+        RefusedError: one is another than the pipeline met under that id, or than
+            another task was given.
     """
     asked = {(schema.id, schema.digest): schema for one in staged for schema in one.schemas}
     if asked:
@@ -71,7 +82,9 @@ def keep_schemas(pipeline: Pipeline, staged: Sequence[Staged]) -> None:
 
 
 def _keep(pipeline: Pipeline, schemas: Sequence[WriterSchema]) -> None:
-    for schema, kept in zip(schemas, pipeline.ledger.keep_schemas(pipeline.spec.id, schemas), strict=True):
+    for schema, kept in zip(
+        schemas, pipeline.ledger.keep_schemas(pipeline.spec.id, schemas), strict=True
+    ):
         if schema.digest != kept.digest:
             raise _other(schema.id)
 
@@ -96,7 +109,9 @@ def fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
 
 def _other(id_: str) -> BindingError:
     return BindingError(
-        f"The schema registry has another schema under id {id_} than the one that this pipeline's messages named so before", "decode",
-        "An id is for ever: was the registry begun anew, or is it another one? Name the right one in source.registry, or begin a pipeline "
-        "with another id. Nothing was committed.",
-    )  # fmt: skip
+        f"The schema registry has another schema under id {id_} than the one that this pipeline's"
+        " messages named so before",
+        "decode",
+        "An id is for ever: was the registry begun anew, or is it another one? Name the right one"
+        " in source.registry, or begin a pipeline with another id. Nothing was committed.",
+    )

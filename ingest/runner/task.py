@@ -1,4 +1,7 @@
-"""What an executor does with one split: read -> decode -> transform -> stage. Beside `pipeline.py`, the only place that knows an order."""
+"""What an executor does with one split: read -> decode -> transform -> stage.
+
+Beside `pipeline.py`, the only place that knows an order.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ from windrow.ingest.schema.messages import for_rows, in_calendar
 class LateBins:
     """The hours of a window and of those before it.
 
-    `edges` (epoch milliseconds, ascending) are their starts, the last two the window's own start and end; `keys` name the windows that
-    start at all edges but the last.
+    `edges` (epoch milliseconds, ascending) are their starts, the last two the window's
+    own start and end; `keys` name the windows that start at all edges but the last.
     """
 
     edges: tuple[int, ...]
@@ -46,10 +49,13 @@ class LateBins:
 
 @dataclass(frozen=True)
 class SplitTask:
-    """Picklable; called once per task attempt. A failed or repeated attempt leaves files that nothing names.
+    """Picklable; called once per task attempt.
 
-    `late_bins`: what the messages' timestamps are held against; None for a micro-batch, which has none. `keyed`: whether the table has a
-    primary key; then changes are staged, rows and deletes, instead of rows (`ingest.schema.changes`).
+    A failed or repeated attempt leaves files that nothing names.
+
+    `late_bins`: what the messages' timestamps are held against; None for a micro-batch,
+    which has none. `keyed`: whether the table has a primary key; then changes are
+    staged, rows and deletes, instead of rows (`ingest.schema.changes`).
     """
 
     reader: Reader
@@ -61,10 +67,16 @@ class SplitTask:
     keyed: bool = False
 
     def __call__(self, split: Split) -> Staged:
-        """Take one split through all steps in batches, so that memory doesn't grow with the window."""
+        """Take one split through all steps in batches, so that memory doesn't grow with
+        the window.
+        """
         began = time.time()
         schemas = _Schemas()
-        decode = self.decoder.open_telling(schemas.tell) if isinstance(self.decoder, UsesSchemas) else self.decoder.open()
+        decode = (
+            self.decoder.open_telling(schemas.tell)
+            if isinstance(self.decoder, UsesSchemas)
+            else self.decoder.open()
+        )
         transform = self.transform.open()
         rows, dead = self.rows(split), self.dead(split)
         tally = _Tally(split, self.late_bins, self.keyed)
@@ -102,8 +114,17 @@ class SplitTask:
     def _stage_dead(self, dead: Stager, refused: pa.RecordBatch, decoded: Decoded) -> None:
         """Refused messages, with why, and the schemas that they named."""
         stages, decoder = decoded.dead_stage, self.decoder
-        ids = decoder.schema_ids(refused, stages) if isinstance(decoder, UsesSchemas) else pa.nulls(refused.num_rows, pa.string())
-        dead.add(pa.RecordBatch.from_arrays([stages, decoded.dead_reason, decoded.dead_detail, ids], schema=REASONS), refused)
+        ids = (
+            decoder.schema_ids(refused, stages)
+            if isinstance(decoder, UsesSchemas)
+            else pa.nulls(refused.num_rows, pa.string())
+        )
+        dead.add(
+            pa.RecordBatch.from_arrays(
+                [stages, decoded.dead_reason, decoded.dead_detail, ids], schema=REASONS
+            ),
+            refused,
+        )
 
 
 def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> Decoded:
@@ -111,7 +132,7 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
 
     Returns:
         What became of them: messages with a row that the table has no place for are dead letters.
-    """
+    """  # noqa: E501
     while True:
         staged, beside, index = _staged(messages, decoded, keyed=keyed)
         try:
@@ -124,30 +145,42 @@ def stage_rows(rows: Stager, messages: pa.RecordBatch, decoded: Decoded, *, keye
             return decoded
 
 
-def rows_beside(messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """What a batch of messages became, rows or (`keyed`, as in `SplitTask`) changes, and for each of them its message."""
+def rows_beside(
+    messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """What a batch of messages became, rows or (`keyed`, as in `SplitTask`) changes,
+    and for each of them its message.
+    """
     staged, beside, _ = _staged(messages, decoded, keyed=keyed)
     return staged, beside
 
 
 def _staged(
     messages: pa.RecordBatch, decoded: Decoded, *, keyed: bool
-) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Int64Array]:  # fmt: skip
+) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.Int64Array]:
     """As `rows_beside`, with the number of each row's message."""
     if not keyed:
         one_each = decoded.rows.num_rows == decoded.valid == messages.num_rows
-        return decoded.rows, messages if one_each else for_rows(messages, decoded.row_index), decoded.row_index
+        return (
+            decoded.rows,
+            messages if one_each else for_rows(messages, decoded.row_index),
+            decoded.row_index,
+        )
     deletes = decoded.deletes
     if deletes is None or not len(deletes.index):
         changed, index = only_rows(decoded.rows, decoded.unavailable), decoded.row_index
     else:
-        changed, index = changes(decoded.rows, decoded.row_index, deletes.keys, deletes.index, decoded.unavailable)
+        changed, index = changes(
+            decoded.rows, decoded.row_index, deletes.keys, deletes.index, decoded.unavailable
+        )
     return changed, for_rows(messages, index), index
 
 
 @dataclass
 class _Schemas:
-    """The writers' schemas of a split's messages: id and digest of each, and those that had to be asked for."""
+    """The writers' schemas of a split's messages: id and digest of each, and those that
+    had to be asked for.
+    """
 
     used: set[tuple[str, str]] = field(default_factory=set)
     asked: list[WriterSchema] = field(default_factory=list)
@@ -160,7 +193,9 @@ class _Schemas:
 
 @dataclass
 class _Tally:
-    """The task's own counts, apart from the reader's and the stager's. `stamped`: messages before the first edge, between edges, after.
+    """The task's own counts, apart from the reader's and the stager's.
+
+    `stamped`: messages before the first edge, between edges, after.
 
     `position`: behind the last message that was given.
     """
@@ -204,13 +239,18 @@ class _Tally:
         if reasons:
             offsets = messages.column("offset").take(decoded.dead_index).to_pylist()
             self.reasons.update(reasons)
-            self.refusals.add(decoded.dead_stage.to_pylist(), reasons, decoded.dead_detail.to_pylist(), offsets)
+            self.refusals.add(
+                decoded.dead_stage.to_pylist(), reasons, decoded.dead_detail.to_pylist(), offsets
+            )
             room = SHOWN - len(self.first_dead)
             self.first_dead += zip(offsets[:room], reasons[:room], strict=True)
         self._stamps(messages.column("timestamp"))
 
     def _stamps(self, stamps: pa.Array) -> None:
-        least, most = (cast("datetime | None", v.as_py()) for v in pc.min_max(stamps.filter(in_calendar(stamps))).values())
+        least, most = (
+            cast("datetime | None", v.as_py())
+            for v in pc.min_max(stamps.filter(in_calendar(stamps))).values()
+        )
         if least is not None and (self.earliest is None or least < self.earliest):
             self.earliest = least
         if most is not None and (self.latest is None or most > self.latest):
@@ -221,26 +261,51 @@ class _Tally:
             self.stamped += np.bincount(bins, minlength=len(self.stamped))
 
     def _outside(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-        """Late, early, and late by the window whose hours they are stamped in; what is older than all of them counts to the first."""
+        """Late, early, and late by the window whose hours they are stamped in; what is
+        older than all of them counts to the first.
+        """
         if self.late_bins is None:
             return 0, 0, ()
-        before = self.stamped[:-2].copy()  # [older than the first edge, in the first window, ..., in the window right before]
+        # [older than the first edge, in the first window, ..., in the window right
+        # before]
+        before = self.stamped[:-2].copy()
         late = int(before.sum())
         if len(before) > 1:
             before[1] += before[0]
-        by = [(key, int(n)) for key, n in zip(self.late_bins.keys[:-1], before[1:], strict=True) if n]
+        by = [
+            (key, int(n)) for key, n in zip(self.late_bins.keys[:-1], before[1:], strict=True) if n
+        ]
         return late, int(self.stamped[-1]), tuple(by)
 
     def counts(self, summary: ReadSummary, rows: Staging, dead: Staging) -> SplitCounts:
         split = self.split
         late, early, late_by = self._outside()
         return SplitCounts(
-            topic=split.topic, partition=split.partition, start=split.start, stop=split.stop,
-            next_offset=summary.next_offset, read=summary.read, bytes=summary.bytes, aborted=summary.aborted, skipped=summary.skipped,
+            topic=split.topic,
+            partition=split.partition,
+            start=split.start,
+            stop=split.stop,
+            next_offset=summary.next_offset,
+            read=summary.read,
+            bytes=summary.bytes,
+            aborted=summary.aborted,
+            skipped=summary.skipped,
             regrown=summary.regrown,
-            valid=self.valid, dead=self.dead, dropped=self.dropped, rows_staged=rows.rows, dead_staged=dead.rows,
-            reasons=tuple(sorted(self.reasons.items())), first_dead=tuple(self.first_dead),
-            late=late, early=early, late_by=late_by, min_timestamp=self.earliest, max_timestamp=self.latest,
-            checksums=Checksums(rows.checksum, dead.checksum), rows_=self.rows, filtered_=self.filtered,
-            truncated_=self.truncated or msgspec.UNSET, deletes_=self.deletes if self.keyed else msgspec.UNSET,
-        )  # fmt: skip
+            valid=self.valid,
+            dead=self.dead,
+            dropped=self.dropped,
+            rows_staged=rows.rows,
+            dead_staged=dead.rows,
+            reasons=tuple(sorted(self.reasons.items())),
+            first_dead=tuple(self.first_dead),
+            late=late,
+            early=early,
+            late_by=late_by,
+            min_timestamp=self.earliest,
+            max_timestamp=self.latest,
+            checksums=Checksums(rows.checksum, dead.checksum),
+            rows_=self.rows,
+            filtered_=self.filtered,
+            truncated_=self.truncated or msgspec.UNSET,
+            deletes_=self.deletes if self.keyed else msgspec.UNSET,
+        )

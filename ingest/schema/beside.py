@@ -31,7 +31,9 @@ _OF_MESSAGES: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
 
 
 def in_files(names: Iterable[str]) -> list[str]:
-    """Those of some names whose columns are in a staged file, in their order: the window is its folder's, not its rows'."""
+    """Those of some names whose columns are in a staged file, in their order: the
+    window is its folder's, not its rows'.
+    """
     asked = set(names) - {"window"}
     return [name for name in TYPES if name in asked]
 
@@ -42,23 +44,40 @@ def of_message(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def columns(names: Iterable[str], messages: pa.RecordBatch, attempt: str) -> list[pa.Array]:
-    """One array per name, in the order given, as long as the batch; of the type in `TYPES` or one that casts to it."""
-    return [pa.repeat(attempt, messages.num_rows) if name == "attempt" else _OF_MESSAGES[name](messages) for name in names]
+    """One array per name, in the order given, as long as the batch; of the type in
+    `TYPES` or one that casts to it.
+    """
+    return [
+        pa.repeat(attempt, messages.num_rows) if name == "attempt" else _OF_MESSAGES[name](messages)
+        for name in names
+    ]
 
 
 UNTOLD = ("ordinal", "value-size")
-"""Names that say of a message, or of its rows, what the other columns don't: `messages_of` can't bring it back."""
+"""Names that say of a message, or of its rows, what the other columns don't:
+`messages_of` can't bring it back.
+"""
 
 
 def messages_of(stated: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """The messages of some rows, as far as their metadata columns tell of them, by name: `columns` gives those again, but for `UNTOLD`.
+    """The messages of some rows, as far as their metadata columns tell of them, by
+    name: `columns` gives those again, but for `UNTOLD`.
 
     The rest is null.
     """
-    found = {**stated, "timestamp_type": stated.get("timestamp-type"), "leader_epoch": stated.get("leader-epoch")}
-    found["headers"] = stated["header-list"] if "header-list" in stated else _listed(stated.get("headers"))
+    found = {
+        **stated,
+        "timestamp_type": stated.get("timestamp-type"),
+        "leader_epoch": stated.get("leader-epoch"),
+    }
+    found["headers"] = (
+        stated["header-list"] if "header-list" in stated else _listed(stated.get("headers"))
+    )
     rows = len(stated["offset"])
-    arrays = [pa.nulls(rows, f.type) if (array := found.get(f.name)) is None else array.cast(f.type) for f in MESSAGES]
+    arrays = [
+        pa.nulls(rows, f.type) if (array := found.get(f.name)) is None else array.cast(f.type)
+        for f in MESSAGES
+    ]
     return pa.RecordBatch.from_arrays(arrays, MESSAGES.names)
 
 
@@ -68,20 +87,29 @@ def _listed(headers: pa.MapArray | None) -> pa.Array | None:
 
 
 def _entries(headers: pa.MapArray) -> pa.StructArray:
-    return pa.StructArray.from_arrays([headers.keys, headers.items], fields=list(HEADERS.value_type))
+    return pa.StructArray.from_arrays(
+        [headers.keys, headers.items], fields=list(HEADERS.value_type)
+    )
 
 
 def dead_columns(
     messages: pa.RecordBatch, why: Iterable[pa.Array], attempt: str, generation: int, pipeline: str
-) -> list[pa.Array]:  # fmt: skip
-    """The columns of dead letters: whole messages, then why (the columns of `REASONS`), then whose they are."""
+) -> list[pa.Array]:
+    """The columns of dead letters: whole messages, then why (the columns of `REASONS`),
+    then whose they are.
+    """
     whole = [messages[c] for c in ("timestamp_type", "key", "value", "headers", "leader_epoch")]
-    same = [pa.repeat(v, messages.num_rows) for v in (attempt, pa.scalar(generation, pa.int32()), pipeline)]
+    same = [
+        pa.repeat(v, messages.num_rows)
+        for v in (attempt, pa.scalar(generation, pa.int32()), pipeline)
+    ]
     return [*columns(in_files(DEFAULT), messages, attempt), *whole, *why, *same]
 
 
 def _ordinals(offsets: pa.Array) -> pa.Int32Array:
-    """The number of each row among those of its message, which stand together: a message's rows are never in two batches."""
+    """The number of each row among those of its message, which stand together: a
+    message's rows are never in two batches.
+    """
     found = offsets.to_numpy()
     first = np.flatnonzero(np.diff(found, prepend=found[:1] - 1))
     counts = np.diff(first, append=len(found))
@@ -91,16 +119,25 @@ def _ordinals(offsets: pa.Array) -> pa.Int32Array:
 def _sizes(values: pa.Array) -> pa.Array:
     """The lengths of values, which may lie in a dictionary (`ingest.schema.messages.for_rows`)."""
     whole = isinstance(values, pa.DictionaryArray)
-    return pc.binary_length(values.dictionary).take(values.indices) if whole else pc.binary_length(values)
+    return (
+        pc.binary_length(values.dictionary).take(values.indices)
+        if whole
+        else pc.binary_length(values)
+    )
 
 
 def _timestamps(stamps: pa.Array) -> pa.Array:
-    """Kafka takes any 64-bit timestamp, a table the years 1 to 9999: what lies outside becomes null, it must not block its window."""
+    """Kafka takes any 64-bit timestamp, a table the years 1 to 9999: what lies outside
+    becomes null, it must not block its window.
+    """
     return pc.if_else(in_calendar(stamps), stamps, pa.scalar(None, stamps.type))
 
 
 def last_headers(headers: pa.Array) -> pa.MapArray:
-    """Lists of headers as maps: of equal keys in one message the last counts. An empty map where there are none."""
+    """Lists of headers as maps: of equal keys in one message the last counts.
+
+    An empty map where there are none.
+    """
     entries, lists = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     keys = entries.field("key")
     codes = keys.dictionary_encode()

@@ -1,30 +1,40 @@
-"""A checksum over rows that doesn't depend on their order: kept in receipts for ever, so defined here down to the bit.
+"""A checksum over rows that doesn't depend on their order: kept in receipts for ever,
+so defined here down to the bit.
 
-Against accidents and ordinary tampering, not against somebody who computes a collision: there is no secret in it. All numbers are
-unsigned, of 64 bits, and wrap around.
+Against accidents and ordinary tampering, not against somebody who computes a collision:
+there is no secret in it. All numbers are unsigned, of 64 bits, and wrap around.
 
-    G = 0x9E3779B97F4A7C15   A = 0xBF58476D1CE4E5B9   B = 0x94D049BB133111EB   L = 0xD6E8FEB86659FD93   H = 0xA0761D6478BD642F
+    G = 0x9E3779B97F4A7C15   A = 0xBF58476D1CE4E5B9   B = 0x94D049BB133111EB   L =
+                            0xD6E8FEB86659FD93   H = 0xA0761D6478BD642F
 
     stir(x)         x *= A;  x ^= x >> 32;  x *= B
-    mix(x)          x ^= x >> 30;  x *= A;  x ^= x >> 27;  x *= B;  x ^= x >> 31            (the finalizer of splitmix64)
+    mix(x)          x ^= x >> 30;  x *= A;  x ^= x >> 27;  x *= B;  x ^= x >> 31            (the
+                    finalizer of splitmix64)
     key(name)       mix(hash of the name's UTF-8 bytes + G)
     cell(name, v)   0 if v is null, else stir(hash(v) + key(name))
     checksum        the sum over rows of mix(the sum over columns of cell(column's name, value))
 
     hash of ...
-    an integer, a boolean, a date (days), a timestamp (microseconds)     itself, extended with its sign
+    an integer, a boolean, a date (days), a timestamp (microseconds)     itself, extended with its
+                            sign
     a float         its 64 bits as a double; every NaN is 0x7FF8000000000000, -0.0 is not 0.0
-    a decimal       of the unscaled integer's 128 bits: low half + H * (high half - the sign of the low half extended)
-    text, bytes     L * length in bytes + the sum over their 8-byte words, little-endian, the last one filled up with zeros, of
+    a decimal       of the unscaled integer's 128 bits: low half + H * (high half - the sign of the
+                    low half extended)
+    text, bytes     L * length in bytes + the sum over their 8-byte words, little-endian, the last
+                    one filled up with zeros, of
                     stir(word + (i + 1) * G), i = 0, 1, ...
-    a list          L * length + the sum over its elements, i = 0, 1, ..., of 0 if null, else stir(hash(element) + (i + 1) * G)
-    a map           L * length + the sum over its entries of mix(cell("key", key) + cell("value", value)): their order means nothing
+    a list          L * length + the sum over its elements, i = 0, 1, ..., of 0 if null, else
+                    stir(hash(element) + (i + 1) * G)
+    a map           L * length + the sum over its entries of mix(cell("key", key) + cell("value",
+                    value)): their order means nothing
     a struct        the sum over its fields of cell(field's name, value)
 
-What follows from it: a null adds nothing, so a nullable column that came later changes no checksum of before; null, empty and a struct of
-nulls differ; the order of rows, columns and batches means nothing, nor does how Arrow or Parquet lay values out (dictionaries, widths,
-slices). `stir` and `mix` are one to one: a single number that changes, an offset among them, changes the checksum for certain, all else
-but for one time in 2**64.
+What follows from it: a null adds nothing, so a nullable column that came later changes
+no checksum of before; null, empty and a struct of nulls differ; the order of rows,
+columns and batches means nothing, nor does how Arrow or Parquet lay values out
+(dictionaries, widths, slices). `stir` and `mix` are one to one: a single number that
+changes, an offset among them, changes the checksum for certain, all else but for one
+time in 2**64.
 """
 
 from __future__ import annotations
@@ -57,8 +67,9 @@ def checksum(batch: pa.RecordBatch) -> int:
     """Of all rows of a batch and all its columns; that of several batches is their sum, modulo 2**64.
 
     Raises:
-        TypeError: for a column of a type that has no definition here, and that no table of windrow holds.
-    """
+        TypeError: for a column of a type that has no definition here, and that no table
+            of windrow holds.
+    """  # noqa: E501
     return total(row_hashes(batch))
 
 
@@ -77,7 +88,7 @@ def row_hashes(batch: pa.RecordBatch, leave_out: Collection[str] = ()) -> Hashes
     return _mixed(_fields(names, [batch.column(n) for n in names], batch.num_rows))
 
 
-# ------------------------------------------------------------------------------------------------------------------------- columns
+# --------------------------------------------------------------------------------------------------
 
 
 def _mixed(hashes: Hashes) -> Hashes:
@@ -102,7 +113,11 @@ def _fields(names: Sequence[str], columns: Sequence[pa.Array], rows: int) -> Has
 
 def _present(column: pa.Array) -> npt.NDArray[np.uint8]:
     """0 where there is a null; empty, if there is none."""
-    return column.is_valid().cast(pa.uint8()).to_numpy() if column.null_count else np.empty(0, np.uint8)
+    return (
+        column.is_valid().cast(pa.uint8()).to_numpy()
+        if column.null_count
+        else np.empty(0, np.uint8)
+    )
 
 
 def _hashes(column: pa.Array) -> Hashes:
@@ -120,7 +135,9 @@ def _nothing(column: pa.Array) -> Hashes:
 def _buffer(column: pa.Array, dtype: type[np.generic], width: int = 1) -> npt.NDArray[Any]:
     """The numbers of an array with a buffer of numbers, `width` of them per value."""
     size = np.dtype(dtype).itemsize
-    return np.frombuffer(column.buffers()[1], dtype, len(column) * width, column.offset * width * size)
+    return np.frombuffer(
+        column.buffers()[1], dtype, len(column) * width, column.offset * width * size
+    )
 
 
 def _integers(column: pa.Array) -> Hashes:
@@ -139,7 +156,9 @@ def _dates(column: pa.Array) -> Hashes:
 
 def _timestamps(column: pa.Array) -> Hashes:
     kind = column.type
-    return _integers((column if kind.unit == "us" else column.cast(pa.timestamp("us", kind.tz))).view(pa.int64()))
+    return _integers(
+        (column if kind.unit == "us" else column.cast(pa.timestamp("us", kind.tz))).view(pa.int64())
+    )
 
 
 def _floats(column: pa.Array) -> Hashes:
@@ -182,7 +201,9 @@ def _lists(column: pa.Array) -> Hashes:
 
 
 def _maps(column: pa.Array) -> Hashes:
-    entries = pa.ListArray.from_arrays(column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]))
+    entries = pa.ListArray.from_arrays(
+        column.offsets, pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
+    )
     lengths = np.diff(column.offsets.to_numpy().astype(np.int64))
     if column.null_count:
         lengths *= _present(column)
@@ -200,7 +221,9 @@ def _texts(column: pa.Array) -> Hashes:
     else:
         wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
         dtype = np.dtype(np.int64 if wide else np.int32)
-        ends = np.frombuffer(column.buffers()[1], dtype, len(column) + 1, column.offset * dtype.itemsize).astype(np.int64)
+        ends = np.frombuffer(
+            column.buffers()[1], dtype, len(column) + 1, column.offset * dtype.itemsize
+        ).astype(np.int64)
         data = column.buffers()[2]
     hashes = np.empty(len(column), np.uint64)
     _PASSES.hash_texts(np.frombuffer(b"" if data is None else data, np.uint8), ends, hashes)
@@ -210,7 +233,16 @@ def _texts(column: pa.Array) -> Hashes:
 _SAMPLES: dict[Callable[[pa.Array], Hashes], tuple[pa.DataType, ...]] = {
     _nothing: (pa.null(),),
     _booleans: (pa.bool_(),),
-    _integers: (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    _integers: (
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.uint8(),
+        pa.uint16(),
+        pa.uint32(),
+        pa.uint64(),
+    ),
     _floats: (pa.float16(), pa.float32(), pa.float64()),
     _dates: (pa.date32(),),
     _timestamps: (pa.timestamp("us"),),

@@ -2,16 +2,20 @@
 
 It is the only source for decoding, Arrow, the table and Dagster's view of it.
 
-What the model may say: supported types, `nullable`, `alias`, checks, descriptions, and in a field's metadata
+What the model may say: supported types, `nullable`, `alias`, checks, descriptions, and
+in a field's metadata
 
-    {"epoch": "s" | "ms" | "us" | "ns"}   a Datetime column arrives as a number, in that unit, and not as text
-    {"zone": "Europe/Berlin"}      a Datetime column arrives as text, and is in that zone where no offset stands behind it
-    {"map": True}                  a List(Struct({"key": String, "value": T})) column arrives as a JSON object and becomes an Arrow map
+    {"epoch": "s" | "ms" | "us" | "ns"}   a Datetime column arrives as a number, in that unit, and
+                            not as text
+    {"zone": "Europe/Berlin"}      a Datetime column arrives as text, and is in that zone where no
+                            offset stands behind it
+    {"map": True}                  a List(Struct({"key": String, "value": T})) column arrives as a
+                            JSON object and becomes an Arrow map
     {"aliases": ["amt"]}           other names that a writer's schema may have for the field
     {"default": "EUR"}             the value where the writer's schema has no such field
 
-(pandera can't hold polars' own Map type.) Whatever else would be accepted and then change data silently, or hold per batch
-only, is refused.
+(pandera can't hold polars' own Map type.) Whatever else would be accepted and then
+change data silently, or hold per batch only, is refused.
 """
 
 from __future__ import annotations
@@ -28,20 +32,32 @@ import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.instants import is_zone
-from windrow.ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP, UnsupportedTypeError, arrow_type, map_type, name_problems
+from windrow.ingest.schema.dtypes import (
+    EPOCH_UNITS,
+    TIMESTAMP,
+    UnsupportedTypeError,
+    arrow_type,
+    map_type,
+    name_problems,
+)
 
 _EPOCH, _ZONE = b"epoch", b"zone"
 
 Finer = Literal["truncate", "dead"]
-"""What becomes of timestamps finer than a microsecond: they are cut to the one before, and counted, or their messages are dead letters."""
+"""What becomes of timestamps finer than a microsecond: they are cut to the one before,
+and counted, or their messages are dead letters.
+"""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `epoch`: the unit of a timestamp that is a number; `zone`: of one that is text, where no offset stands behind it.
+    """One column.
 
-    `constraints`: its checks, for people. `aliases`: other names that a writer's schema may have for it; `default`: its value where such a
-    schema has none of them.
+    `epoch`: the unit of a timestamp that is a number; `zone`: of one that is text,
+    where no offset stands behind it.
+
+    `constraints`: its checks, for people. `aliases`: other names that a writer's schema
+    may have for it; `default`: its value where such a schema has none of them.
     """
 
     name: str
@@ -56,7 +72,9 @@ class Column:
 
 
 class AsWritten(NamedTuple):
-    """The columns that a writer's schema has fields for, or none that would do, by their names there; and the values of the others."""
+    """The columns that a writer's schema has fields for, or none that would do, by
+    their names there; and the values of the others.
+    """
 
     columns: Columns
     defaults: dict[str, pa.Scalar]
@@ -79,7 +97,11 @@ def _stated(field: pa.Field, name: bytes) -> str | None:
 
 def field_of(column: Column) -> pa.Field:
     """The column as a field of a struct, nullable, which keeps its epoch and its zone."""
-    said = {name: text.encode() for name, text in ((_EPOCH, column.epoch), (_ZONE, column.zone)) if text is not None}
+    said = {
+        name: text.encode()
+        for name, text in ((_EPOCH, column.epoch), (_ZONE, column.zone))
+        if text is not None
+    }
     return pa.field(column.name, column.type, metadata=said or None)
 
 
@@ -101,9 +123,15 @@ class Columns:
         try:
             written = _written(model)
             schema = model.to_schema()
-        except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be mended
-            raise _refusal(model, [f"pandera can't read it: {type(error).__name__}: {error}"]) from error
-        wrong = [*_left_out(model), *_schema_problems(schema), *_names_problems(list(schema.columns))]
+        except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be mended  # noqa: E501
+            raise _refusal(
+                model, [f"pandera can't read it: {type(error).__name__}: {error}"]
+            ) from error
+        wrong = [
+            *_left_out(model),
+            *_schema_problems(schema),
+            *_names_problems(list(schema.columns)),
+        ]
         columns = []
         for name, column in schema.columns.items():
             kind, problems = _typed(column, written.get(name))
@@ -113,19 +141,44 @@ class Columns:
                 epoch, zone, aliases = said.get("epoch"), said.get("zone"), said.get("aliases", ())
                 default, problems = _default(said.get("default"), kind)
                 wrong += [f"{name}: {problem}" for problem in problems]
-                columns.append(Column(name, kind, column.nullable, epoch, column.description, checks, zone, tuple(aliases), default))
+                columns.append(
+                    Column(
+                        name,
+                        kind,
+                        column.nullable,
+                        epoch,
+                        column.description,
+                        checks,
+                        zone,
+                        tuple(aliases),
+                        default,
+                    )
+                )
         wrong += _alias_problems(columns)
         if wrong:
             raise _refusal(model, wrong)
         return cls(tuple(columns), tuple(_text(c) for c in schema.checks))
 
     def as_written(self, fields: Collection[str]) -> AsWritten:
-        """The columns for messages whose writer's schema has these fields, as Avro's schema resolution finds them."""
-        named = [next((name for name in (c.name, *c.aliases) if name in fields), c.name) for c in self.columns]
-        there = tuple(replace(c, name=n) for c, n in zip(self.columns, named, strict=True) if n in fields or c.default is None)
+        """The columns for messages whose writer's schema has these fields, as Avro's
+        schema resolution finds them.
+        """
+        named = [
+            next((name for name in (c.name, *c.aliases) if name in fields), c.name)
+            for c in self.columns
+        ]
+        there = tuple(
+            replace(c, name=n)
+            for c, n in zip(self.columns, named, strict=True)
+            if n in fields or c.default is None
+        )
         if not there:
             return AsWritten(self, {})
-        defaults = {c.name: c.default for c, n in zip(self.columns, named, strict=True) if n not in fields and c.default is not None}
+        defaults = {
+            c.name: c.default
+            for c, n in zip(self.columns, named, strict=True)
+            if n not in fields and c.default is not None
+        }
         return AsWritten(replace(self, columns=there), defaults)
 
     @property
@@ -135,34 +188,55 @@ class Columns:
 
     def described(self) -> tuple[tuple[str, str], ...]:
         """(name, type) for receipts: `("amount", "double not null")`."""
-        return tuple((c.name, str(c.type) if c.nullable else f"{c.type} not null") for c in self.columns)
+        return tuple(
+            (c.name, str(c.type) if c.nullable else f"{c.type} not null") for c in self.columns
+        )
 
 
 def _refusal(model: type[Any], wrong: list[str]) -> SpecError:
     return SpecError(
-        f"The schema {getattr(model, '__name__', model)} can't be used: " + "; ".join(wrong), "spec", "Mend the schema; nothing was read."
+        f"The schema {getattr(model, '__name__', model)} can't be used: " + "; ".join(wrong),
+        "spec",
+        "Mend the schema; nothing was read.",
     )
 
 
 def _written(model: type[Any]) -> dict[str, object]:
-    """The annotation of each column as it was written: of a Decimal without digits pandera makes one with 28."""
-    return {str(field.name): annotation.raw_annotation for annotation, field in model._collect_fields().values()}  # noqa: SLF001  # no public way
+    """The annotation of each column as it was written: of a Decimal without digits
+    pandera makes one with 28.
+    """
+    return {
+        str(field.name): annotation.raw_annotation
+        for annotation, field in model._collect_fields().values()  # noqa: SLF001
+    }  # no public way
 
 
 def _left_out(model: type[Any]) -> Iterator[str]:
-    """The fields that pandera passes over: it takes names with an underscore in front, and one that its own class has, for none."""
-    from pandera.api.dataframe.model_components import FieldInfo  # noqa: PLC0415  # loaded by now, by the model
+    """The fields that pandera passes over: it takes names with an underscore in front,
+    and one that its own class has, for none.
+    """
+    from pandera.api.dataframe.model_components import (
+        FieldInfo,
+    )  # loaded by now, by the model
 
     for base in model.__mro__:
         if base.__module__.partition(".")[0] in {"pandera", "builtins"}:
             continue
         mangled = f"_{base.__name__.lstrip('_')}__"
         fields = {name for name, value in vars(base).items() if isinstance(value, FieldInfo)}
-        fields |= {name for name, kind in inspect.get_annotations(base).items() if "ClassVar" not in str(kind)}
+        fields |= {
+            name
+            for name, kind in inspect.get_annotations(base).items()
+            if "ClassVar" not in str(kind)
+        }
         for name in sorted(fields):
             if name.startswith("_") or name == "Config":
-                written = name[len(mangled) - 2 :] if name.startswith(mangled) else name  # as it stands in the class
-                yield f'{written}: pandera leaves out a field that is called so: call it otherwise, with pa.Field(alias="{written}")'
+                # as it stands in the class
+                written = name[len(mangled) - 2 :] if name.startswith(mangled) else name
+                yield (
+                    f"{written}: pandera leaves out a field that is called so: call it otherwise,"
+                    f' with pa.Field(alias="{written}")'
+                )
 
 
 def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]:
@@ -170,7 +244,11 @@ def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]
     if column.dtype is None:
         return None, ["it has no type"]
     try:
-        kind = arrow_type(pl.Decimal if isinstance(written, type) and written in {pl.Decimal, Decimal} else column.dtype.type)
+        kind = arrow_type(
+            pl.Decimal
+            if isinstance(written, type) and written in {pl.Decimal, Decimal}
+            else column.dtype.type
+        )
     except UnsupportedTypeError as error:
         return None, [str(error)]
     metadata = column.metadata or {}
@@ -182,11 +260,15 @@ def _typed(column: Any, written: object) -> tuple[pa.DataType | None, list[str]]
             wrong.append(f"metadata epoch must be one of {', '.join(EPOCH_UNITS)}")
     if "zone" in metadata:
         if kind != TIMESTAMP or "epoch" in metadata:
-            wrong.append("metadata zone is for Datetime('us', 'UTC') columns without metadata epoch")
+            wrong.append(
+                "metadata zone is for Datetime('us', 'UTC') columns without metadata epoch"
+            )
         if not is_zone(metadata["zone"]):
             wrong.append("metadata zone must be the name of a time zone, like Europe/Berlin")
     aliases = metadata.get("aliases", ())
-    if not isinstance(aliases, list | tuple) or not all(isinstance(alias, str) and alias for alias in aliases):
+    if not isinstance(aliases, list | tuple) or not all(
+        isinstance(alias, str) and alias for alias in aliases
+    ):
         return None, [*wrong, "metadata aliases must be a list of names"]
     if metadata.get("map", False):
         entries = map_type(kind)
@@ -211,7 +293,10 @@ def _alias_problems(columns: list[Column]) -> Iterator[str]:
     for column in columns:
         for alias in column.aliases:
             if alias == column.name or names[alias] > 1:
-                yield f"{column.name}: metadata aliases names {alias}, which is a column's name or alias already"
+                yield (
+                    f"{column.name}: metadata aliases names {alias}, which is a column's name or"
+                    " alias already"
+                )
 
 
 def _names_problems(names: list[str]) -> Iterator[str]:
@@ -226,7 +311,10 @@ def _schema_problems(schema: Any) -> Iterator[str]:
     if schema.coerce:
         yield "coerce changes data silently: state the type that arrives"
     if schema.parsers:
-        yield "parsers change data before it is checked, and pandera's polars backend doesn't run them: use a transform"
+        yield (
+            "parsers change data before it is checked, and pandera's polars backend doesn't run"
+            " them: use a transform"
+        )
     if schema.dtype is not None:
         yield "a type for all columns at once is not supported: give each field its own"
     if schema.add_missing_columns:
@@ -242,13 +330,19 @@ def _column_problems(column: Any) -> Iterator[str]:
     if column.coerce:
         yield "coerce changes data silently: state the type that arrives"
     if column.parsers:
-        yield "parsers change data before it is checked, and pandera's polars backend doesn't run them: use a transform"
+        yield (
+            "parsers change data before it is checked, and pandera's polars backend doesn't run"
+            " them: use a transform"
+        )
     if column.regex:
         yield "a regex names no column: list the columns"
     if not column.required:
         yield "every column is in every row: not Optional, but Field(nullable=True)"
     if column.default is not None:
-        yield "a default invents values: make the column nullable; of a field that older schemas of a writer lack, say metadata default"
+        yield (
+            "a default invents values: make the column nullable; of a field that older schemas of a"
+            " writer lack, say metadata default"
+        )
     if column.drop_invalid_rows:
         yield "drop_invalid_rows hides rows: refused rows become dead letters"
     yield from _check_problems(column.checks)
@@ -257,7 +351,10 @@ def _column_problems(column: Any) -> Iterator[str]:
 def _check_problems(checks: list[Any]) -> Iterator[str]:
     for check in checks:
         if check.raise_warning:
-            yield f"check {_text(check)}: raise_warning would be lost on an executor: let it refuse the row, or take it out"
+            yield (
+                f"check {_text(check)}: raise_warning would be lost on an executor: let it refuse"
+                " the row, or take it out"
+            )
 
 
 def _text(check: Any) -> str:

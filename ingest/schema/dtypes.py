@@ -1,4 +1,7 @@
-"""Which polars types a column may have, and the Arrow types they become. Everything else is refused with a way out."""
+"""Which polars types a column may have, and the Arrow types they become.
+
+Everything else is refused with a way out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import pyarrow as pa
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 EPOCH_UNITS = {"s": 6, "ms": 3, "us": 0, "ns": -3}
-"""The units in which a schema may state an epoch, `Field(metadata={"epoch": "ms"})`: each as the power of ten of its microseconds."""
+"""The units in which a schema may state an epoch, `Field(metadata={"epoch": "ms"})`:
+each as the power of ten of its microseconds.
+"""
 
 
 def epoch_ratio(unit: str) -> tuple[int, int]:
@@ -19,12 +24,20 @@ def epoch_ratio(unit: str) -> tuple[int, int]:
 
 
 _SCALARS = {
-    pl.Int8: pa.int8(), pl.Int16: pa.int16(), pl.Int32: pa.int32(), pl.Int64: pa.int64(),
-    pl.Float32: pa.float32(), pl.Float64: pa.float64(), pl.Boolean: pa.bool_(), pl.String: pa.string(), pl.Date: pa.date32(),
+    pl.Int8: pa.int8(),
+    pl.Int16: pa.int16(),
+    pl.Int32: pa.int32(),
+    pl.Int64: pa.int64(),
+    pl.Float32: pa.float32(),
+    pl.Float64: pa.float64(),
+    pl.Boolean: pa.bool_(),
+    pl.String: pa.string(),
+    pl.Date: pa.date32(),
     pl.Binary: pa.binary(),
-}  # fmt: skip
+}
 SUPPORTED = (
-    "Int8, Int16, Int32, Int64, Float32, Float64, Boolean, String, Binary, Date, Datetime('us', 'UTC'), Decimal(p, s), List and Struct"
+    "Int8, Int16, Int32, Int64, Float32, Float64, Boolean, String, Binary, Date, Datetime('us',"
+    " 'UTC'), Decimal(p, s), List and Struct"
 )
 _WAYS_OUT = (
     (pl.Datetime, "timestamps are UTC microseconds: Datetime('us', 'UTC')"),
@@ -33,7 +46,13 @@ _WAYS_OUT = (
     (pl.Array, "take List, with a check for the length"),
     (pl.Duration, "take Int64 and say the unit in the column's name"),
     (pl.Time, "take String, or a whole Datetime('us', 'UTC')"),
-    (pl.Decimal, "its digits must be said, as in Decimal(18, 2): at most 38, of which at most all stand after the point"),
+    (
+        pl.Decimal,
+        (
+            "its digits must be said, as in Decimal(18, 2): at most 38, of which at most all stand"
+            " after the point"
+        ),
+    ),
     (pl.List, "say of what, as in List(String)"),
     (pl.Struct, "say its fields, as in Struct({'city': String, 'zip': Int32})"),
 )
@@ -45,12 +64,17 @@ class UnsupportedTypeError(ValueError):
 
 
 def arrow_type(dtype: object) -> pa.DataType:
-    """The Arrow type of a polars type. Inside lists and structs every value may be null: polars can't say otherwise.
+    """The Arrow type of a polars type.
+
+    Inside lists and structs every value may be null: polars can't say otherwise.
 
     Raises:
         UnsupportedTypeError: names the type and what to take instead.
     """
-    if isinstance(dtype, type) and issubclass(dtype, (pl.Decimal, pl.List, pl.Struct, pl.Array, pl.Enum)):  # without its parameters
+    # without its parameters
+    if isinstance(dtype, type) and issubclass(
+        dtype, (pl.Decimal, pl.List, pl.Struct, pl.Array, pl.Enum)
+    ):
         raise UnsupportedTypeError(f"{dtype.__name__} alone is not supported: {_way_out(dtype)}")
     kind = dtype() if isinstance(dtype, type) and issubclass(dtype, pl.DataType) else dtype
     scalar = _SCALARS.get(type(kind))  # type: ignore[arg-type]
@@ -58,7 +82,11 @@ def arrow_type(dtype: object) -> pa.DataType:
         return scalar
     if isinstance(kind, pl.Datetime) and (kind.time_unit, kind.time_zone) == ("us", "UTC"):
         return TIMESTAMP
-    if isinstance(kind, pl.Decimal) and 1 <= kind.precision <= _MOST_DIGITS and 0 <= kind.scale <= kind.precision:
+    if (
+        isinstance(kind, pl.Decimal)
+        and 1 <= kind.precision <= _MOST_DIGITS
+        and 0 <= kind.scale <= kind.precision
+    ):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, pl.List):
         return pa.list_(arrow_type(kind.inner))
@@ -69,11 +97,16 @@ def arrow_type(dtype: object) -> pa.DataType:
 
 def _way_out(kind: object) -> str:
     if kind == pl.UInt64:
-        return "no table has unsigned integers; take Decimal(20, 0) with Field(ge=0), which holds all of them"
+        return (
+            "no table has unsigned integers; take Decimal(20, 0) with Field(ge=0), which holds all"
+            " of them"
+        )
     if isinstance(kind, pl.DataType) and kind.is_unsigned_integer():
         return "Spark has no unsigned integers; take the next wider signed one with Field(ge=0)"
     of = kind if isinstance(kind, type) else type(kind)
-    return next((way for refused, way in _WAYS_OUT if issubclass(of, refused)), f"supported are {SUPPORTED}")
+    return next(
+        (way for refused, way in _WAYS_OUT if issubclass(of, refused)), f"supported are {SUPPORTED}"
+    )
 
 
 def _struct(kind: pl.Struct) -> pa.DataType:
@@ -98,7 +131,9 @@ def name_problems(names: list[str]) -> Iterator[str]:
 
 
 def map_type(kind: pa.DataType) -> pa.DataType | None:
-    """The map that a list of key/value structs with string keys stands for, or None if it is no such list."""
+    """The map that a list of key/value structs with string keys stands for, or None if
+    it is no such list.
+    """
     if not pa.types.is_list(kind) or not pa.types.is_struct(kind.value_type):
         return None
     entry = kind.value_type
@@ -109,4 +144,6 @@ def map_type(kind: pa.DataType) -> pa.DataType | None:
 
 def holds_bytes(kind: pa.DataType) -> bool:
     """Whether values of a type are bytes, or have some in them."""
-    return bool(pa.types.is_binary(kind)) or any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_binary(kind)) or any(
+        holds_bytes(kind.field(i).type) for i in range(kind.num_fields)
+    )

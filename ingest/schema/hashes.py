@@ -1,4 +1,8 @@
-"""The loops of the checksum over numbers, bytes and elements; what they compute is defined in `checksum`. Compiled."""
+"""The loops of the checksum over numbers, bytes and elements; what they compute is
+defined in `checksum`.
+
+Compiled.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,10 @@ def _mix(x):
 
 @compiled(void(uint64[::1], _HASHES, uint64, OCTETS))
 def add_cells(sums, hashes, key, present):
-    """Add a column's cells to the sums of its rows. `present`: 0 where there is a null; empty, if there is none."""
+    """Add a column's cells to the sums of its rows.
+
+    `present`: 0 where there is a null; empty, if there is none.
+    """
     for i in range(len(sums)):
         if len(present) == 0 or present[i]:
             sums[i] += _stir(hashes[i] + key)
@@ -70,7 +77,10 @@ def hash_texts(data, ends, hashes):
 
 @compiled(void(_LENGTHS, _HASHES, OCTETS, uint64[::1]))
 def hash_lists(lengths, elements, present, hashes):
-    """The hashes of lists of so many elements, which lie one list behind the other. `present`: as in `add_cells`, of the elements."""
+    """The hashes of lists of so many elements, which lie one list behind the other.
+
+    `present`: as in `add_cells`, of the elements.
+    """
     at = 0
     for i in range(len(hashes)):
         found, place = _LENGTH * _U(lengths[i]), _GOLDEN

@@ -1,4 +1,5 @@
-"""A reference to a user's code -> what it names: `file.py:Name`, relative to the spec's folder, or `package.module:Name`.
+"""A reference to a user's code -> what it names: `file.py:Name`, relative to the spec's
+folder, or `package.module:Name`.
 
 Such code is a schema's DataFrameModel, or a function.
 """
@@ -33,8 +34,9 @@ _THREAD = threading.local()
 class CodeReference:
     """Which code: `FILE.py:Name`, relative to `folder`, or `package.module:Name`.
 
-    Pickled, it takes the file's text along as it is then: a worker may be on a machine that has no such file, and all tasks of a run go by
-    one text. A module isn't taken along: it must be installed where the tasks run.
+    Pickled, it takes the file's text along as it is then: a worker may be on a machine
+    that has no such file, and all tasks of a run go by one text. A module isn't taken
+    along: it must be installed where the tasks run.
     """
 
     kind: ClassVar[str]
@@ -89,7 +91,9 @@ class CodeReference:
         try:
             return self.path.read_bytes()
         except OSError as error:
-            raise SpecError(f"The {self.kind} file {self.path} can't be read: {error.strerror}", "spec", self.do) from error
+            raise SpecError(
+                f"The {self.kind} file {self.path} can't be read: {error.strerror}", "spec", self.do
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,10 @@ class ModelReference(CodeReference):
     """Which pandera.polars DataFrameModel a table's rows have."""
 
     kind, named = "schema", "class"
-    do = "Give FILE.py:Class, relative to the spec, or package.module:Class, with a pandera.polars DataFrameModel."
+    do = (
+        "Give FILE.py:Class, relative to the spec, or package.module:Class, with a pandera.polars"
+        " DataFrameModel."
+    )
 
 
 @dataclass(frozen=True)
@@ -109,20 +116,28 @@ class FunctionReference(CodeReference):
 
 
 def load_model(model: ModelReference) -> type[Any]:
-    """The model. A file is read anew at each call, so that a mended schema counts; a module is imported as Python does it, once.
+    """The model.
+
+    A file is read anew at each call, so that a mended schema counts; a module is
+    imported as Python does it, once.
 
     Raises:
-        SpecError: no such file, module or class; it isn't a pandera.polars DataFrameModel; or importing it failed, with the exception's
-            type and text.
+        SpecError: no such file, module or class; it isn't a pandera.polars
+            DataFrameModel; or importing it failed, with the exception's type and text.
     """
     base = import_pandera().DataFrameModel
     found, name, place = _named(model), model.reference.rpartition(":")[2], model.place
     if not (isinstance(found, type) and issubclass(found, base)):
         other = _other_pandera(found)
         if other is not None:
-            do = f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with polars' types, as in: amount: pl.Float64."
+            do = (
+                f"windrow takes models of pandera.polars: write {_IMPORTS}, and columns with"
+                " polars' types, as in: amount: pl.Float64."
+            )
             raise SpecError(f"{name} in {place} is a model of {other}", "spec", do)
-        raise SpecError(f"{name} in {place} is not a pandera.polars DataFrameModel", "spec", model.do)
+        raise SpecError(
+            f"{name} in {place} is not a pandera.polars DataFrameModel", "spec", model.do
+        )
     return found
 
 
@@ -130,7 +145,8 @@ def function_now(function: FunctionReference) -> Callable[..., Any]:
     """The function as it is now: loaded once per process, and again when its text changed.
 
     Raises:
-        SpecError: no such file, module or function; or importing it failed, with the exception's type and text.
+        SpecError: no such file, module or function; or importing it failed, with the
+            exception's type and text.
     """
     digest = source_digest(function)
     with _LOADING:
@@ -138,13 +154,18 @@ def function_now(function: FunctionReference) -> Callable[..., Any]:
         if known is None or known[0] != digest:
             found = _named(function)
             if not callable(found):
-                raise SpecError(f"{function.reference.rpartition(':')[2]} in {function.place} is no function", "spec", function.do)
+                raise SpecError(
+                    f"{function.reference.rpartition(':')[2]} in {function.place} is no function",
+                    "spec",
+                    function.do,
+                )
             known = _FUNCTIONS[function] = (digest, found)
     return known[1]
 
 
 def model_now(model: ModelReference) -> tuple[str, type[Any]]:
-    """The model as it is now, and the digest of its source: loaded once per process, and again when its text changed.
+    """The model as it is now, and the digest of its source: loaded once per process,
+    and again when its text changed.
 
     Raises:
         SpecError: as `load_model`.
@@ -158,9 +179,11 @@ def model_now(model: ModelReference) -> tuple[str, type[Any]]:
 
 
 def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[type[Any]], T]) -> T:
-    """What `build` makes of the model, for this thread: once for equal recipes, and again when the model's text changed.
+    """What `build` makes of the model, for this thread: once for equal recipes, and
+    again when the model's text changed.
 
-    Workers live on between runs: without the first, each split would build it anew; without the second, a mended schema wouldn't count.
+    Workers live on between runs: without the first, each split would build it anew;
+    without the second, a mended schema wouldn't count.
 
     Raises:
         SpecError: as `load_model`.
@@ -174,9 +197,11 @@ def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[typ
 
 
 def import_pandera() -> ModuleType:
-    """`pandera.polars`, without its side effect: where pandas and pyspark are installed its first import sets two environment variables.
+    """`pandera.polars`, without its side effect: where pandas and pyspark are installed
+    its first import sets two environment variables.
 
-    SPARK_LOCAL_IP=127.0.0.1 would bind a cluster's driver to loopback, PYARROW_IGNORE_TIMEZONE changes what pyspark does with timestamps.
+    SPARK_LOCAL_IP=127.0.0.1 would bind a cluster's driver to loopback,
+    PYARROW_IGNORE_TIMEZONE changes what pyspark does with timestamps.
     """
     names = ("SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE")
     before = {name: os.environ.get(name) for name in names}
@@ -191,7 +216,8 @@ def import_pandera() -> ModuleType:
 
 
 def source_digest(code: CodeReference) -> str:
-    """What a cache of things made from the code must be keyed by: the file's content, or the module's name.
+    """What a cache of things made from the code must be keyed by: the file's content,
+    or the module's name.
 
     Raises:
         SpecError: if the file can't be read.
@@ -207,7 +233,9 @@ def _named(code: CodeReference) -> Any:
     """
     place, _, name = code.reference.rpartition(":")
     if not place or not name:
-        raise SpecError(f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.do)
+        raise SpecError(
+            f"The {code.kind} {code.reference!r} names no {code.named}", "spec", code.do
+        )
     module = _from_file(code) if code.is_file else _from_module(code)
     if not hasattr(module, name):
         raise SpecError(f"There is no {code.named} {name} in {place}", "spec", code.do)
@@ -216,11 +244,15 @@ def _named(code: CodeReference) -> Any:
 
 def _from_file(reference: CodeReference) -> ModuleType:
     path, code = reference.path, reference.content()
-    module = ModuleType(f"_windrow_{reference.kind}_{hashlib.sha256(bytes(path.resolve()) + code).hexdigest()[:16]}")
+    module = ModuleType(
+        f"_windrow_{reference.kind}_{hashlib.sha256(bytes(path.resolve()) + code).hexdigest()[:16]}"
+    )
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # annotations are resolved through it
     try:
-        exec(compile(code, str(path), "exec"), module.__dict__)  # noqa: S102  # the user's own code: loading it is the point
+        exec(  # noqa: S102
+            compile(code, str(path), "exec"), module.__dict__
+        )  # the user's own code: loading it is the point
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         raise _failed(reference, str(path), error) from error
@@ -238,7 +270,14 @@ def _other_pandera(model: object) -> str | None:
     """The flavour of pandera that a model or schema is of, where it isn't polars'."""
     kind = model if isinstance(model, type) else type(model)
     names = [base.__module__.split(".") for base in kind.__mro__]
-    flavour = next((name[2] for name in names if name[:2] == ["pandera", "api"] and name[2:3] not in ([], ["base"], ["dataframe"])), None)
+    flavour = next(
+        (
+            name[2]
+            for name in names
+            if name[:2] == ["pandera", "api"] and name[2:3] not in ([], ["base"], ["dataframe"])
+        ),
+        None,
+    )
     return None if flavour in {None, "polars"} else f"pandera.{flavour}"
 
 
@@ -248,7 +287,9 @@ def _failed(reference: CodeReference, place: str, error: BaseException) -> SpecE
         do = f"Is {error.name} misspelt, or not installed where windrow is?"
         do += f" (A file beside the {reference.kind} can't be imported; a package can.)"
     line = _line(place, error)
-    what = f"The {reference.kind} {place} can't be imported: {type(error).__name__}: {error}" + ("" if line is None else f" ({line})")
+    what = f"The {reference.kind} {place} can't be imported: {type(error).__name__}: {error}" + (
+        "" if line is None else f" ({line})"
+    )
     return SpecError(what, "spec", do)
 
 
@@ -256,6 +297,10 @@ def _line(place: str, error: BaseException) -> str | None:
     """FILE:LINE in the code itself, where the error came through it; else in what it imports."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in f.filename and f.filename != __file__
+    ]
     found = [f for f in frames if f.filename == place] or frames
     return f"{found[-1].filename}:{found[-1].lineno}" if found else None

@@ -1,11 +1,15 @@
-"""The shape of what a reader gives: one Arrow record batch of messages of one topic-partition, in offset order."""
+"""The shape of what a reader gives: one Arrow record batch of messages of one
+topic-partition, in offset order.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+HEADERS = pa.list_(
+    pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+)
 """In order and with duplicates; an empty list where a message has none."""
 
 MESSAGES = pa.schema(
@@ -14,7 +18,8 @@ MESSAGES = pa.schema(
         pa.field("partition", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("timestamp", pa.timestamp("ms", tz="UTC")),  # null where the message has none
-        pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string()), nullable=False),  # Kafka's names, below
+        # Kafka's names, below
+        pa.field("timestamp_type", pa.dictionary(pa.int8(), pa.string()), nullable=False),
         pa.field("key", pa.binary()),  # null is not empty
         pa.field("value", pa.binary()),  # null is a tombstone
         pa.field("headers", HEADERS, nullable=False),
@@ -26,19 +31,29 @@ TIMESTAMP_TYPES = ("NoTimestampType", "CreateTime", "LogAppendTime")
 """By librdkafka's number."""
 
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999Z. Integers: pyarrow would load pandas to make scalars of its own at import."""
+"""0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999Z. Integers: pyarrow would load
+pandas to make scalars of its own at import.
+"""
 
 
 def for_rows(messages: pa.RecordBatch, index: pa.Int64Array) -> pa.RecordBatch:
-    """The message that each row came from, for what stands beside rows. A value that became many rows is there once, in a dictionary."""
+    """The message that each row came from, for what stands beside rows.
+
+    A value that became many rows is there once, in a dictionary.
+    """
     value = messages.schema.get_field_index("value")
     columns = [
-        pa.DictionaryArray.from_arrays(index, column) if i == value else column.take(index) for i, column in enumerate(messages.columns)
+        pa.DictionaryArray.from_arrays(index, column) if i == value else column.take(index)
+        for i, column in enumerate(messages.columns)
     ]
     return pa.RecordBatch.from_arrays(columns, messages.schema.names)
 
 
 def in_calendar(stamps: pa.Array) -> pa.Array:
-    """Which timestamps (ms) a datetime and a table can hold, the years 1 to 9999: Kafka takes any 64-bit one. Null where there is none."""
+    """Which timestamps (ms) a datetime and a table can hold, the years 1 to 9999: Kafka
+    takes any 64-bit one.
+
+    Null where there is none.
+    """
     millis = stamps.cast(pa.int64())
     return pc.and_(pc.greater_equal(millis, _FIRST_MS), pc.less_equal(millis, _LAST_MS))

@@ -1,4 +1,8 @@
-"""The metadata columns (`ingest.model.metadata`) as Arrow has them, and held against a schema's own columns. Pure."""
+"""The metadata columns (`ingest.model.metadata`) as Arrow has them, and held against a
+schema's own columns.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,14 @@ from windrow.ingest.model.metadata import ALWAYS, METADATA
 from windrow.ingest.schema.messages import HEADERS
 
 _ARROW = {
-    "string": pa.string(), "binary": pa.binary(), "int32": pa.int32(), "int64": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC"),
-    "map": pa.map_(pa.string(), pa.binary()), "headers": HEADERS,
-}  # fmt: skip
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "map": pa.map_(pa.string(), pa.binary()),
+    "headers": HEADERS,
+}
 
 TYPES: dict[str, pa.DataType] = {name: _ARROW[column.type] for name, column in METADATA.items()}
 """The type of each metadata column, in the order in which they stand in a table."""
@@ -21,17 +30,34 @@ TYPES: dict[str, pa.DataType] = {name: _ARROW[column.type] for name, column in M
 
 def fields(metadata: Mapping[str, str]) -> list[pa.Field]:
     """The columns of a mapping as they stand in the table, in order, the window's last."""
-    return [pa.field(metadata[name], kind, nullable=name not in ALWAYS) for name, kind in TYPES.items() if name in metadata]
+    return [
+        pa.field(metadata[name], kind, nullable=name not in ALWAYS)
+        for name, kind in TYPES.items()
+        if name in metadata
+    ]
 
 
 def mistakes(metadata: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with a mapping: unknown names, missing ones, columns without a name or with the same."""
-    yield from (f"metadata {name}: there is no such name; there are {', '.join(TYPES)}" for name in metadata if name not in TYPES)
-    yield from (f"metadata {name} can't be left out: receipts are verified against it" for name in ALWAYS if name not in metadata)
+    """What is wrong with a mapping: unknown names, missing ones, columns without a name
+    or with the same.
+    """
+    yield from (
+        f"metadata {name}: there is no such name; there are {', '.join(TYPES)}"
+        for name in metadata
+        if name not in TYPES
+    )
+    yield from (
+        f"metadata {name} can't be left out: receipts are verified against it"
+        for name in ALWAYS
+        if name not in metadata
+    )
     seen: dict[str, str] = {}
     for name, column in metadata.items():
         if not column or not column.isprintable():
-            yield f"metadata {name}: {column!r} is not a name: it is empty or holds control characters"
+            yield (
+                f"metadata {name}: {column!r} is not a name: it is empty or holds control"
+                " characters"
+            )
         other = seen.setdefault(column.casefold(), name)
         if other != name:
             yield f"metadata {other} and {name} are both called {column} (case doesn't count)"
@@ -43,7 +69,9 @@ def clashes(columns: Iterable[str], metadata: Mapping[str, str]) -> Iterator[str
     for column in columns:
         name = taken.get(column.casefold())
         if name is not None:
-            yield f"column {column} of the schema has the name of metadata {name} ({metadata[name]})"
+            yield (
+                f"column {column} of the schema has the name of metadata {name} ({metadata[name]})"
+            )
 
 
 def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
@@ -54,12 +82,19 @@ def refuse_wrong(columns: Iterable[str], metadata: Mapping[str, str]) -> None:
     """
     wrong = [*mistakes(metadata), *clashes(columns, metadata)]
     if wrong:
-        do = "Give the field of the schema another alias, or the metadata column another name under metadata."
-        raise SpecError("the metadata columns can't be as they are: " + "; ".join(wrong), "spec", do)
+        do = (
+            "Give the field of the schema another alias, or the metadata column another name under"
+            " metadata."
+        )
+        raise SpecError(
+            "the metadata columns can't be as they are: " + "; ".join(wrong), "spec", do
+        )
 
 
 def names_beyond_spark(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """The names that Spark can't read in a Delta table without column mapping, with those that they lie in."""
+    """The names that Spark can't read in a Delta table without column mapping, with
+    those that they lie in.
+    """
     for field in fields:
         name, kind = f"{above}{field.name}", field.type
         if set(field.name) & set(" ,;{}()\n\t="):

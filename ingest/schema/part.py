@@ -1,4 +1,6 @@
-"""Which columns of a schema come from one part of the messages, their key or their value, and what that part calls them."""
+"""Which columns of a schema come from one part of the messages, their key or their
+value, and what that part calls them.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ if TYPE_CHECKING:
 class Part:
     """Some columns of a schema.
 
-    `only`: these, in this order; None: all of the schema's but `without`. `prefix`: what the schema puts before the names that they have in
-    the messages. `place`: the setting that chose them, for people. `finer`: what becomes of their timestamps finer than a microsecond.
-    `by_schema`: whether a writer's schema says which fields messages have: only then columns have aliases and defaults.
+    `only`: these, in this order; None: all of the schema's but `without`. `prefix`:
+    what the schema puts before the names that they have in the messages. `place`: the
+    setting that chose them, for people. `finer`: what becomes of their timestamps finer
+    than a microsecond. `by_schema`: whether a writer's schema says which fields
+    messages have: only then columns have aliases and defaults.
     """
 
     only: tuple[str, ...] | None = None
@@ -31,13 +35,20 @@ class Part:
         """These columns by the names that they have in the messages.
 
         Raises:
-            SpecError: the schema doesn't have them, none is left, or aliases and defaults would be passed over.
+            SpecError: the schema doesn't have them, none is left, or aliases and
+                defaults would be passed over.
         """
         found = self._chosen(whole)
         resolved = [c.name for c in found.columns if c.aliases or c.default is not None]
         if resolved and not self.by_schema:
-            what = f"The schema's metadata says aliases or a default of {', '.join(resolved)}, which this format can't go by"
-            do = "They are for formats with a writer's schema, of Avro and Protobuf: make the column nullable instead; nothing was read."
+            what = (
+                f"The schema's metadata says aliases or a default of {', '.join(resolved)}, which"
+                " this format can't go by"
+            )
+            do = (
+                "They are for formats with a writer's schema, of Avro and Protobuf: make the column"
+                " nullable instead; nothing was read."
+            )
             raise SpecError(what, "spec", do)
         return found
 
@@ -47,11 +58,23 @@ class Part:
         by_name = {column.name: column for column in whole.columns}
         missing = [name for name in (*(self.only or ()), *self.without) if name not in by_name]
         if missing:
-            what = f"{self.place} names {', '.join(missing)}, which the schema hasn't: it has {', '.join(by_name)}"
-            raise SpecError(what, "spec", "Name columns of the schema, or add them to it; nothing was read.")
-        names = [name for name in by_name if name not in self.without] if self.only is None else self.only
+            what = (
+                f"{self.place} names {', '.join(missing)}, which the schema hasn't: it has"
+                f" {', '.join(by_name)}"
+            )
+            raise SpecError(
+                what, "spec", "Name columns of the schema, or add them to it; nothing was read."
+            )
+        names = (
+            [name for name in by_name if name not in self.without]
+            if self.only is None
+            else self.only
+        )
         if not names:
-            what = f"{self.place}: no column of the schema is left for it: all of them come from somewhere else"
+            what = (
+                f"{self.place}: no column of the schema is left for it: all of them come from"
+                " somewhere else"
+            )
             raise SpecError(what, "spec", "Add a column to the schema; nothing was read.")
         columns = tuple(replace(by_name[n], name=n.removeprefix(self.prefix)) for n in names)
         return replace(whole, columns=columns, constraints=(), finer=self.finer)

@@ -1,4 +1,6 @@
-"""The primary key of a table in which the rows of one key replace each other, and what becomes of a row that is taken out."""
+"""The primary key of a table in which the rows of one key replace each other, and what
+becomes of a row that is taken out.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BUCKET = "_bucket"
-"""The partition column of such a table: rows of one key are in one bucket, which a commit reads and writes as a whole."""
+"""The partition column of such a table: rows of one key are in one bucket, which a
+commit reads and writes as a whole.
+"""
 
 BUCKETS = 16
 
@@ -23,9 +27,10 @@ BUCKETS = 16
 class PrimaryKey:
     """Of each key the table holds the last row.
 
-    `columns`: the key, in this order. `marks`: a row that is taken out stays as its key, and says so (`schema.changes.DELETED`), the other
-    columns null; else it goes. `version`: the column whose greatest value is the last row, before the order of the log; null is the least.
-    `buckets`: into how many parts the keys are divided.
+    `columns`: the key, in this order. `marks`: a row that is taken out stays as its
+    key, and says so (`schema.changes.DELETED`), the other columns null; else it goes.
+    `version`: the column whose greatest value is the last row, before the order of the
+    log; null is the least. `buckets`: into how many parts the keys are divided.
     """
 
     columns: tuple[str, ...]
@@ -37,17 +42,20 @@ class PrimaryKey:
     def deletes(self) -> tuple[str, ...]:
         """The columns by which rows are taken out.
 
-        None where rows have versions: what takes a row out has none, and so no place in their order.
+        None where rows have versions: what takes a row out has none, and so no place in
+        their order.
         """
         return self.columns if self.version is None else ()
 
     def bucket_of(self, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """The bucket of each row, for ever: by the hash of its key that checksums are made of."""
-        import numpy as np  # noqa: PLC0415  # a spec that names a key loads neither
+        import numpy as np  # a spec that names a key loads neither
 
-        from windrow.ingest.schema.checksum import row_hashes  # noqa: PLC0415  # as above
+        from windrow.ingest.schema.checksum import row_hashes  # as above
 
-        return (row_hashes(rows.select(list(self.columns))) % np.uint64(self.buckets)).astype(np.int64)
+        return (row_hashes(rows.select(list(self.columns))) % np.uint64(self.buckets)).astype(
+            np.int64
+        )
 
     def refuse_unfit(self, rows: pa.Schema) -> None:
         """Hold the key against the columns of the table's rows.
@@ -57,10 +65,14 @@ class PrimaryKey:
         """
         wrong = "; ".join(self._mistakes(rows))
         if wrong:
-            raise SpecError(f"sink.primary_key can't be as it is: {wrong}", "spec", "Mend the schema, or sink; nothing was read.")
+            raise SpecError(
+                f"sink.primary_key can't be as it is: {wrong}",
+                "spec",
+                "Mend the schema, or sink; nothing was read.",
+            )
 
     def _mistakes(self, rows: pa.Schema) -> Iterator[str]:
-        from windrow.ingest.schema.changes import DELETED, UNAVAILABLE  # noqa: PLC0415  # as above
+        from windrow.ingest.schema.changes import DELETED, UNAVAILABLE  # as above
 
         for name in self.columns:
             if name not in rows.names:
@@ -69,22 +81,45 @@ class PrimaryKey:
             if rows.field(name).nullable:
                 yield f"{name}: a column of the key is never null, but the schema lets it be"
             if not _is_exact(rows.field(name).type):
-                yield f"{name}: {rows.field(name).type} is no type for a key: use texts, bytes, booleans, whole numbers, decimals or dates"
+                yield (
+                    f"{name}: {rows.field(name).type} is no type for a key: use texts, bytes,"
+                    " booleans, whole numbers, decimals or dates"
+                )
         if self.version is not None and self.version not in rows.names:
-            yield f"version {self.version}: the schema hasn't this column, it has {', '.join(rows.names)}"
+            yield (
+                f"version {self.version}: the schema hasn't this column, it has"
+                f" {', '.join(rows.names)}"
+            )
         elif self.version is not None and not _is_ordered(rows.field(self.version).type):
-            yield f"version {self.version}: {rows.field(self.version).type} is no type for it: use whole numbers, decimals or dates"
+            yield (
+                f"version {self.version}: {rows.field(self.version).type} is no type for it: use"
+                " whole numbers, decimals or dates"
+            )
         own = (BUCKET, DELETED, UNAVAILABLE.name)
-        yield from (f"{name}: windrow has a column of this name in such a table" for name in own if name in rows.names)
+        yield from (
+            f"{name}: windrow has a column of this name in such a table"
+            for name in own
+            if name in rows.names
+        )
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
-    import pyarrow as pa  # noqa: PLC0415  # as above
+    import pyarrow as pa  # as above
 
-    return any(test(kind) for test in (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp))
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_integer,
+            pa.types.is_decimal,
+            pa.types.is_date,
+            pa.types.is_timestamp,
+        )
+    )
 
 
 def _is_exact(kind: pa.DataType) -> bool:
-    import pyarrow as pa  # noqa: PLC0415  # as above
+    import pyarrow as pa  # as above
 
-    return _is_ordered(kind) or any(test(kind) for test in (pa.types.is_string, pa.types.is_binary, pa.types.is_boolean))
+    return _is_ordered(kind) or any(
+        test(kind) for test in (pa.types.is_string, pa.types.is_binary, pa.types.is_boolean)
+    )

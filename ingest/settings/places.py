@@ -1,4 +1,7 @@
-"""Places as a spec names them, a path or a URL, and what must not be part of one. Text only: nothing is opened."""
+"""Places as a spec names them, a path or a URL, and what must not be part of one.
+
+Text only: nothing is opened.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import re
 from pathlib import Path
 
 WAY_OUT = (
-    "a table's place is kept in plans, receipts and logs for ever. "
-    "Give credentials and options to the storage's own SDK by the environment (AWS_ACCESS_KEY_ID, AWS_REGION, "
-    "GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY ...)"
+    "a table's place is kept in plans, receipts and logs for ever. Give credentials and options to"
+    " the storage's own SDK by the environment (AWS_ACCESS_KEY_ID, AWS_REGION,"
+    " GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY ...)"
 )
 """Why a URL holds no secret, and where the secret goes instead."""
 
@@ -17,7 +20,9 @@ _USER_IS_NO_SECRET = ("abfs", "abfss", "hdfs")
 """Schemes in which what stands before the @ is a container, or a name."""
 
 _USER = re.compile(r"[^@]*:.*@", re.DOTALL)
-"""A user and a password, which may hold any character: the secret keys of AWS have slashes in them."""
+"""A user and a password, which may hold any character: the secret keys of AWS have
+slashes in them.
+"""
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^@]*:.*@|[^/@?#]*@)", re.DOTALL)
 
@@ -28,7 +33,9 @@ def is_url(place: str) -> bool:
 
 
 def secret_part(place: str) -> str | None:
-    """What a URL holds that may be secret, in words; None for a path, and for a URL that names a place and nothing else."""
+    """What a URL holds that may be secret, in words; None for a path, and for a URL
+    that names a place and nothing else.
+    """
     scheme, _, rest = place.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if _USER.match(rest) or ("@" in authority and scheme not in _USER_IS_NO_SECRET):
@@ -61,4 +68,6 @@ def home(place: str) -> Path:
     try:
         return Path(place).expanduser()
     except RuntimeError:
-        raise ValueError("begins with ~, and that home can't be found: write the whole path") from None
+        raise ValueError(
+            "begins with ~, and that home can't be found: write the whole path"
+        ) from None

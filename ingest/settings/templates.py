@@ -1,7 +1,9 @@
 """Templates in a spec: what the environment holds, and nothing else.
 
-The form is that of Dagster's components, of which this is the part that can do no harm: there are no loops, no arithmetic and one filter,
-so a template can't fill the memory or run for ever. The command and Dagster's component both fill in here, so one file means one thing.
+The form is that of Dagster's components, of which this is the part that can do no harm:
+there are no loops, no arithmetic and one filter, so a template can't fill the memory or
+run for ever. The command and Dagster's component both fill in here, so one file means
+one thing.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ _TEMPLATE = re.compile(
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """A text with its templates filled in. `given`: what came from the environment, by the template that asked for it."""
+    """A text with its templates filled in.
+
+    `given`: what came from the environment, by the template that asked for it.
+    """
 
     text: str
     given: dict[str, str] = {}
@@ -29,7 +34,9 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def has_template(text: str) -> bool:
-    """Whether a text is one that is filled in, or refused: nothing makes a spec take it as it stands."""
+    """Whether a text is one that is filled in, or refused: nothing makes a spec take it
+    as it stands.
+    """
     return "{{" in text or "{%" in text
 
 
@@ -48,7 +55,9 @@ def fill(text: str) -> Filled:
 def _filler(given: dict[str, str], wrong: list[str]) -> Callable[[re.Match[str]], str]:
     def value(template: re.Match[str]) -> str:
         plain, *quoted = template.groups()
-        name, default, other = (a if a is not None else b for a, b in zip(quoted[::2], quoted[1::2], strict=True))
+        name, default, other = (
+            a if a is not None else b for a, b in zip(quoted[::2], quoted[1::2], strict=True)
+        )
         name = plain or name or ""
         known = os.environ.get(name)
         if known is not None:

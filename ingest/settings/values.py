@@ -1,4 +1,7 @@
-"""The kinds of values in a spec: how each is written, and what is wrong with one that isn't. Knows no section and no option."""
+"""The kinds of values in a spec: how each is written, and what is wrong with one that isn't.
+
+Knows no section and no option.
+"""
 
 from __future__ import annotations
 
@@ -51,26 +54,36 @@ _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 @dataclass(frozen=True)
 class Values:
-    """Which values a setting takes, in words; stands among a type's annotations, for `docs/settings.md`."""
+    """Which values a setting takes, in words; stands among a type's annotations, for
+    `docs/settings.md`.
+    """
 
     words: str
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What holds where a setting is left out whose default is no value of its own, in words for `docs/settings.md`."""
+    """What holds where a setting is left out whose default is no value of its own, in
+    words for `docs/settings.md`.
+    """
 
     words: str
 
 
 class Section(BaseModel):
-    """Immutable, strict about its keys, and silent about its values when something is wrong: one of them may be a secret."""
+    """Immutable, strict about its keys, and silent about its values when something is
+    wrong: one of them may be a secret.
+    """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True
+    )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What is wrong between the options of this section as they were written, each mistake with its place in the section."""
+        """What is wrong between the options of this section as they were written, each
+        mistake with its place in the section.
+        """
         del written
         yield from ()
 
@@ -83,7 +96,11 @@ class Section(BaseModel):
             made = handler(data)
         except ValidationError as error:
             places = {place for place, _ in conflicts}
-            found = [e for e in error.errors(include_url=False) if e["type"] != "extra_forbidden" or e["loc"] not in places]
+            found = [
+                e
+                for e in error.errors(include_url=False)
+                if e["type"] != "extra_forbidden" or e["loc"] not in places
+            ]
             raise _error([*map(_again, found), *_details(conflicts)]) from None
         if conflicts:
             refuse(conflicts)
@@ -100,12 +117,17 @@ def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
 
 
 def sentence(what: str, value: object = None) -> PydanticCustomError:
-    """One mistake, in a whole sentence of our own. `value`: what was written, which is said behind it where it can't be a secret."""
+    """One mistake, in a whole sentence of our own.
+
+    `value`: what was written, which is said behind it where it can't be a secret.
+    """
     return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
 
 
 def _details(mistakes: Iterable[tuple[Place, str]]) -> list[InitErrorDetails]:
-    return [InitErrorDetails(type=sentence(what), loc=place, input=None) for place, what in mistakes]
+    return [
+        InitErrorDetails(type=sentence(what), loc=place, input=None) for place, what in mistakes
+    ]
 
 
 def _error(details: list[InitErrorDetails]) -> ValidationError:
@@ -113,13 +135,21 @@ def _error(details: list[InitErrorDetails]) -> ValidationError:
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
-    kind = sentence(error["ctx"]["what"], error["ctx"].get("value")) if error["type"] == SENTENCE else error["type"]
-    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=error.get("ctx", {}))
+    kind = (
+        sentence(error["ctx"]["what"], error["ctx"].get("value"))
+        if error["type"] == SENTENCE
+        else error["type"]
+    )
+    return InitErrorDetails(
+        type=kind, loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})
+    )
 
 
 def _duration(value: object) -> object:
     """`5m`, `1h30m`, `100ms`, or seconds."""
-    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    text = (
+        str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    )
     if text.isdecimal() and len(text) <= 12:
         return _bounded(int(text) * 1000)
     parts = _DURATION.findall(text)
@@ -165,27 +195,34 @@ def as_instant(value: object) -> datetime:
         return to_utc(value)
     if isinstance(value, date):
         return parse_instant(value.isoformat())
-    raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z")  # pydantic collects ValueErrors only
+    # pydantic collects ValueErrors only
+    raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z")
 
 
 def off_grid(written: object, start: datetime, error: GridError) -> str:
-    """Why an instant is refused that lies beside the grid; one that was written with another offset is told on both clocks."""
-    elsewhere = isinstance(written, str) and datetime.fromisoformat(written.strip()).utcoffset() != timedelta(0)
-    seen = f"{str(written).strip()} is {instant(start)}, and grids are in UTC. " if elsewhere else ""
+    """Why an instant is refused that lies beside the grid; one that was written with
+    another offset is told on both clocks.
+    """
+    elsewhere = isinstance(written, str) and datetime.fromisoformat(
+        written.strip()
+    ).utcoffset() != timedelta(0)
+    seen = (
+        f"{str(written).strip()} is {instant(start)}, and grids are in UTC. " if elsewhere else ""
+    )
     return f"{seen}{error.what}. {error.do}"
 
 
 def _whole_number(value: object) -> object:
     """Pydantic takes true for 1."""
     if isinstance(value, bool | float):
-        raise ValueError("must be a whole number")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError("must be a whole number")  # pydantic collects ValueErrors only  # noqa: TRY004
     return value
 
 
 def _no_switch(value: object) -> object:
     """Pydantic takes true for 1.0, which of a share is all of it."""
     if isinstance(value, bool):
-        raise ValueError("must be a number")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError("must be a number")  # pydantic collects ValueErrors only  # noqa: TRY004
     return value
 
 
@@ -196,7 +233,9 @@ def scalar(value: object) -> object:
         ValueError: it is a list or a mapping, or none.
     """
     if not isinstance(value, bool | int | float | str):
-        raise ValueError("must be a text, a number, true or false")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError(  # noqa: TRY004
+            "must be a text, a number, true or false"
+        )  # pydantic collects ValueErrors only
     return value
 
 
@@ -223,7 +262,7 @@ def _or_reference(value: object, plain: Callable[[object], object], kinds: str) 
 def _some_text(value: object) -> object:
     text = _written(value)
     if not isinstance(text, str):
-        raise ValueError("must be a text")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError("must be a text")  # pydantic collects ValueErrors only  # noqa: TRY004
     if not text:
         raise ValueError("must not be empty")
     return text
@@ -234,15 +273,20 @@ def _none(value: object) -> object:
 
 
 def _written(value: object) -> object:
-    """A whole number stands in YAML as it is written, so it may be a name; others don't: 1.10 would become 1.1."""
+    """A whole number stands in YAML as it is written, so it may be a name; others
+    don't: 1.10 would become 1.1.
+    """
     if isinstance(value, bool | float):
-        raise ValueError("must be a text: put it in quotes")  # noqa: TRY004  # pydantic collects ValueErrors only
+        raise ValueError("must be a text: put it in quotes")  # pydantic collects ValueErrors only  # noqa: TRY004
     return str(value) if isinstance(value, int) and value.bit_length() <= 64 else value
 
 
 def _servers(value: str) -> str:
     if "@" in value:
-        raise sentence("must not hold a user or a password: they belong under client, as sasl.username and sasl.password")
+        raise sentence(
+            "must not hold a user or a password: they belong under client, as sasl.username and"
+            " sasl.password"
+        )
     if not all(_SERVER.fullmatch(part.strip()) for part in value.split(",")):
         raise ValueError("must be host:port, several separated by commas")
     return value
@@ -294,11 +338,18 @@ Duration = Annotated[
     Values("a duration"),
 ]
 Instant = Annotated[datetime, BeforeValidator(as_instant), Values("an instant with its time zone")]
-Count = Annotated[int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")]
+Count = Annotated[
+    int, BeforeValidator(_whole_number), Field(ge=1, le=COUNT_MAX), Values("a number from 1 on")
+]
 CountOrZero = Annotated[int, Field(ge=0), BeforeValidator(_whole_number), Values("a number")]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(_no_switch), Values("0 to 1")]
 Size = Annotated[int, BeforeValidator(_size), Field(le=COUNT_MAX), Values("a size")]
-Written = Annotated[str, BeforeValidator(_written), WithJsonSchema({"type": ["string", "integer"]}), Values("a text")]
+Written = Annotated[
+    str,
+    BeforeValidator(_written),
+    WithJsonSchema({"type": ["string", "integer"]}),
+    Values("a text"),
+]
 Text = Annotated[Written, Field(min_length=1)]
 
 CODE_REFERENCE = re.compile(r"(.+\.py|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
@@ -311,10 +362,18 @@ def _function(value: str) -> str:
     return value
 
 
-FunctionName = Annotated[Written, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")]
+FunctionName = Annotated[
+    Written, AfterValidator(_function), Values("`FILE.py:function`, `package.module:function`")
+]
 
 _REFERENCES = [
-    {"type": "object", "properties": {key: {"type": "string"}}, "required": [key], "additionalProperties": False} for key in ("env", "file")
+    {
+        "type": "object",
+        "properties": {key: {"type": "string"}},
+        "required": [key],
+        "additionalProperties": False,
+    }
+    for key in ("env", "file")
 ]
 ScalarOrSecret = Annotated[
     bool | int | float | str | Secret,
@@ -329,7 +388,10 @@ Password = Annotated[
     WithJsonSchema({"anyOf": [{"type": ["string", "integer"]}, *_REFERENCES]}),
     Values("a text, `{env: NAME}` or `{file: PATH}`"),
 ]
-ClientProperties = Annotated[Mapping[str, ScalarOrSecret], Values("`{property: value}`; of a secret also `{env: NAME}` or `{file: PATH}`")]
+ClientProperties = Annotated[
+    Mapping[str, ScalarOrSecret],
+    Values("`{property: value}`; of a secret also `{env: NAME}` or `{file: PATH}`"),
+]
 Servers = Annotated[Written, AfterValidator(_servers), Values("`host:port,...`")]
 ClusterName = Annotated[Text, AfterValidator(cluster_name), Values("a name")]
 TopicName = Annotated[Written, AfterValidator(topic_name)]
@@ -347,4 +409,8 @@ def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def names_in(written: object) -> list[str]:
     """The names in a list as it was written; what else is wrong with it, its own type says."""
-    return [name for name in written if isinstance(name, str)] if isinstance(written, list | tuple) else []
+    return (
+        [name for name in written if isinstance(name, str)]
+        if isinstance(written, list | tuple)
+        else []
+    )

@@ -1,7 +1,8 @@
-"""YAML as a spec needs it: documents of plain values, within bounds, and nothing that YAML 1.1 turns into something else.
+"""YAML as a spec needs it: documents of plain values, within bounds, and nothing that
+YAML 1.1 turns into something else.
 
-PyYAML's constructors are not used: they run out of stack, memory or digits on input that a few bytes can write, and they read `010` as 8
-and `on` as true.
+PyYAML's constructors are not used: they run out of stack, memory or digits on input
+that a few bytes can write, and they read `010` as 8 and `on` as true.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def compose(text: str) -> list[yaml.Node]:
     """The documents of a text, unread values with their lines.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or outside the bounds. `problem` says which without quoting the text.
+        yaml.YAMLError: it is no YAML, or outside the bounds. `problem` says which
+            without quoting the text.
     """
     loader = _Loader(text)
     found: list[yaml.Node] = []
@@ -51,7 +53,11 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) not in {None, "!", _STRING}:
-            raise _problem("a tag, which begins with !, is not read: put the text in quotes, or leave the tag out", event)
+            raise _problem(
+                "a tag, which begins with !, is not read: put the text in quotes, or leave the"
+                " tag out",
+                event,
+            )
         if self.depth >= DEPTH_MAX:
             raise _problem(f"nested deeper than {DEPTH_MAX} levels", event)
         if self.values >= VALUES_MAX:
@@ -71,11 +77,16 @@ def _problem(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
-    """What is wrong, and in which line, without a word of the text: an alias that isn't there may be a password with a * in front."""
+    """What is wrong, and in which line, without a word of the text: an alias that isn't
+    there may be a password with a * in front.
+    """
     mark = error.problem_mark or error.context_mark
     what = str(error.problem or error.context)
     if what.startswith("found undefined alias"):
-        what = "an alias (*...) of which there is no anchor (&...): put a text that begins with * in quotes"
+        what = (
+            "an alias (*...) of which there is no anchor (&...): put a text that begins with * in"
+            " quotes"
+        )
     elif what.startswith(("second occurrence", "found duplicate anchor")):
         what = "an anchor (&...) that is there twice: put a text that begins with & in quotes"
     return _QUOTED.sub("...", what), 1 if mark is None else mark.line + 1
@@ -87,10 +98,12 @@ def strange(text: str) -> bool:
 
 
 def scalar(node: yaml.ScalarNode, *, secret: bool = False) -> str | int | float | bool | None:
-    """The value of a scalar as it stands there: a number is one only if its text says it in the usual way, a date is a text.
+    """The value of a scalar as it stands there: a number is one only if its text says
+    it in the usual way, a date is a text.
 
     Raises:
-        ValueError: YAML 1.1 reads something else than what stands there; says what, unless it is `secret`.
+        ValueError: YAML 1.1 reads something else than what stands there; says what,
+            unless it is `secret`.
     """
     text, kind = str(node.value), node.tag.rpartition(":")[2]
     if kind == "null":
@@ -101,14 +114,22 @@ def scalar(node: yaml.ScalarNode, *, secret: bool = False) -> str | int | float 
         read = "true" if text.lower() in {"yes", "on", "y"} else "false"
         raise ValueError(_ambiguous(text, read, f"write {read} if that is meant", secret=secret))
     if kind == "int" and not _WHOLE.fullmatch(text):
-        raise ValueError(_ambiguous(text, _number(node), "write a number in plain digits", secret=secret))
+        raise ValueError(
+            _ambiguous(text, _number(node), "write a number in plain digits", secret=secret)
+        )
     if kind == "float" and not _DECIMAL.fullmatch(text):
-        raise ValueError(_ambiguous(text, "a number", "write a number in plain digits, like 0.5", secret=secret))
+        raise ValueError(
+            _ambiguous(text, "a number", "write a number in plain digits, like 0.5", secret=secret)
+        )
     return int(text) if kind == "int" else float(text) if kind == "float" else text
 
 
 def _ambiguous(text: str, read: str, do: str, *, secret: bool) -> str:
-    what = "YAML reads this as something else" if secret else f"YAML reads {text if len(text) <= 40 else 'this'} as {read}"
+    what = (
+        "YAML reads this as something else"
+        if secret
+        else f"YAML reads {text if len(text) <= 40 else 'this'} as {read}"
+    )
     return f"{what}: put it in quotes if it is a text, or {do}"
 
 

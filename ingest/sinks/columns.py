@@ -28,25 +28,44 @@ DEAD_FILE = pa.schema(
         pa.field("pipeline", pa.string(), nullable=False),
     ]
 )
-"""One dead letter a row: the whole message, why it was refused, which schema it named, and by which attempt. These columns, and
-`DEFAULT["window"]` by which their table is partitioned, have the same names whatever the table of rows calls such things."""
+"""One dead letter a row: the whole message, why it was refused, which schema it named,
+and by which attempt.
+
+These columns, and `DEFAULT["window"]` by which their table is partitioned, have the
+same names whatever the table of rows calls such things.
+"""
 
 DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
 """As they are read: with the window's key."""
 
 
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """What a staged file of rows holds: the row columns, then what they say of the message that each row came from."""
-    return pa.schema([*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]])
+    """What a staged file of rows holds: the row columns, then what they say of the
+    message that each row came from.
+    """
+    return pa.schema(
+        [*(pa.field(f.name, f.type, f.nullable) for f in rows), *fields(metadata)[:-1]]
+    )
 
 
 def whole_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """The columns of a table whose rows are appended: the rows', the metadata columns, the window's last."""
-    return file_schema(rows, metadata).append(pa.field(metadata["window"], pa.string(), nullable=False))
+    """The columns of a table whose rows are appended: the rows', the metadata columns,
+    the window's last.
+    """
+    return file_schema(rows, metadata).append(
+        pa.field(metadata["window"], pa.string(), nullable=False)
+    )
 
 
-def refuse_unstorable(rows: pa.Schema, metadata: Mapping[str, str], holds: Callable[[pa.DataType], bool], where: str, do: str = "") -> None:
-    """Refuse columns that a kind of table can't give back as they are, and metadata columns that can't stand beside the rows'.
+def refuse_unstorable(
+    rows: pa.Schema,
+    metadata: Mapping[str, str],
+    holds: Callable[[pa.DataType], bool],
+    where: str,
+    do: str = "",
+) -> None:
+    """Refuse columns that a kind of table can't give back as they are, and metadata
+    columns that can't stand beside the rows'.
 
     Args:
         rows: the rows' columns.
@@ -60,35 +79,68 @@ def refuse_unstorable(rows: pa.Schema, metadata: Mapping[str, str], holds: Calla
     """
     refuse_wrong(rows.names, metadata)
     lower = [name.lower() for name in rows.names]
-    wrong = [f"{name}: the name stands there twice (case doesn't count)" for name in sorted({n for n in lower if lower.count(n) > 1})]
-    wrong += [f"{field.name}: {field.type}" for field in file_schema(rows, metadata) if not holds(field.type)]
+    wrong = [
+        f"{name}: the name stands there twice (case doesn't count)"
+        for name in sorted({n for n in lower if lower.count(n) > 1})
+    ]
+    wrong += [
+        f"{field.name}: {field.type}"
+        for field in file_schema(rows, metadata)
+        if not holds(field.type)
+    ]
     wrong += [] if rows.names else ["there are no columns"]
     if wrong:
         what = f"the columns can't be written {where}: " + "; ".join(wrong)
-        take = "take signed integers, floats, bool, string, binary, date32, decimal128 or timestamp[us]."
+        take = (
+            "take signed integers, floats, bool, string, binary, date32, decimal128 or"
+            " timestamp[us]."
+        )
         raise SpecError(what, "spec", f"{do} {take}" if do else take.capitalize())
 
 
 def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
-    """Rows with exactly these columns: what a file doesn't have, for it was written before there was such a column, is null."""
+    """Rows with exactly these columns: what a file doesn't have, for it was written
+    before there was such a column, is null.
+    """
     names = rows.schema.names
-    arrays = [rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in columns]
+    arrays = [
+        rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type)
+        for f in columns
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def inner_difference(there: pa.Field, here: pa.Field) -> str:
-    """Where two nested columns differ: the paths inside them, each with what is there in the table and in the schema; else nothing."""
-    return "; ".join(_inside(there.name, there, here)) if pa.types.is_nested(there.type) and pa.types.is_nested(here.type) else ""
+    """Where two nested columns differ: the paths inside them, each with what is there
+    in the table and in the schema; else nothing.
+    """
+    return (
+        "; ".join(_inside(there.name, there, here))
+        if pa.types.is_nested(there.type) and pa.types.is_nested(here.type)
+        else ""
+    )
 
 
 def _inside(path: str, there: pa.Field | None, here: pa.Field | None) -> Iterator[str]:
     """`[]` stands for the elements of a list, `{key}` and `{value}` for those of a map."""
-    if there is None or here is None or there.type.id != here.type.id or not pa.types.is_nested(there.type):
-        if there is None or here is None or (there.type, there.nullable) != (here.type, here.nullable):
+    if (
+        there is None
+        or here is None
+        or there.type.id != here.type.id
+        or not pa.types.is_nested(there.type)
+    ):
+        if (
+            there is None
+            or here is None
+            or (there.type, there.nullable) != (here.type, here.nullable)
+        ):
             yield f"{path}: {_told(there)} in the table, {_told(here)} in the schema"
         return
     if there.nullable != here.nullable:
-        yield f"{path}: {'nullable' if there.nullable else 'not null'} in the table, and not so in the schema"
+        yield (
+            f"{path}: {'nullable' if there.nullable else 'not null'} in the table, and not so in"
+            " the schema"
+        )
     if pa.types.is_struct(there.type):
         had, has = ({f.name: f for f in kind} for kind in (there.type, here.type))
         for name in dict.fromkeys([*had, *has]):
@@ -101,4 +153,10 @@ def _inside(path: str, there: pa.Field | None, here: pa.Field | None) -> Iterato
 
 
 def _told(field: pa.Field | None) -> str:
-    return "nothing" if field is None else f"{field.type}" if field.nullable else f"{field.type} not null"
+    return (
+        "nothing"
+        if field is None
+        else f"{field.type}"
+        if field.nullable
+        else f"{field.type} not null"
+    )

@@ -1,4 +1,7 @@
-"""Counts a window's rows for verification. Reads the coordinates only; bounded memory. The same for every sink that has files."""
+"""Counts a window's rows for verification.
+
+Reads the coordinates only; bounded memory. The same for every sink that has files.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,20 @@ _COUNT = """
         FROM coordinates WHERE {window} = ? GROUP BY ALL
     )
     GROUP BY ALL ORDER BY ALL
+"""  # noqa: E501
+"""Grouped by offset first: unlike a count of distinct values, a grouping spills.
+
+A null, which only damage brings, counts as -1.
 """
-"""Grouped by offset first: unlike a count of distinct values, a grouping spills. A null, which only damage brings, counts as -1."""
 
 
-def rows_held(rows: pa.RecordBatchReader, metadata: Mapping[str, str], window: Window) -> list[RowsHeld]:
-    """One window's rows per topic-partition. `metadata`: what the table calls its metadata columns."""
+def rows_held(
+    rows: pa.RecordBatchReader, metadata: Mapping[str, str], window: Window
+) -> list[RowsHeld]:
+    """One window's rows per topic-partition.
+
+    `metadata`: what the table calls its metadata columns.
+    """
     count = _COUNT.format(**{name: _quoted(column) for name, column in metadata.items()})
     with duckdb.connect(config={"memory_limit": MEMORY, "threads": "2"}) as connection:
         connection.execute("SET enable_progress_bar = false")  # it would go to stdout
@@ -35,12 +46,17 @@ def rows_held(rows: pa.RecordBatchReader, metadata: Mapping[str, str], window: W
 
 
 def rows_held_in(
-    batches: Callable[[], Iterator[pa.RecordBatch]], columns: pa.Schema, metadata: Mapping[str, str], window: Window
-) -> list[RowsHeld]:  # fmt: skip
-    """The same of batches that are still to be read, which have at least these columns, in types that can be made theirs.
+    batches: Callable[[], Iterator[pa.RecordBatch]],
+    columns: pa.Schema,
+    metadata: Mapping[str, str],
+    window: Window,
+) -> list[RowsHeld]:
+    """The same of batches that are still to be read, which have at least these columns,
+    in types that can be made theirs.
 
     Raises:
-        RefusedError, UnreachableError: as reading them does; behind DuckDB it would be an error of its own. Or they have other columns.
+        RefusedError, UnreachableError: as reading them does; behind DuckDB it would be
+            an error of its own. Or they have other columns.
     """
     failed: list[Exception] = []
 

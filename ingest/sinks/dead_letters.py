@@ -32,7 +32,9 @@ from windrow.ingest.sinks.window_table import prepare
 
 NoteKind = Literal["dead", "publishing", "published"]
 
-COLUMNS = DEAD_LETTERS.set(len(DEAD_LETTERS) - 1, pa.field(DEFAULT["window"], pa.string(), nullable=False))
+COLUMNS = DEAD_LETTERS.set(
+    len(DEAD_LETTERS) - 1, pa.field(DEFAULT["window"], pa.string(), nullable=False)
+)
 """All columns of the table, the window's last."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -140,7 +142,10 @@ class DeadLetterTable:
             count = sum(pc.sum(pc.equal(attempts, attempt)).as_py() or 0 for attempts in found)
             if count and state.note(note("dead", window, attempt)) is None:
                 where = f"dead letters of window {window.key} are in {self.store.place}"
-                do = "Restore what windrow keeps beside the table; or run windrow replay, which notes them."
+                do = (
+                    "Restore what windrow keeps beside the table; or run windrow replay, which"
+                    " notes them."
+                )
                 raise RefusedError(f"{where}, and the note of their commit isn't", "check", do)
             return count
 

@@ -1,4 +1,7 @@
-"""What a commit may do, given what the table holds: look, decide, write. Pure: the same judge for every sink."""
+"""What a commit may do, given what the table holds: look, decide, write.
+
+Pure: the same judge for every sink.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,12 @@ from windrow.ingest.source.enumerator.seams import same_source
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a sink holds that bears on one receipt, all of it seen in one state of the table: the one that the commit will be made on.
+    """What a sink holds that bears on one receipt, all of it seen in one state of the
+    table: the one that the commit will be made on.
 
-    `committed`: the newest generation of the receipt's own window. `before` and `after`: of the windows beside it (see `adjacent`).
-    `others`: receipts of other windows, at least of all those that share an offset with this one.
+    `committed`: the newest generation of the receipt's own window. `before` and
+    `after`: of the windows beside it (see `adjacent`). `others`: receipts of other
+    windows, at least of all those that share an offset with this one.
     """
 
     table: str
@@ -32,14 +37,19 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def decide(receipt: Receipt, seen: Seen) -> Committed | None:
-    """What the table holds in place of this receipt already, or None if it is to be committed now, on what was seen.
+    """What the table holds in place of this receipt already, or None if it is to be
+    committed now, on what was seen.
 
     Raises:
-        GridError, BindingError: the table is bound to something else; or the window doesn't join on to those beside it.
-        RefusedError: the window is there under another plan, or a generation was left out.
+        GridError, BindingError: the table is bound to something else; or the window
+            doesn't join on to those beside it.
+        RefusedError: the window is there under another plan, or a generation was left
+            out.
         OverlapError: a range is committed under another window, which it names.
     """
-    refuse_other_binding(seen.table, seen.binding, Binding(receipt.window.pipeline, receipt.ledger, receipt.grid))
+    refuse_other_binding(
+        seen.table, seen.binding, Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
+    )
     committed = settled(receipt, seen.committed)
     if committed is None:
         refuse_overlap(receipt.plan, seen.others)
@@ -48,7 +58,9 @@ def decide(receipt: Receipt, seen: Seen) -> Committed | None:
 
 
 def is_this(committed: Receipt, sent: Receipt) -> bool:
-    """Whether a committed receipt is the one that was sent; what its sink filled in counts for nothing."""
+    """Whether a committed receipt is the one that was sent; what its sink filled in
+    counts for nothing.
+    """
     return msgspec.structs.replace(committed, merged=sent.merged) == sent
 
 
@@ -60,30 +72,49 @@ def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
         committed: the newest generation of its window that the table holds.
 
     Raises:
-        RefusedError: if the window is there under another plan, or generations were left out; or what is to be mended isn't there.
+        RefusedError: if the window is there under another plan, or generations were
+            left out; or what is to be mended isn't there.
     """
     key, proposed = receipt.window.key, receipt.generation
     if committed is None:
         if proposed == 0:
             return None
-        what = f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the table doesn't hold this window"
-        raise RefusedError(what, "commit", "Was the table replaced meanwhile? Run the window without replacing.")
+        what = (
+            f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the"
+            " table doesn't hold this window"
+        )
+        raise RefusedError(
+            what, "commit", "Was the table replaced meanwhile? Run the window without replacing."
+        )
     newest = committed.receipt
     if newest.digest != receipt.digest:
         what = (
-            f"window {key} is committed already (generation {newest.generation}) under another plan: "
-            f"digest {newest.digest[:12]} in the table, {receipt.digest[:12]} here"
+            f"window {key} is committed already (generation {newest.generation}) under another"
+            f" plan: digest {newest.digest[:12]} in the table, {receipt.digest[:12]} here"
         )
-        do = "The plan changed after the commit. Restore the frozen plan from the table: windrow doctor SPEC --rebuild-ledger."
+        do = (
+            "The plan changed after the commit. Restore the frozen plan from the table: windrow"
+            " doctor SPEC --rebuild-ledger."
+        )
         raise RefusedError(what, "commit", do)
     if newest.generation >= proposed:
         return committed
     if newest.generation + 1 < proposed:
-        what = f"window {key}: the table holds generation {newest.generation}, so the next one is {newest.generation + 1}, not {proposed}"
+        what = (
+            f"window {key}: the table holds generation {newest.generation}, so the next one is"
+            f" {newest.generation + 1}, not {proposed}"
+        )
         raise RefusedError(what, "commit", "Run the replay again: it looks first.")
     if receipt.mending is not None and receipt.mending.of != newest.attempt:
-        what = f"window {key}: what was to be mended is attempt {receipt.mending.of}, and the table holds {newest.attempt}"
-        raise RefusedError(what, "commit", "Was the table replaced meanwhile? Mend the window again: it looks first.")
+        what = (
+            f"window {key}: what was to be mended is attempt {receipt.mending.of}, and the table"
+            f" holds {newest.attempt}"
+        )
+        raise RefusedError(
+            what,
+            "commit",
+            "Was the table replaced meanwhile? Mend the window again: it looks first.",
+        )
     return None
 
 
@@ -103,10 +134,13 @@ def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
                 split = plan.splits[mine.index(hit)]
                 first = max(hit.start, theirs.start)
                 what = (
-                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window {plan.window.key} "
-                    f"are already committed under window {other.window.key}"
+                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window"
+                    f" {plan.window.key} are already committed under window {other.window.key}"
                 )
-                do = "Windows of one table never share messages; was the ledger lost? Run windrow doctor SPEC --rebuild-ledger."
+                do = (
+                    "Windows of one table never share messages; was the ledger lost? Run windrow"
+                    " doctor SPEC --rebuild-ledger."
+                )
                 raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 
 
@@ -117,13 +151,17 @@ def adjacent(receipt: Receipt) -> tuple[str | None, str]:
 
 
 def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -> None:
-    """Refuse a plan that doesn't join on to the committed windows beside it: what lies between would be in no window.
+    """Refuse a plan that doesn't join on to the committed windows beside it: what lies
+    between would be in no window.
 
-    One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.  2 The ledger is restored from an older backup.
-    3 B freezes the same label at 90 and commits the window behind it.  4 A wakes and would commit up to 60: nobody would read 60 to 90.
+    One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.
+    2 The ledger is restored from an older backup. 3 B freezes the same label at 90 and
+    commits the window behind it.  4 A wakes and would commit up to 60: nobody would
+    read 60 to 90.
 
-    After a rebase the window behind it starts at another boundary than the one before it ends at: what has another id there has other
-    offsets too, and what is gone has none, so those are not compared.
+    After a rebase the window behind it starts at another boundary than the one before
+    it ends at: what has another id there has other offsets too, and what is gone has
+    none, so those are not compared.
 
     Raises:
         BindingError: naming that window, and where.
@@ -136,27 +174,38 @@ def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -
 
 def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
     tps = _comparable(stop, start)
-    stops, starts = ({tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start))
+    stops, starts = (
+        {tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start)
+    )
     cuts, other_cuts = (stops, starts) if stop.label == plan.window.end else (starts, stops)
     for tp in tps:
         mine, theirs = cuts.get(tp), other_cuts.get(tp)
         if mine != theirs:
             what = (
-                f"window {plan.window.key} is cut {_at(mine)} where the committed window {other.window.key} is cut {_at(theirs)}: "
-                "they were planned by two ledgers"
+                f"window {plan.window.key} is cut {_at(mine)} where the committed window"
+                f" {other.window.key} is cut {_at(theirs)}: they were planned by two ledgers"
             )
-            do = "Nothing was committed. Run the window again; if it is refused again: windrow doctor SPEC --rebuild-ledger."
+            do = (
+                "Nothing was committed. Run the window again; if it is refused again: windrow"
+                " doctor SPEC --rebuild-ledger."
+            )
             raise BindingError(what, "commit", do, tp.topic, tp.partition, mine)
 
 
 def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
-    """What two boundaries under one label must cut alike: all that either cuts, but after a rebase only topics with the same id in both."""
+    """What two boundaries under one label must cut alike: all that either cuts, but
+    after a rebase only topics with the same id in both.
+    """
     if stop.cluster_id != start.cluster_id:
         return []
     every = sorted(stop.by_tp().keys() | start.by_tp().keys())
     if same_source(stop, start):
         return every
-    stayed = {seen.topic for seen in stop.topics if (now := start.by_topic().get(seen.topic)) and now.topic_id == seen.topic_id}
+    stayed = {
+        seen.topic
+        for seen in stop.topics
+        if (now := start.by_topic().get(seen.topic)) and now.topic_id == seen.topic_id
+    }
     return [tp for tp in every if tp.topic in stayed]
 
 

@@ -1,7 +1,8 @@
-"""A small file under a name that is taken once, which is what a log stands on: a hard link on a disk, a conditional put in S3.
+"""A small file under a name that is taken once, which is what a log stands on: a hard
+link on a disk, a conditional put in S3.
 
-A put may be answered with "taken" although it was this one: what lies there then tells whose it is. So who puts looks at the log again,
-whatever the answer was.
+A put may be answered with "taken" although it was this one: what lies there then tells
+whose it is. So who puts looks at the log again, whatever the answer was.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ _UNKNOWN_CONDITION = {"NotImplemented", "InvalidArgument", "InvalidRequest"}
 """What stores answer that don't know the condition."""
 
 _NO_PROMISE = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-_STORES = "Let sink.path be a folder on a disk with hard links, or a bucket of a store with conditional puts; or take another kind of sink."
+_STORES = (
+    "Let sink.path be a folder on a disk with hard links, or a bucket of a store with conditional"
+    " puts; or take another kind of sink."
+)
 
 
 class Exclusive(Protocol):
@@ -41,7 +45,8 @@ class Exclusive(Protocol):
         """Put a file, whole and durable.
 
         Raises:
-            FileExistsError: the name is taken; perhaps by this very put, of which an answer was lost.
+            FileExistsError: the name is taken; perhaps by this very put, of which an
+                answer was lost.
             OSError: it isn't known whether the file is there.
         """
 
@@ -51,7 +56,7 @@ class Exclusive(Protocol):
         Raises:
             SpecError: it was put, so any other one would have been, too; or it may not be put.
             UnreachableError: that can't be told.
-        """
+        """  # noqa: E501
 
 
 def exclusive(uri: str, place: Place) -> Exclusive:
@@ -64,24 +69,39 @@ def exclusive(uri: str, place: Place) -> Exclusive:
         return S3Puts(uri)
     if "://" in uri:
         scheme = uri.partition("://")[0]
-        raise SpecError(f"sink.path is {uri}: in {scheme} no commit of kind files can be exactly once", "spec", _STORES)
+        raise SpecError(
+            f"sink.path is {uri}: in {scheme} no commit of kind files can be exactly once",
+            "spec",
+            _STORES,
+        )
     return Links(uri, place)
 
 
 def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
-    """Why nothing can be put below a place, before anything was: what a person has to mend, or what may pass."""
+    """Why nothing can be put below a place, before anything was: what a person has to
+    mend, or what may pass.
+    """
     why = error.strerror or str(error)
     if error.errno in _NO_PROMISE:
-        return SpecError(f"no commit to {uri} can be exactly once: no name there can be taken only once ({why})", "setup", _STORES)
+        return SpecError(
+            f"no commit to {uri} can be exactly once: no name there can be taken only once ({why})",
+            "setup",
+            _STORES,
+        )
     if error.errno == errno.EACCES:
-        do = "Give windrow's user the rights to get, put, list and delete below it, or set sink.path to another place."
+        do = (
+            "Give windrow's user the rights to get, put, list and delete below it, or set sink.path"
+            " to another place."
+        )
         return SpecError(f"nothing may be written below {uri} ({why})", "setup", do)
     what = f"nothing can be put below {uri}: {why}"
     return UnreachableError(what, "setup", to_check(uri))
 
 
 def begun(uri: str, step: Callable[[], None]) -> None:
-    """Do what comes before anything can be committed below a place; what may pass is tried again. `step`: may be done more than once.
+    """Do what comes before anything can be committed below a place; what may pass is tried again.
+
+    `step`: may be done more than once.
 
     Raises:
         SpecError, UnreachableError: as `refusal` has it.
@@ -135,9 +155,13 @@ class S3Puts:
         self._bucket, _, self._prefix = uri.removeprefix(_S3).partition("/")
 
     def put(self, path: str, content: bytes) -> None:
-        """Asked once: what is asked again without a look would hear of itself that the name is taken."""
+        """Asked once: what is asked again without a look would hear of itself that the
+        name is taken.
+        """
         with self._explained(path):
-            _client().put_object(Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*")
+            _client().put_object(
+                Bucket=self._bucket, Key=self._key(path), Body=content, IfNoneMatch="*"
+            )
 
     def prove(self, path: str, content: bytes) -> None:
         """A store that doesn't know the condition may take no notice of it."""
@@ -176,24 +200,33 @@ class S3Puts:
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:
         """What goes wrong in the block as an error of the system's."""
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             with waiting_for_storage(self._uri):
                 yield
         except ClientError as error:
             raise self._meant(path, error) from error
-        except BotoCoreError as error:  # some of these name keys and addresses, none a secret; their kind is enough
+        except (
+            BotoCoreError
+        ) as error:  # some of these name keys and addresses, none a secret; their kind is enough
             raise OSError(errno.EIO, type(error).__name__, path) from error
 
     def _meant(self, path: str, error: ClientError) -> OSError:
         """What an answer other than "done" means; 409: another put of the name was on its way."""
-        code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"].get("HTTPStatusCode", 0)
+        code, status = (
+            error.response["Error"].get("Code", ""),
+            error.response["ResponseMetadata"].get("HTTPStatusCode", 0),
+        )
         if status == 412:
             return FileExistsError(errno.EEXIST, "taken", path)
         if status in {401, 403}:
             return PermissionError(errno.EACCES, code, path)
-        return OSError(errno.ENOTSUP if code in _UNKNOWN_CONDITION or status == 501 else errno.EIO, code or str(status), path)
+        return OSError(
+            errno.ENOTSUP if code in _UNKNOWN_CONDITION or status == 501 else errno.EIO,
+            code or str(status),
+            path,
+        )
 
 
 def has_s3() -> bool:
@@ -203,9 +236,13 @@ def has_s3() -> bool:
 
 @cache
 def _client() -> Any:
-    """The process's one client, with what the SDK's own chain finds: the environment, a profile, a role. To make one takes a while."""
-    import boto3  # noqa: PLC0415
-    from botocore.config import Config  # noqa: PLC0415
+    """The process's one client, with what the SDK's own chain finds: the environment, a
+    profile, a role.
+
+    To make one takes a while.
+    """
+    import boto3
+    from botocore.config import Config
 
     once = Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=30)
     return boto3.session.Session().client("s3", config=once)

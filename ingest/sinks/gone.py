@@ -1,4 +1,7 @@
-"""Whether what was staged is still there to be committed. The same for every sink that stages files."""
+"""Whether what was staged is still there to be committed.
+
+The same for every sink that stages files.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,14 @@ class HasSize(Protocol):
 def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> None:
     """Before a commit names them: staged files are there, whole, and not given up.
 
-    A vacuum without its grace period removes staged files too; a commit that names them would make them lost rows.
+    A vacuum without its grace period removes staged files too; a commit that names them
+    would make them lost rows.
 
     Args:
         place: the table's.
         files: what is to be committed.
-        swept: until which instant staged files are given up, in epoch milliseconds, as the state says that the commit is made on.
+        swept: until which instant staged files are given up, in epoch milliseconds, as
+            the state says that the commit is made on.
 
     Raises:
         RefusedError: says how many are gone, cut short or given up.
@@ -38,10 +43,24 @@ def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> No
     seen = place.seen(f.path for f in wanted)
     gone = [f.path for f in wanted if (file := seen[f.path]) is None or file.size != f.size]
     if gone:
-        what = f"{len(gone)} of {len(wanted)} staged files are gone or cut short, the first is {gone[0]}"
-        raise RefusedError(what, "commit", "Did a vacuum with no retention run meanwhile? Nothing was committed; run the window again.")
+        what = (
+            f"{len(gone)} of {len(wanted)} staged files are gone or cut short, the first is"
+            f" {gone[0]}"
+        )
+        raise RefusedError(
+            what,
+            "commit",
+            "Did a vacuum with no retention run meanwhile? Nothing was committed; run the window"
+            " again.",
+        )
     late = [f.path for f in wanted if swept is not None and millis(seen[f.path].modified) <= swept]  # type: ignore[union-attr]
     if late:
-        what = f"{len(late)} of {len(wanted)} staged files were given up by windrow sweep, the first is {late[0]}"
-        do = "This attempt took longer than the sweep's grace period. Nothing was committed; run the window again."
+        what = (
+            f"{len(late)} of {len(wanted)} staged files were given up by windrow sweep, the first"
+            f" is {late[0]}"
+        )
+        do = (
+            "This attempt took longer than the sweep's grace period. Nothing was committed; run the"
+            " window again."
+        )
         raise RefusedError(what, "commit", do)

@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 LEVEL = 4
-"""Arrow's own stream has no say in this, and takes 9: several times as long for files that are hardly smaller."""
+"""Arrow's own stream has no say in this, and takes 9: several times as long for files
+that are hardly smaller.
+"""
 
 
 class _Gzipped(io.RawIOBase):

@@ -1,4 +1,6 @@
-"""For sinks of small windows, which need no files: committables hold the rows themselves, as Arrow IPC in base64."""
+"""For sinks of small windows, which need no files: committables hold the rows
+themselves, as Arrow IPC in base64.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Dates and times that ISO 8601 has a text for: those of the years 1 to 9999. A sink that writes texts refuses the others at their row.
+"""Dates and times that ISO 8601 has a text for: those of the years 1 to 9999.
 
-Messages hold such: Avro's and Debezium's are plain numbers, and PostgreSQL's `infinity` comes as the greatest of them. What libraries write
-for them is no date to any reader, and not even the same for two of them.
+A sink that writes texts refuses the others at their row.
+
+Messages hold such: Avro's and Debezium's are plain numbers, and PostgreSQL's `infinity`
+comes as the greatest of them. What libraries write for them is no date to any reader,
+and not even the same for two of them.
 """
 
 from __future__ import annotations
@@ -25,8 +28,13 @@ _UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
 
 
 def without_text(columns: Mapping[str, pa.Array]) -> tuple[Places, str] | None:
-    """The first column that holds such a date or time, however deep, and in which rows (ascending); None if there is none."""
-    return next(((np.unique(rows), name) for name, column in columns.items() if len(rows := _rows(column))), None)
+    """The first column that holds such a date or time, however deep, and in which rows
+    (ascending); None if there is none.
+    """
+    return next(
+        ((np.unique(rows), name) for name, column in columns.items() if len(rows := _rows(column))),
+        None,
+    )
 
 
 def _rows(column: pa.Array) -> Places:
@@ -41,7 +49,9 @@ def _rows(column: pa.Array) -> Places:
     if pa.types.is_nested(kind):
         return _rows_of_lists(column)
     first, end = _bounds(kind)
-    numbers = pc.fill_null(column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()), 0).to_numpy(zero_copy_only=False)
+    numbers = pc.fill_null(
+        column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()), 0
+    ).to_numpy(zero_copy_only=False)
     return np.flatnonzero((numbers < first) | (numbers >= end))
 
 
@@ -65,5 +75,9 @@ def _may_hold(kind: pa.DataType) -> bool:
 
 
 def _bounds(kind: pa.DataType) -> tuple[int, int]:
-    each = 1 if pa.types.is_date32(kind) else _DAY * (1000 if pa.types.is_date(kind) else _UNITS[kind.unit])
+    each = (
+        1
+        if pa.types.is_date32(kind)
+        else _DAY * (1000 if pa.types.is_date(kind) else _UNITS[kind.unit])
+    )
     return _FIRST_DAY * each, _END_DAY * each

@@ -1,4 +1,6 @@
-"""Columns of texts behind each other, row by row: what Arrow's `binary_join_element_wise` does, in one compiled pass."""
+"""Columns of texts behind each other, row by row: what Arrow's
+`binary_join_element_wise` does, in one compiled pass.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,18 @@ _PASS = Compiled("windrow.ingest.sinks.joining_pass")
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts, and columns of texts of one length, one behind the other; null where one of them is. One part at least is a column."""
+    """Texts, and columns of texts of one length, one behind the other; null where one of them is.
+
+    One part at least is a column.
+    """
     columns = [part for part in parts if not isinstance(part, str)]
     rows = len(columns[0])
     texts = [part.encode() for part in parts if isinstance(part, str)]
     ends, size = np.empty(rows + 1, np.int64), rows * sum(map(len, texts))
-    kept, table = [ctypes.create_string_buffer(text) for text in texts], np.zeros((len(parts), 4), np.int64)
+    kept, table = (
+        [ctypes.create_string_buffer(text) for text in texts],
+        np.zeros((len(parts), 4), np.int64),
+    )
     literals = iter(zip(kept, texts, strict=True))
     for number, part in enumerate(parts):
         if isinstance(part, str):
@@ -39,7 +47,9 @@ def joined(*parts: pa.Array | str) -> pa.Array:
     out = np.empty(size, np.uint8)
     _PASS.join(table, ends, out.ctypes.data)
     del kept
-    return pa.Array.from_buffers(KIND, rows, [_present(columns), pa.py_buffer(ends), pa.py_buffer(out)])
+    return pa.Array.from_buffers(
+        KIND, rows, [_present(columns), pa.py_buffer(ends), pa.py_buffer(out)]
+    )
 
 
 def instants(moments: npt.NDArray[np.int64], before: str, behind: str) -> pa.Array:
@@ -49,26 +59,40 @@ def instants(moments: npt.NDArray[np.int64], before: str, behind: str) -> pa.Arr
         moments: microseconds since 1970, of the years 1 to 9999.
         before: in ASCII, as is what comes behind.
         behind: the same.
-    """
+    """  # noqa: E501
     row = np.frombuffer(f"{before}{'0' * _INSTANT}{behind}".encode(), np.uint8)
     out, rows = np.tile(row, len(moments)), len(moments)
     _PASS.put_instants(np.ascontiguousarray(moments), len(row), out.ctypes.data + len(before))
-    return pa.Array.from_buffers(KIND, rows, [None, pa.py_buffer(np.arange(rows + 1) * len(row)), pa.py_buffer(out)])
+    return pa.Array.from_buffers(
+        KIND, rows, [None, pa.py_buffer(np.arange(rows + 1) * len(row)), pa.py_buffer(out)]
+    )
 
 
 def ends_of(column: pa.Array) -> npt.NDArray[Any]:
-    """Where each value begins in the bytes of a column of texts, or of bytes, and the last one ends; of 32 or of 64 bits."""
-    width = np.dtype(np.int64 if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) else np.int32)
+    """Where each value begins in the bytes of a column of texts, or of bytes, and the
+    last one ends; of 32 or of 64 bits.
+    """
+    width = np.dtype(
+        np.int64
+        if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+        else np.int32
+    )
     if not len(column):
         return np.zeros(1, width)
-    found: npt.NDArray[Any] = np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
+    found: npt.NDArray[Any] = np.frombuffer(
+        column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize
+    )
     return found
 
 
 def octets_of(column: pa.Array) -> npt.NDArray[np.uint8]:
     """The bytes of all values of a column of texts, or of bytes, be they under a null."""
     ends, data = ends_of(column), column.buffers()[2]
-    return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
+    return (
+        np.empty(0, np.uint8)
+        if data is None
+        else np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])]
+    )
 
 
 def _told(column: pa.Array) -> tuple[tuple[int, int, int], int]:

@@ -1,4 +1,7 @@
-"""The passes that write texts: behind each other, row by row, and of instants. Compiled, because they look at every value."""
+"""The passes that write texts: behind each other, row by row, and of instants.
+
+Compiled, because they look at every value.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ from windrow.ingest.native.pointers import copy_bytes, int32_at, int64_at, put_b
 Ints = npt.NDArray[np.int64]
 
 DATA, ENDS, WIDTH, LENGTH = range(4)
-"""What is told of a part: the address of its bytes; of an array that of the end before its first value, and the bytes of an end (4 or 8);
-of a text that is the same in each row 0 instead, and its length."""
+"""What is told of a part: the address of its bytes; of an array that of the end before
+its first value, and the bytes of an end (4 or 8); of a text that is the same in each
+row 0 instead, and its length.
+"""
 
 _INTS = types.int64[::1]
 _READ: Any = types.Array(types.int64, 1, "C", readonly=True)
@@ -39,7 +44,10 @@ def join(parts: Any, ends: Ints, out: int) -> None:
             width, source, length = parts[number, WIDTH], parts[number, DATA], parts[number, LENGTH]
             if width == 4:
                 begin: Any = np.int64(int32_at(parts[number, ENDS] + 4 * row))
-                source, length = source + begin, np.int64(int32_at(parts[number, ENDS] + 4 * row + 4)) - begin
+                source, length = (
+                    source + begin,
+                    np.int64(int32_at(parts[number, ENDS] + 4 * row + 4)) - begin,
+                )
             elif width == 8:
                 begin = int64_at(parts[number, ENDS] + 8 * row)
                 source, length = source + begin, int64_at(parts[number, ENDS] + 8 * row + 8) - begin
@@ -65,7 +73,8 @@ def put_instants(moments: Ints, width: int, out: int) -> None:
         width: bytes from the begin of one to that of the next.
         out: the address of the first one's place.
 
-    The day of a calendar is found as Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms" has it: years begin in March.
+    The day of a calendar is found as Howard Hinnant's "chrono-Compatible Low-Level Date
+    Algorithms" has it: years begin in March.
     """
     for row in range(len(moments)):
         at = out + row * width

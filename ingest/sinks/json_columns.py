@@ -1,9 +1,10 @@
-"""Values with an inside as JSON, whole columns at a time. What a number, a text or an instant looks like there, each sink says.
+"""Values with an inside as JSON, whole columns at a time.
 
-a struct                 an object with all its fields, null ones too
-a map with text keys     an object; where a key is there twice, or can't be a name: a list of {"key": ..., "value": ...}, as of any
-other map
-a list                   a list
+What a number, a text or an instant looks like there, each sink says.
+
+a struct                 an object with all its fields, null ones too a map with text
+keys     an object; where a key is there twice, or can't be a name: a list of {"key":
+..., "value": ...}, as of any other map a list                   a list
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def quoted(column: pa.Array) -> pa.Array:
 
 
 def _may_be_odd(column: pa.Array) -> bool:
-    """Whether a byte of the column has to be escaped, be it under a null: all at once, which is far cheaper than text by text."""
+    """Whether a byte of the column has to be escaped, be it under a null: all at once,
+    which is far cheaper than text by text.
+    """
     octets = octets_of(column)
     return bool((octets < _BLANK).any() or (octets == _QUOTE).any() or (octets == _BACKSLASH).any())
 
@@ -43,7 +46,8 @@ def _may_be_odd(column: pa.Array) -> bool:
 class JsonForm(msgspec.Struct, frozen=True):
     """What a sink says of values without an inside.
 
-    `leaf`: their JSON, null where there is none; `no_name`: which texts can't be a name in an object.
+    `leaf`: their JSON, null where there is none; `no_name`: which texts can't be a name
+    in an object.
     """
 
     leaf: Callable[[pa.Array], pa.Array]
@@ -60,20 +64,34 @@ class JsonForm(msgspec.Struct, frozen=True):
             return self._structs(array)
         if pa.types.is_map(kind):
             return self._maps(array)
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            return _lists(self.texts(array.flatten()), pc.list_value_length(array), array.is_valid())
+        if (
+            pa.types.is_list(kind)
+            or pa.types.is_large_list(kind)
+            or pa.types.is_fixed_size_list(kind)
+        ):
+            return _lists(
+                self.texts(array.flatten()), pc.list_value_length(array), array.is_valid()
+            )
         return self.leaf(array)
 
     def _structs(self, array: pa.Array) -> pa.Array:
         parts: list[pa.Array | str] = ["{"]
         for i, field in enumerate(array.type):
-            parts += [f"{',' if i else ''}{json.dumps(field.name, ensure_ascii=False)}:", self.texts(array.field(i))]
+            parts += [
+                f"{',' if i else ''}{json.dumps(field.name, ensure_ascii=False)}:",
+                self.texts(array.field(i)),
+            ]
         return pc.if_else(array.is_valid(), joined(*parts, "}"), _NOTHING)
 
     def _maps(self, array: pa.Array) -> pa.Array:
         kind, valid = array.type, array.is_valid()
-        lengths = pa.array(np.where(valid.to_numpy(zero_copy_only=False), np.diff(array.offsets.to_numpy()), 0), pa.int64())
-        entries = pa.ListArray.from_arrays(array.offsets, pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"]))
+        lengths = pa.array(
+            np.where(valid.to_numpy(zero_copy_only=False), np.diff(array.offsets.to_numpy()), 0),
+            pa.int64(),
+        )
+        entries = pa.ListArray.from_arrays(
+            array.offsets, pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        )
         inner = entries.filter(valid).flatten()
         keys, values = self.texts(inner.field("key")), self.texts(inner.field("value"))
         pairs = _lists(joined('{"key":', keys, ',"value":', values, "}"), lengths, valid)
@@ -83,7 +101,9 @@ class JsonForm(msgspec.Struct, frozen=True):
         odd = self._with_odd_keys(inner.field("key"), lengths.to_numpy())
         return pc.if_else(pa.array(odd), pairs, objects) if odd.any() else objects
 
-    def _with_odd_keys(self, keys: pa.Array, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _with_odd_keys(
+        self, keys: pa.Array, lengths: np.ndarray[Any, np.dtype[np.int64]]
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which maps have a key twice, or one that can't be a name: an object would lose it."""
         row = np.repeat(np.arange(len(lengths)), lengths)
         codes = keys.dictionary_encode()
@@ -97,7 +117,9 @@ class JsonForm(msgspec.Struct, frozen=True):
         return odd
 
 
-def _lists(elements: pa.Array, lengths: pa.Array, valid: pa.Array, begin: str = "[", end: str = "]") -> pa.Array:
+def _lists(
+    elements: pa.Array, lengths: pa.Array, valid: pa.Array, begin: str = "[", end: str = "]"
+) -> pa.Array:
     ends = np.concatenate([[0], np.cumsum(pc.fill_null(lengths, 0).to_numpy().astype(np.int64))])
     lists = pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), elements)
     inside = pc.binary_join(lists, pa.scalar(",", KIND))
@@ -106,4 +128,8 @@ def _lists(elements: pa.Array, lengths: pa.Array, valid: pa.Array, begin: str = 
 
 def entries_of(value: Mapping[str, Any] | list[Mapping[str, Any]]) -> Iterable[tuple[Any, Any]]:
     """The keys and values of a map, from its JSON."""
-    return value.items() if isinstance(value, Mapping) else ((entry["key"], entry["value"]) for entry in value)
+    return (
+        value.items()
+        if isinstance(value, Mapping)
+        else ((entry["key"], entry["value"]) for entry in value)
+    )

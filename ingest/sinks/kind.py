@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from windrow.ingest.schema.primary_key import PrimaryKey
 
 Rows: TypeAlias = "pa.Schema | Callable[[], pa.Schema]"
-"""The columns of a table's rows without windrow's own; or what loads them, called at the first write: a look needs none."""
+"""The columns of a table's rows without windrow's own; or what loads them, called at
+the first write: a look needs none.
+"""
 
 
 def _without_secret(value: str) -> str:
@@ -44,45 +46,66 @@ def _without_secret(value: str) -> str:
 
 
 StagingPlace: TypeAlias = Annotated[
-    Written, Field(min_length=1), AfterValidator(_without_secret), Values("a path, or a URL without user, password and options")
+    Written,
+    Field(min_length=1),
+    AfterValidator(_without_secret),
+    Values("a path, or a URL without user, password and options"),
 ]
 """Where tasks keep what they staged, for a kind whose table isn't a folder itself."""
 
 Mode: TypeAlias = Annotated[
     Literal["append", "upsert", "delete-aware"],
     Field(
-        description="What becomes of a row whose key is in the table: it stands beside the other one (`append`), or takes its place "
-        "(`upsert`; a delete takes the row out). `delete-aware`: as `upsert`, but of what is deleted the key stays, `_deleted` true."
+        description=(
+            "What becomes of a row whose key is in the table: it stands beside the other one"
+            " (`append`), or takes its place (`upsert`; a delete takes the row out)."
+            " `delete-aware`: as `upsert`, but of what is deleted the key stays, `_deleted` true."
+        )
     ),
 ]
 KeyColumns: TypeAlias = Annotated[
     Annotated[tuple[Text, ...], Field(min_length=1)] | None,
     Values("a list of columns"),
     LeftOut("none, as goes with `append`"),
-    Field(description="By which columns of the schema rows replace each other. Goes with the other two modes."),
+    Field(
+        description=(
+            "By which columns of the schema rows replace each other. Goes with the other two modes."
+        )
+    ),
 ]
 Version: TypeAlias = Annotated[
     Text | None,
     Values("a column"),
     LeftOut("the order of the log decides"),
     Field(
-        description="The column whose greatest value is a key's row, whatever the order of the log. Goes with `upsert`; nothing is deleted "
-        "then, for a delete has no version."
+        description=(
+            "The column whose greatest value is a key's row, whatever the order of the log. Goes"
+            " with `upsert`; nothing is deleted then, for a delete has no version."
+        )
     ),
 ]
 
 
 def key_conflicts(written: Mapping[str, Any], *goes_with: str) -> Iterator[tuple[Place, str]]:
-    """What is said of keys goes with a mode that has them. `goes_with`: settings besides that need a key."""
+    """What is said of keys goes with a mode that has them.
+
+    `goes_with`: settings besides that need a key.
+    """
     mode, keyed = written.get("mode", "append"), written.get("mode") in {"upsert", "delete-aware"}
     if keyed and written.get("primary_key") is None:
         yield ("mode",), f"{mode} needs primary_key: by which columns rows replace each other"
     if mode == "append":
         for name in ("primary_key", "version", *goes_with):
             if written.get(name) is not None:
-                yield (name,), "goes with mode upsert or delete-aware: rows that are appended replace none"
+                yield (
+                    (name,),
+                    "goes with mode upsert or delete-aware: rows that are appended replace none",
+                )
     if mode == "delete-aware" and written.get("version") is not None:
-        yield ("version",), "goes with mode upsert: what deletes has no version, and nothing would ever be marked"
+        yield (
+            ("version",),
+            "goes with mode upsert: what deletes has no version, and nothing would ever be marked",
+        )
     names = names_in(written.get("primary_key"))
     if len(set(names)) < len(names):
         yield ("primary_key",), "names a column twice"
@@ -97,12 +120,16 @@ class SinkSection(Section):
 
     @property
     def key(self) -> PrimaryKey | None:
-        """By which rows of the table replace each other; None where they are only appended, which is all that some kinds can."""
+        """By which rows of the table replace each other; None where they are only
+        appended, which is all that some kinds can.
+        """
         return None
 
     @property
     def keeps(self) -> bool:
-        """Whether the row of a key keeps what a change of it leaves alone (`ingest.schema.changes.UNAVAILABLE`)."""
+        """Whether the row of a key keeps what a change of it leaves alone
+        (`ingest.schema.changes.UNAVAILABLE`).
+        """
         return False
 
     @property
@@ -119,16 +146,27 @@ class OnClusterSection(SinkSection):
     """That of a kind whose table lies on a Kafka cluster: the source's, unless it is told here."""
 
     cluster: Annotated[ClusterName | None, LeftOut("the source's cluster")] = Field(
-        default=None, description="The cluster, by its name in a `windrow.yaml`; or it is told here, by `bootstrap_servers`."
+        default=None,
+        description=(
+            "The cluster, by its name in a `windrow.yaml`; or it is told here, by"
+            " `bootstrap_servers`."
+        ),
     )
     bootstrap_servers: Annotated[Servers | None, LeftOut("the source's cluster")] = Field(
         default=None, description="The cluster's first addresses."
     )
     client: ClientProperties = Field(
-        default_factory=dict, repr=False, description="Properties of librdkafka for it, as under `source.client`."
+        default_factory=dict,
+        repr=False,
+        description="Properties of librdkafka for it, as under `source.client`.",
     )
-    registry: Annotated[RegistrySpec | None, LeftOut("that of the cluster that the table lies on")] = Field(
-        default=None, description="The schema registry that is asked for the schemas of the formats that have some."
+    registry: Annotated[
+        RegistrySpec | None, LeftOut("that of the cluster that the table lies on")
+    ] = Field(
+        default=None,
+        description=(
+            "The schema registry that is asked for the schemas of the formats that have some."
+        ),
     )
 
     @classmethod
@@ -136,13 +174,35 @@ class OnClusterSection(SinkSection):
         """At most one way to say which cluster; the source's has its own properties."""
         told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
         if len(told) > 1:
-            yield ("bootstrap_servers",), "'cluster' and 'bootstrap_servers' must not be set together: one says which cluster has the table"
+            yield (
+                ("bootstrap_servers",),
+                (
+                    "'cluster' and 'bootstrap_servers' must not be set together: one says which"
+                    " cluster has the table"
+                ),
+            )
         if "client" in written and not told:
-            yield ("client",), "goes with cluster or bootstrap_servers: to the source's cluster it is source.client that says how"
+            yield (
+                ("client",),
+                (
+                    "goes with cluster or bootstrap_servers: to the source's cluster it is"
+                    " source.client that says how"
+                ),
+            )
 
-    def reached(self, servers: str, client: ClientProperties, registry: RegistrySpec | None) -> Self:
-        """The same with its cluster told. `registry`: the cluster's, which is asked where the section tells none itself."""
-        told = {"cluster": None, "bootstrap_servers": servers, "client": dict(client), "registry": self.registry or registry}
+    def reached(
+        self, servers: str, client: ClientProperties, registry: RegistrySpec | None
+    ) -> Self:
+        """The same with its cluster told.
+
+        `registry`: the cluster's, which is asked where the section tells none itself.
+        """
+        told = {
+            "cluster": None,
+            "bootstrap_servers": servers,
+            "client": dict(client),
+            "registry": self.registry or registry,
+        }
         return self.model_copy(update=told)
 
 
@@ -150,13 +210,17 @@ S_contra = TypeVar("S_contra", bound=SinkSection, contravariant=True)
 
 
 class SinkKind(Protocol[S_contra]):
-    """One kind of sink: an entry of the table in `ingest.sinks.kinds`, loaded only when a spec names it."""
+    """One kind of sink: an entry of the table in `ingest.sinks.kinds`, loaded only when
+    a spec names it.
+    """
 
     @property
     def section(self) -> type[SinkSection]:
         """The model of its options. To load it loads nothing heavy: that is for the two methods."""
 
-    def make(self, section: S_contra, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: S_contra, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         """The sink that a section describes; opens nothing yet.
 
         Raises:
@@ -164,7 +228,9 @@ class SinkKind(Protocol[S_contra]):
         """
 
     def dead_letters(self, section: S_contra, folder: Path) -> DeadLetters:
-        """Where the dead letters go beside it, opened at the first use. A kind without a store of its own may take another kind's.
+        """Where the dead letters go beside it, opened at the first use.
+
+        A kind without a store of its own may take another kind's.
 
         Raises:
             SpecError: they can't lie there.

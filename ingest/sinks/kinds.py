@@ -1,4 +1,7 @@
-"""The kinds of sinks that there are: one line each. What stands behind a line is loaded when a spec names the kind."""
+"""The kinds of sinks that there are: one line each.
+
+What stands behind a line is loaded when a spec names the kind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,13 @@ TABLES = {
 }
 """Those that are one table."""
 
-KINDS = ChainMap({"kafka": "windrow.ingest.sinks.kafka.kind:KAFKA", "routes": "windrow.ingest.sinks.routes.kind:ROUTES"}, TABLES)
+KINDS = ChainMap(
+    {
+        "kafka": "windrow.ingest.sinks.kafka.kind:KAFKA",
+        "routes": "windrow.ingest.sinks.routes.kind:ROUTES",
+    },
+    TABLES,
+)
 
 TableOfItsKind = Annotated[SinkSection, OfItsKind("kind", "delta", TABLES)]
 """The section of one of several tables."""

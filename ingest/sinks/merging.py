@@ -13,7 +13,9 @@ from windrow.ingest.schema.primary_key import PrimaryKey
 
 
 class MergeForm(msgspec.Struct, frozen=True):
-    """By which columns a table is merged: its primary key, and what its metadata columns are called."""
+    """By which columns a table is merged: its primary key, and what its metadata
+    columns are called.
+    """
 
     key: PrimaryKey
     metadata: Mapping[str, str]
@@ -30,7 +32,10 @@ class MergeForm(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """Rows that one commit brings and takes, and the sums of their hashes. Grows while it is counted. `kept`: as in `Merged`."""
+    """Rows that one commit brings and takes, and the sums of their hashes.
+
+    Grows while it is counted. `kept`: as in `Merged`.
+    """
 
     rows_added: int = 0
     rows_removed: int = 0
@@ -38,7 +43,9 @@ class Tally(msgspec.Struct):
     removed: int = 0
     kept: int = 0
 
-    def after(self, older: Receipt | None, graves: Graves | None = None, buried: Tally | None = None) -> Merged:
+    def after(
+        self, older: Receipt | None, graves: Graves | None = None, buried: Tally | None = None
+    ) -> Merged:
         """With what the generations before did.
 
         Args:
@@ -70,28 +77,40 @@ def refuse_unknown(window: str, keys: int) -> None:
     """
     if keys:
         what = (
-            f"window {window} can't be replaced: of {keys} keys it had the last word, and the new attempt says nothing of "
-            "them. What they were before isn't in the table"
+            f"window {window} can't be replaced: of {keys} keys it had the last word, and the new"
+            " attempt says nothing of them. What they were before isn't in the table"
         )
-        do = "Nothing was committed. See that the new attempt has all messages that count; or begin a new table, and run all windows."
+        do = (
+            "Nothing was committed. See that the new attempt has all messages that count; or begin"
+            " a new table, and run all windows."
+        )
         raise RefusedError(what, "commit", do)
 
 
 def kept_by(receipt: Receipt) -> int:
     """Of how many keys a window's last change left values alone."""
-    return receipt.merged.kept if isinstance(receipt.merged, Merged) and isinstance(receipt.merged.kept, int) else 0
+    return (
+        receipt.merged.kept
+        if isinstance(receipt.merged, Merged) and isinstance(receipt.merged.kept, int)
+        else 0
+    )
 
 
 def refuse_untold(window: str, keys: int) -> None:
-    """Refuse a window that tells what rows would have kept that are there already, or leaves alone what nobody knows any more.
+    """Refuse a window that tells what rows would have kept that are there already, or
+    leaves alone what nobody knows any more.
 
     Raises:
         RefusedError: there are such keys.
     """
     if keys:
         what = (
-            f"window {window} can't be merged any more: of {keys} keys changes left values alone (decode.unavailable: keep), in it or in a "
-            "window after it, and which ones they kept isn't in the table"
+            f"window {window} can't be merged any more: of {keys} keys changes left values alone"
+            " (decode.unavailable: keep), in it or in a window after it, and which ones they kept"
+            " isn't in the table"
         )
-        do = "Nothing was committed. Run windows in their order, and once; or begin a new table, and run all windows in their order."
+        do = (
+            "Nothing was committed. Run windows in their order, and once; or begin a new table, and"
+            " run all windows in their order."
+        )
         raise RefusedError(what, "commit", do)

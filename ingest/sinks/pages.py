@@ -56,7 +56,9 @@ class Page(msgspec.Struct, frozen=True):
         return len(self.windows) + len(self.notes)
 
 
-def page_of(windows: Mapping[str, PageLine], notes: Mapping[str, int], covered: Iterable[Covered]) -> Page:
+def page_of(
+    windows: Mapping[str, PageLine], notes: Mapping[str, int], covered: Iterable[Covered]
+) -> Page:
     """What one commit brings."""
     held = Ranges()
     held.add(covered)
@@ -115,7 +117,9 @@ class Pages:
         return Pages([""], [Page(kept, noted, _edges(self._ranges))])
 
     def with_page(self, new: Page) -> tuple[Page, Sequence[str]]:
-        """The page to write so that a new one counts, and the names of those that stay behind it."""
+        """The page to write so that a new one counts, and the names of those that stay
+        behind it.
+        """
         stays = 0
         for name, older in zip(self.names, self.pages, strict=True):
             if name and older.size > new.size:
@@ -180,9 +184,9 @@ class PageFiles:
         page = f"the page {path_of(name)} of the table {self._where}"
         what = f"{page}, which says what windows it holds, can't be read: {why}"
         do = (
-            "Restore the table's _windrow folder from a backup; if it is of another form, use the "
-            "windrow that wrote it, or make the table anew. Until then no window is written: nobody "
-            "can tell which ones are there."
+            "Restore the table's _windrow folder from a backup; if it is of another form, use the"
+            " windrow that wrote it, or make the table anew. Until then no window is written:"
+            " nobody can tell which ones are there."
         )
         return DamagedError(what, "commit", do)
 

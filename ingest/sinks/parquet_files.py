@@ -1,4 +1,7 @@
-"""Reads Parquet files back in batches: memory grows neither with a file nor with its row groups. The same for every sink that has them."""
+"""Reads Parquet files back in batches: memory grows neither with a file nor with its row groups.
+
+The same for every sink that has them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _BUFFER = 64 << 10
 """So much of a column is read ahead: without a buffer a row group's whole column would be."""
 
 
-def batches_of(place: Place, path: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    place: Place, path: str, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of one file, or some of its columns.
 
     Raises (when read):
@@ -33,24 +38,36 @@ def batches_of(place: Place, path: str, columns: list[str] | None = None) -> Ite
 
 
 def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The file's own columns and types: what a table has gained since is null here, and adds nothing to a checksum."""
+    """The file's own columns and types: what a table has gained since is null here, and
+    adds nothing to a checksum.
+    """
     with pq.ParquetFile(
-        source, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+        source,
+        buffer_size=_BUFFER,
+        pre_buffer=False,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",
     ) as file:
         for group in range(file.num_row_groups):
             about = file.metadata.row_group(group)
             rows = BATCH_BYTES * about.num_rows // max(about.total_byte_size, 1)
-            yield from file.iter_batches(min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False)
+            yield from file.iter_batches(
+                min(max(rows, 1), BATCH_ROWS), [group], columns, use_threads=False
+            )
 
 
 class SaidOfFile(msgspec.Struct, frozen=True):
-    """What a table says of a file, where it says it: how many rows it has, and the lowest and the highest integer in columns of it."""
+    """What a table says of a file, where it says it: how many rows it has, and the
+    lowest and the highest integer in columns of it.
+    """
 
     rows: int | None
     bounds: Mapping[str, tuple[int | None, int | None]]
 
 
-def as_said(path: str, said: SaidOfFile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def as_said(
+    path: str, said: SaidOfFile, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The batches of a file, held against what the table says of it: readers skip files by that.
 
     Raises (when read):
@@ -61,7 +78,9 @@ def as_said(path: str, said: SaidOfFile, batches: Iterable[pa.RecordBatch]) -> I
         count += batch.num_rows
         for name in said.bounds.keys() & set(batch.schema.names):
             (low, high), held = said.bounds[name], pc.min_max(batch.column(name)).as_py()
-            if held["min"] is not None and ((low is not None and held["min"] < low) or (high is not None and held["max"] > high)):
+            if held["min"] is not None and (
+                (low is not None and held["min"] < low) or (high is not None and held["max"] > high)
+            ):
                 raise _other(path, f"values of {name} lie outside")
         yield batch
     if said.rows not in {None, count}:
@@ -70,11 +89,17 @@ def as_said(path: str, said: SaidOfFile, batches: Iterable[pa.RecordBatch]) -> I
 
 def _other(path: str, why: str) -> RefusedError:
     what = f"the file {path} isn't the one that was committed, by what the table says of it: {why}"
-    return RefusedError(what, "commit", "Was it exchanged for another one, or written over? Restore it from a backup.")
+    return RefusedError(
+        what,
+        "commit",
+        "Was it exchanged for another one, or written over? Restore it from a backup.",
+    )
 
 
 def end(writer: pq.ParquetWriter) -> None:
-    """Close a writer; where the disk is full, it doesn't try again when it is collected, and tell of that on stderr."""
+    """Close a writer; where the disk is full, it doesn't try again when it is
+    collected, and tell of that on stderr.
+    """
     try:
         writer.close()
     finally:
@@ -83,20 +108,34 @@ def end(writer: pq.ParquetWriter) -> None:
 
 @contextmanager
 def explained(path: str) -> Iterator[None]:
-    """While a file is read: one that is gone or damaged is another matter than one that can't be got at."""
+    """While a file is read: one that is gone or damaged is another matter than one that
+    can't be got at.
+    """
     try:
         yield
     except WindrowError:
         raise
-    except (FileNotFoundError, pa.ArrowException, ArithmeticError, LookupError, ValueError) as error:  # a flipped bit may lead to any
+    except (
+        FileNotFoundError,
+        pa.ArrowException,
+        ArithmeticError,
+        LookupError,
+        ValueError,
+    ) as error:  # a flipped bit may lead to any
         raise _lost(path, error) from error
     except OSError as error:
         if error.errno is None:  # what Parquet itself says of pages and footers
             raise _lost(path, error) from error
-        raise UnreachableError(f"{path}: {error.strerror}", "setup", "Check the table's storage and rights.") from error
+        raise UnreachableError(
+            f"{path}: {error.strerror}", "setup", "Check the table's storage and rights."
+        ) from error
 
 
 def _lost(path: str, error: Exception) -> RefusedError:
-    why = str(error).strip().partition("\n")[0][:200] if isinstance(error, OSError | pa.ArrowException) else type(error).__name__
+    why = (
+        str(error).strip().partition("\n")[0][:200]
+        if isinstance(error, OSError | pa.ArrowException)
+        else type(error).__name__
+    )
     what = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged ({why})"
     return RefusedError(f"the file {path} {what}", "commit", "Restore the file from a backup.")

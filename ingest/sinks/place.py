@@ -1,4 +1,6 @@
-"""Files in the table's directory that Delta itself doesn't know yet, or never will: staged Parquet files and receipts."""
+"""Files in the table's directory that Delta itself doesn't know yet, or never will:
+staged Parquet files and receipts.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,35 @@ from windrow.ingest.waiting import waiting_for
 _STORES = ("s3", "gs", "abfs", "abfss", "hdfs")
 """The schemes that Arrow, which stages, and Delta, which commits, both know."""
 
-_FORMS = "Write a path, or a URI that begins with one of " + ", ".join(f"{s}://" for s in ("file", *_STORES)) + "."
-_RENAME = "Readers would take it for something else and look under another name: give the table a path without it."
+_FORMS = (
+    "Write a path, or a URI that begins with one of "
+    + ", ".join(f"{s}://" for s in ("file", *_STORES))
+    + "."
+)
+_RENAME = (
+    "Readers would take it for something else and look under another name: give the table a path"
+    " without it."
+)
 _DRAFTS = "_windrow/drafts"
 
 FILES_LOG = "_windrow/log"
 """Where a table of `kind: files` has its log, by which other kinds know such a table."""
 
-_CHECK = "Check the storage: that it answers, that it has room and that you may write there; then run this again."
+_CHECK = (
+    "Check the storage: that it answers, that it has room and that you may write there; then run"
+    " this again."
+)
 _CHECK_S3 = (
-    "Check that the bucket is there and can be reached, that AWS_REGION names its region, and that there are credentials: "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role; then run this again."
+    "Check that the bucket is there and can be reached, that AWS_REGION names its region, and that"
+    " there are credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role;"
+    " then run this again."
 )
 
 
 def waiting_for_storage(uri: str) -> AbstractContextManager[None]:
-    """As `waiting_for`, of a place that isn't on a disk: whoever asks a store tries it again and again, and says nothing."""
+    """As `waiting_for`, of a place that isn't on a disk: whoever asks a store tries it
+    again and again, and says nothing.
+    """
     return waiting_for(f"the storage of {without_secrets(uri)}") if is_url(uri) else nullcontext()
 
 
@@ -55,14 +70,22 @@ class ListedFile(msgspec.Struct, frozen=True):
 
 
 def normal(uri: str) -> str:
-    """The one spelling of a table's place: an absolute path where it is local, else the URI; no slash at the end. No I/O.
+    """The one spelling of a table's place: an absolute path where it is local, else the
+    URI; no slash at the end.
+
+    No I/O.
 
     Raises:
-        SpecError: no table can lie there, or the URI holds what may be secret: this spelling goes into plans and receipts.
+        SpecError: no table can lie there, or the URI holds what may be secret: this
+            spelling goes into plans and receipts.
     """
     secret = secret_part(uri)
     if secret is not None:
-        raise SpecError(f"sink.path is {without_secrets(uri)}, and holds {secret}", "spec", f"Leave it out: {WAY_OUT}.")
+        raise SpecError(
+            f"sink.path is {without_secrets(uri)}, and holds {secret}",
+            "spec",
+            f"Leave it out: {WAY_OUT}.",
+        )
     scheme, _, remote = uri.partition("://")
     if remote and scheme != "file":
         if scheme not in _STORES:
@@ -75,15 +98,26 @@ def normal(uri: str) -> str:
     if "%" in path:
         raise SpecError(f"sink.path is {path}, with a % in it", "spec", _RENAME)
     if "\\" in path or any(c < " " for c in path):
-        raise SpecError(f"sink.path is {path!r}, with a backslash or a control character in it", "spec", _RENAME)
+        raise SpecError(
+            f"sink.path is {path!r}, with a backslash or a control character in it", "spec", _RENAME
+        )
     if not path.strip("/"):
-        raise SpecError(f"sink.path is {path}, which is no folder for a table", "spec", "Name a folder of the table's own.")
+        raise SpecError(
+            f"sink.path is {path}, which is no folder for a table",
+            "spec",
+            "Name a folder of the table's own.",
+        )
     return path.rstrip("/")
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two places, spelt as `normal` does, are one: local paths may go through links. Looks at those."""
-    return one == other or (not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other))
+    """Whether two places, spelt as `normal` does, are one: local paths may go through links.
+
+    Looks at those.
+    """
+    return one == other or (
+        not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other)
+    )
 
 
 def _local(uri: str) -> str:
@@ -104,7 +138,9 @@ def millis(moment: datetime) -> int:
 
 
 class Place:
-    """A directory, local or in an object store, by `pyarrow.fs`. All paths are relative to it. Opened at the first question.
+    """A directory, local or in an object store, by `pyarrow.fs`.
+
+    All paths are relative to it. Opened at the first question.
 
     All methods raise SpecError if there can't be such a place, and UnreachableError if it fails.
     """
@@ -118,14 +154,18 @@ class Place:
             return fs.SubTreeFileSystem(self._root, self._fs)
 
     def create(self, path: str, compression: str | None = None) -> pa.NativeFile:
-        """A new file for writing, under a path that nobody else uses; its directories are made. Close it, then `finish` it.
+        """A new file for writing, under a path that nobody else uses; its directories are made.
 
-        Until then it has another name where it could be seen half written, as in a store of objects it can't. So a file under its own name
-        is never written to again, and what a sweep takes it for, by when it was last written, stays true:
+        Close it, then `finish` it.
 
-            1 A begins to write, and is stopped for a week.  2 A sweep finds the file old, and has the table say that it is given up.
-            3 A wakes, writes on, closes the file, and finds that it is younger than what was given up.  4 The sweep removes it.
-            5 A commits. Its file isn't there.
+        Until then it has another name where it could be seen half written, as in a
+        store of objects it can't. So a file under its own name is never written to
+        again, and what a sweep takes it for, by when it was last written, stays true:
+
+            1 A begins to write, and is stopped for a week.  2 A sweep finds the file
+            old, and has the table say that it is given up. 3 A wakes, writes on, closes
+            the file, and finds that it is younger than what was given up.  4 The sweep
+            removes it. 5 A commits. Its file isn't there.
 
         Args:
             path: of the file.
@@ -135,10 +175,12 @@ class Place:
             return self._open(self._draft(path), compression)
 
     def finish(self, path: str, *, durable: bool = True) -> int:
-        """Give a created file, which is closed, its name, and make it outlive a loss of power unless nobody asks for that; its size.
+        """Give a created file, which is closed, its name, and make it outlive a loss of
+        power unless nobody asks for that; its size.
 
         Raises:
-            UnreachableError: it is gone: an attempt that took longer than a sweep's grace period was given up.
+            UnreachableError: it is gone: an attempt that took longer than a sweep's
+                grace period was given up.
         """
         with self._explained(path):
             draft = self._draft(path)
@@ -146,8 +188,14 @@ class Place:
                 try:
                     self._fs.move(self._full(draft), self._full(path))
                 except FileNotFoundError:
-                    what = f"{without_secrets(self._uri)}/{draft} was removed while it was being written"
-                    do = "Did a sweep take it, with a grace period shorter than this run? Nothing was committed: run the window again."
+                    what = (
+                        f"{without_secrets(self._uri)}/{draft} was removed while it was being"
+                        " written"
+                    )
+                    do = (
+                        "Did a sweep take it, with a grace period shorter than this run? Nothing"
+                        " was committed: run the window again."
+                    )
                     raise UnreachableError(what, "stage", do) from None
         return self.fsync(path) if durable else int(self._fs.get_file_info(self._full(path)).size)
 
@@ -164,13 +212,17 @@ class Place:
             return int(self._fs.get_file_info(full).size)
 
     def put(self, path: str, content: bytes) -> None:
-        """A small file, whole or not at all. Its name stands for its content, so a second put changes nothing."""
+        """A small file, whole or not at all.
+
+        Its name stands for its content, so a second put changes nothing.
+        """
         with self._explained(path):
             if self._fs.get_file_info(self._full(path)).size != len(content):
                 self._write(path, content)
 
     def put_new(self, path: str, content: bytes) -> None:
-        """A small file on a local disk, whole and synced, under a name that nobody else has taken, which is synced, too.
+        """A small file on a local disk, whole and synced, under a name that nobody else
+        has taken, which is synced, too.
 
         Raises:
             FileExistsError: somebody has.
@@ -191,7 +243,9 @@ class Place:
             draft.unlink(missing_ok=True)
 
     def mend(self, path: str, content: bytes) -> None:
-        """Put a small file whose name stands for its content in the place of a damaged one; one that is whole stays."""
+        """Put a small file whose name stands for its content in the place of a damaged
+        one; one that is whole stays.
+        """
         with suppress(FileNotFoundError):
             if self.get(path) == content:
                 return
@@ -223,7 +277,10 @@ class Place:
         Raises:
             FileNotFoundError: if it is not there.
         """
-        with self._explained(path, or_missing=True), self._fs.open_input_stream(self._full(path)) as source:
+        with (
+            self._explained(path, or_missing=True),
+            self._fs.open_input_stream(self._full(path)) as source,
+        ):
             return bytes(source.read())
 
     def names(self, folder: str) -> set[str]:
@@ -232,14 +289,19 @@ class Place:
             if not self.is_local:
                 return {f.base_name for f in self._below(folder, recursive=False)}
             with suppress(FileNotFoundError), os.scandir(self._full(folder)) as listed:
-                return {entry.name for entry in listed if entry.is_file()}  # Arrow asks for each one's size, which is ten times as dear
+                # Arrow asks for each one's size, which is ten times as dear
+                return {entry.name for entry in listed if entry.is_file()}
         return set()
 
     def folders(self, folder: str) -> set[str]:
         """The names of the folders in a folder; none if it isn't there."""
         selector = fs.FileSelector(self._full(folder), allow_not_found=True)
         with self._explained(folder):
-            return {f.base_name for f in self._fs.get_file_info(selector) if f.type == fs.FileType.Directory}
+            return {
+                f.base_name
+                for f in self._fs.get_file_info(selector)
+                if f.type == fs.FileType.Directory
+            }
 
     def walk(self, folder: str) -> Iterator[ListedFile]:
         """All files below a folder."""
@@ -252,7 +314,10 @@ class Place:
         asked = list(paths)
         with self._explained(""):
             infos = self._fs.get_file_info([self._full(p) for p in asked])
-        return {p: ListedFile(p, i.size, i.mtime) if i.type == fs.FileType.File else None for p, i in zip(asked, infos, strict=True)}
+        return {
+            p: ListedFile(p, i.size, i.mtime) if i.type == fs.FileType.File else None
+            for p, i in zip(asked, infos, strict=True)
+        }
 
     def remove(self, path: str) -> None:
         """Delete one file; it may be gone already."""
@@ -261,7 +326,9 @@ class Place:
 
     def _below(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
         with self._explained(folder):
-            every = self._fs.get_file_info(fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive))
+            every = self._fs.get_file_info(
+                fs.FileSelector(self._full(folder), allow_not_found=True, recursive=recursive)
+            )
         return [f for f in every if f.type == fs.FileType.File]
 
     def _draft(self, path: str) -> str:
@@ -270,7 +337,9 @@ class Place:
 
     @cached_property
     def _opened(self) -> tuple[fs.FileSystem, str]:
-        """Arrow's file system and the root in it; of an object store, finding it may ask the network."""
+        """Arrow's file system and the root in it; of an object store, finding it may
+        ask the network.
+        """
         try:
             with waiting_for_storage(self._uri):
                 found, root = fs.FileSystem.from_uri(self._uri)
@@ -296,7 +365,9 @@ class Place:
 
     @contextmanager
     def _explained(self, path: str, *, or_missing: bool = False) -> Iterator[None]:
-        """Arrow's and the system's errors in our words; with `or_missing`, a file that isn't there stays FileNotFoundError."""
+        """Arrow's and the system's errors in our words; with `or_missing`, a file that
+        isn't there stays FileNotFoundError.
+        """
         where = f"{without_secrets(self._uri)}/{path}".rstrip("/")
         assert self._opened  # which says by itself that it is waited for
         try:
@@ -307,13 +378,25 @@ class Place:
         except OSError as error:
             if or_missing and isinstance(error, FileNotFoundError):
                 raise
-            raise UnreachableError(f"{where} can't be read or written: {self._reason(error)}", "setup", to_check(self._uri)) from error
+            raise UnreachableError(
+                f"{where} can't be read or written: {self._reason(error)}",
+                "setup",
+                to_check(self._uri),
+            ) from error
 
     def _senseless(self, where: str, error: pa.ArrowInvalid) -> SpecError:
-        return SpecError(f"sink.path makes no sense at {where}: {self._reason(error)}", "spec", _FORMS)
+        return SpecError(
+            f"sink.path makes no sense at {where}: {self._reason(error)}", "spec", _FORMS
+        )
 
     def _reason(self, error: Exception) -> str:
-        return str(error).strip().partition("\n")[0].replace(self._uri, without_secrets(self._uri)).rstrip(".")[:300]
+        return (
+            str(error)
+            .strip()
+            .partition("\n")[0]
+            .replace(self._uri, without_secrets(self._uri))
+            .rstrip(".")[:300]
+        )
 
     def _full(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}"

@@ -1,4 +1,6 @@
-"""Which offsets a table's committed windows hold, of all windows together: as few ranges as there can be."""
+"""Which offsets a table's committed windows hold, of all windows together: as few
+ranges as there can be.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ class Ranges:
     """Offsets by topic id and partition, as few ranges as there can be."""
 
     def __init__(self) -> None:
-        self._edges: dict[tuple[str, int], list[int]] = defaultdict(list)  # start, stop, start, stop ... ascending: no two ranges touch
+        # start, stop, start, stop ... ascending: no two ranges touch
+        self._edges: dict[tuple[str, int], list[int]] = defaultdict(list)
 
     def add(self, more: Iterable[Covered]) -> None:
         """These offsets, too."""

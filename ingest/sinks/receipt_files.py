@@ -22,7 +22,9 @@ from windrow.ingest.ports.sink import Unreadable
 from windrow.ingest.sinks.table_store import StoredReceipt
 
 RECEIPTS = "_windrow/receipts"
-"""Removals of orphan files by other clients enter no folder whose name begins with an underscore."""
+"""Removals of orphan files by other clients enter no folder whose name begins with an
+underscore.
+"""
 
 _DIGITS = 32
 _READERS = 8
@@ -55,7 +57,9 @@ def write(folder: Folder, receipt: Receipt) -> NamedReceipt:
     return named
 
 
-def read(folder: Folder, named: Mapping[str, tuple[NamedReceipt, int | None]]) -> Iterator[StoredReceipt | Unreadable]:
+def read(
+    folder: Folder, named: Mapping[str, tuple[NamedReceipt, int | None]]
+) -> Iterator[StoredReceipt | Unreadable]:
     """The receipts that commits name, in the order of the windows' keys.
 
     Args:
@@ -69,7 +73,9 @@ def read(folder: Folder, named: Mapping[str, tuple[NamedReceipt, int | None]]) -
         yield from pool.map(lambda key: _read(folder, key, *named[key]), sorted(named))
 
 
-def _read(folder: Folder, key: str, named: NamedReceipt, version: int | None) -> StoredReceipt | Unreadable:
+def _read(
+    folder: Folder, key: str, named: NamedReceipt, version: int | None
+) -> StoredReceipt | Unreadable:
     unreadable = partial(_unreadable, key, named.generation)
     try:
         content = folder.get(named.path(key))
@@ -80,10 +86,14 @@ def _read(folder: Folder, key: str, named: NamedReceipt, version: int | None) ->
     return StoredReceipt(key, content.decode(), version)
 
 
-def restore(folder: Folder, window: Window, named: NamedReceipt, text: str, *, dry_run: bool) -> None:
+def restore(
+    folder: Folder, window: Window, named: NamedReceipt, text: str, *, dry_run: bool
+) -> None:
     """Put a lost receipt back from its exact text (`sinks.table_store.TableState.restore`)."""
     if _digest(text.encode()) != named.digest:
-        what = f"the copy of the receipt of window {window.key} is not the text that its commit named"
+        what = (
+            f"the copy of the receipt of window {window.key} is not the text that its commit named"
+        )
         do = "Nothing was restored. Restore the table's _windrow folder from a backup."
         raise RefusedError(what, "check", do)
     if not dry_run:
@@ -91,11 +101,14 @@ def restore(folder: Folder, window: Window, named: NamedReceipt, text: str, *, d
 
 
 def _unreadable(key: str, generation: int, state: str) -> Unreadable:
-    what = f"window {key} is committed (generation {generation}), and its receipt in {RECEIPTS} is {state}"
+    what = (
+        f"window {key} is committed (generation {generation}), and its receipt in {RECEIPTS} is"
+        f" {state}"
+    )
     do = (
-        "windrow verify SPEC --restore-receipts puts the ledger's copy back; if the ledger has none, "
-        "restore the table's _windrow folder from a backup. Until then don't write the window again: "
-        "its rows are in the table."
+        "windrow verify SPEC --restore-receipts puts the ledger's copy back; if the ledger has"
+        " none, restore the table's _windrow folder from a backup. Until then don't write the"
+        " window again: its rows are in the table."
     )
     return Unreadable(key, what, do)
 

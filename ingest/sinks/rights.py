@@ -13,24 +13,37 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.exclusive import S3Puts, has_s3
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_NETWORK = ("nfs", "cifs", "smb", "afs", "ceph", "fuse.ceph", "fuse.gluster", "fuse.sshfs", "lustre")
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "afs",
+    "ceph",
+    "fuse.ceph",
+    "fuse.gluster",
+    "fuse.sshfs",
+    "lustre",
+)
 
 
 def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
     """Try to write in the nearest folder of a local table that is there, with a file that has no name.
 
-    A place where nothing may be written is a mistake in the spec or in the machine's rights: a person has to mend it, waiting does not
-    help. A disk that is full is another matter. In S3 a file is put twice, on the condition that it isn't there, and taken away again, if
-    the extra `s3` is installed; other object stores say only at a write what they allow, and are not asked.
+    A place where nothing may be written is a mistake in the spec or in the machine's
+    rights: a person has to mend it, waiting does not help. A disk that is full is
+    another matter. In S3 a file is put twice, on the condition that it isn't there, and
+    taken away again, if the extra `s3` is installed; other object stores say only at a
+    write what they allow, and are not asked.
 
     Args:
         uri: the table's place, or that of its warehouse.
         setting: of the spec, which names that place.
 
     Raises:
-        SpecError: saying which user may not write in which folder, and whose it is; or what a store lacks.
+        SpecError: saying which user may not write in which folder, and whose it is; or
+            what a store lacks.
         UnreachableError: a store doesn't answer.
-    """
+    """  # noqa: E501
     if uri.startswith("s3://") and has_s3():
         S3Puts(uri).try_out()
     if "://" in uri and not uri.startswith("file://"):
@@ -44,20 +57,31 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
         if why.errno in _FULL:
             return
         who = _name(os.geteuid())
-        reason = f"{nearest} is no folder" if why.errno == errno.ENOTDIR else f"{who} may not write in {nearest}, {_owner(nearest)}"
+        reason = (
+            f"{nearest} is no folder"
+            if why.errno == errno.ENOTDIR
+            else f"{who} may not write in {nearest}, {_owner(nearest)}"
+        )
         what = f"the table {uri} can't be written: {reason} ({why.strerror})"
-        raise SpecError(what, "setup", f"Let {who} write there, or set {setting} to a place where {who} may.") from why
+        raise SpecError(
+            what, "setup", f"Let {who} write there, or set {setting} to a place where {who} may."
+        ) from why
 
 
 def refuse_network(path: str, mounts: str = "/proc/mounts") -> None:
-    """Refuse a file on a network file system, as far as Linux says, for who locks parts of it: those locks don't hold there.
+    """Refuse a file on a network file system, as far as Linux says, for who locks parts
+    of it: those locks don't hold there.
 
     Raises:
         SpecError: naming the file system.
     """
     with suppress(OSError):
         told = [line.split()[1:3] for line in Path(mounts).read_text().splitlines()]
-        above = [(len(folder), kind) for folder, kind in told if Path(path).resolve().is_relative_to(folder)]
+        above = [
+            (len(folder), kind)
+            for folder, kind in told
+            if Path(path).resolve().is_relative_to(folder)
+        ]
         kind = max(above, default=(0, ""))[1]
         if kind.startswith(_NETWORK):
             what = f"{path} lies on a network file system ({kind}), where locks of files don't hold"

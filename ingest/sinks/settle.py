@@ -24,7 +24,13 @@ from typing import Generic, TypeVar
 import msgspec
 
 from windrow.ingest.crashpoints import crash_point
-from windrow.ingest.errors import LostConnectionError, OutcomeUnknownError, RefusedError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    LostConnectionError,
+    OutcomeUnknownError,
+    RefusedError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
@@ -40,7 +46,10 @@ T = TypeVar("T")
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True):
-    """The table's own word on what was to be put. `sent`: a put of this call may have brought it."""
+    """The table's own word on what was to be put.
+
+    `sent`: a put of this call may have brought it.
+    """
 
     value: T
     sent: bool
@@ -126,7 +135,9 @@ class _Tries:
         return self.sent and self._spent and version == self._version
 
     def may_arrive(self, version: int | None) -> bool:
-        """Whether a put may still arrive, now that the table is at this version; None: it can't be looked at."""
+        """Whether a put may still arrive, now that the table is at this version; None:
+        it can't be looked at.
+        """
         return self.sent and version in {None, self._version}
 
     def take_stuck(self, version: int) -> bool:
@@ -140,7 +151,9 @@ class _Tries:
         return True
 
     def lost(self) -> bool:
-        """Wait for the way to the table to be there again, which is said once; False if no wait is left."""
+        """Wait for the way to the table to be there again, which is said once; False if
+        no wait is left.
+        """
         if len(self._waits) == len(self._store.waits):
             say(f"the table {self._store.place}, to which the connection was lost")
         return self.wait()
@@ -162,7 +175,10 @@ class _Tries:
         last = self._last
         if isinstance(last, Unanswered) and last.full:
             what = f"there is no room left where the table {self._store.place} lies: {last.why}"
-            do = "Nothing was committed: the table was looked at again. Make room, then run it again."
+            do = (
+                "Nothing was committed: the table was looked at again. Make room, then run it"
+                " again."
+            )
             raise UnreachableError(what, "commit", do)
         return Unanswered("" if last is None else last.why)
 

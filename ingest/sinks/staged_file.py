@@ -1,7 +1,10 @@
-"""One split's rows as a file whose name no other attempt uses. The same for every sink that stages files; runs on executors.
+"""One split's rows as a file whose name no other attempt uses.
 
-A sink says by a `FileForm` how rows stand in its files, and what it is to know of one when it commits it. Nothing becomes visible here, and
-nothing is removed: whether another attempt committed a file is not this one's to know.
+The same for every sink that stages files; runs on executors.
+
+A sink says by a `FileForm` how rows stand in its files, and what it is to know of one
+when it commits it. Nothing becomes visible here, and nothing is removed: whether
+another attempt committed a file is not this one's to know.
 """
 
 from __future__ import annotations
@@ -44,23 +47,45 @@ class FileForm(Protocol[Word_co]):
         """Write what stands behind them; the file itself is not this one's to close."""
 
     def word(self, path: str, size: int, rows: int) -> Word_co:
-        """The file in the sink's own words: small, JSON, safe to lose. `size` in bytes. Called last."""
+        """The file in the sink's own words: small, JSON, safe to lose.
+
+        `size` in bytes. Called last.
+        """
 
 
 class GrowingFile(Generic[Word]):
-    """A file that grows by groups of rows; made with its first batch, so that a split without rows leaves none. Memory: one group.
+    """A file that grows by groups of rows; made with its first batch, so that a split
+    without rows leaves none.
+
+    Memory: one group.
 
     Args:
         place: where it lies.
         path: its name there, which nobody else uses.
         form: how rows stand in it.
-        grouped: whether batches are gathered to groups; else each is written as it comes.
-        durable: whether it has to outlive a loss of power; else who reads it must see whether it is whole.
+        grouped: whether batches are gathered to groups; else each is written as it
+            comes.
+        durable: whether it has to outlive a loss of power; else who reads it must see
+            whether it is whole.
     """
 
-    def __init__(self, place: Place, path: str, form: FileForm[Word], *, grouped: bool = True, durable: bool = True) -> None:
+    def __init__(
+        self,
+        place: Place,
+        path: str,
+        form: FileForm[Word],
+        *,
+        grouped: bool = True,
+        durable: bool = True,
+    ) -> None:
         self.rows = 0
-        self._place, self._path, self._form, self._grouped, self._durable = place, path, form, grouped, durable
+        self._place, self._path, self._form, self._grouped, self._durable = (
+            place,
+            path,
+            form,
+            grouped,
+            durable,
+        )
         self._out: pa.NativeFile | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -75,7 +100,11 @@ class GrowingFile(Generic[Word]):
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self._waiting_bytes += batch.nbytes
-        if not self._grouped or self._waiting_rows >= GROUP_ROWS or self._waiting_bytes >= GROUP_BYTES:
+        if (
+            not self._grouped
+            or self._waiting_rows >= GROUP_ROWS
+            or self._waiting_bytes >= GROUP_BYTES
+        ):
             self._flush()
 
     def close(self) -> Word | None:
@@ -85,10 +114,16 @@ class GrowingFile(Generic[Word]):
         self._flush()
         self._form.end()
         self._out.close()
-        return self._form.word(self._path, self._place.finish(self._path, durable=self._durable), self.rows)
+        return self._form.word(
+            self._path, self._place.finish(self._path, durable=self._durable), self.rows
+        )
 
     def abandon(self) -> None:
-        """Close without a result. The file is rubbish already: on a full disk, closing it fails for the same reason as writing did."""
+        """Close without a result.
+
+        The file is rubbish already: on a full disk, closing it fails for the same
+        reason as writing did.
+        """
         self._waiting.clear()
         with suppress(OSError, RuntimeError, pa.ArrowException):
             if self._out is not None:
@@ -136,7 +171,11 @@ class FileStager(Generic[Word]):
     def finish(self) -> Staging:
         with writable(self._uri, self._split, done=self.done):
             word = self._file.close()
-        return Staging(self._file.rows, text(self._checksum), () if word is None else (msgspec.json.encode(word).decode(),))
+        return Staging(
+            self._file.rows,
+            text(self._checksum),
+            () if word is None else (msgspec.json.encode(word).decode(),),
+        )
 
     def discard(self) -> None:
         """Close without a result. The file stays: a sweep takes it."""

@@ -1,4 +1,7 @@
-"""How staged batches are made of rows and the messages that they came from. The same for every sink, and picklable."""
+"""How staged batches are made of rows and the messages that they came from.
+
+The same for every sink, and picklable.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from windrow.ingest.sinks.columns import DEAD_FILE, file_schema
 class RowLayout(msgspec.Struct, frozen=True):
     """A table's own columns, then its metadata columns but for the window's.
 
-    `attempt`: whose rows they are; `beside`: a column behind the table's own, which what is staged may have.
+    `attempt`: whose rows they are; `beside`: a column behind the table's own, which
+    what is staged may have.
     """
 
     rows: pa.Schema
@@ -40,12 +44,17 @@ class RowLayout(msgspec.Struct, frozen=True):
         """Rows with what their metadata columns say of the messages.
 
         Raises:
-            BugError: they are not the table's columns, not as many as the messages, or hold what the table can't; names no value.
+            BugError: they are not the table's columns, not as many as the messages, or
+                hold what the table can't; names no value.
         """
         if self.beside is not None and self.beside.name not in rows.schema.names:
             rows = rows.append_column(self.beside, pa.nulls(rows.num_rows, self.beside.type))
         _refuse_unlike(rows, messages, self._whole, split)
-        return _fitted([*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)], self.schema, split)
+        return _fitted(
+            [*rows.columns, *columns(in_files(self.metadata), messages, self.attempt)],
+            self.schema,
+            split,
+        )
 
 
 class DeadLetterLayout(msgspec.Struct, frozen=True):
@@ -72,7 +81,11 @@ class DeadLetterLayout(msgspec.Struct, frozen=True):
             BugError: the reasons are not those of the messages.
         """
         _refuse_unlike(rows, messages, REASONS, split)
-        return _fitted(dead_columns(messages, rows.columns, self.attempt, self.generation, self.pipeline), DEAD_FILE, split)
+        return _fitted(
+            dead_columns(messages, rows.columns, self.attempt, self.generation, self.pipeline),
+            DEAD_FILE,
+            split,
+        )
 
 
 Layout = RowLayout | DeadLetterLayout
@@ -80,7 +93,9 @@ Layout = RowLayout | DeadLetterLayout
 
 @contextmanager
 def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[None]:
-    """A disk that is full or gone while a split is staged, in words. `done`: what surely didn't happen to it.
+    """A disk that is full or gone while a split is staged, in words.
+
+    `done`: what surely didn't happen to it.
 
     Raises:
         UnreachableError: in the place of the system's error.
@@ -88,14 +103,24 @@ def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[N
     try:
         yield
     except OSError as error:
-        what = f"a staged file below {place} can't be written: {error.strerror or type(error).__name__}"
+        what = (
+            f"a staged file below {place} can't be written:"
+            f" {error.strerror or type(error).__name__}"
+        )
         do = f"Nothing was {done}. Make room or mend the storage, then run the window again."
-        raise UnreachableError(what, "stage", do, split.topic, split.partition, split.start) from error
+        raise UnreachableError(
+            what, "stage", do, split.topic, split.partition, split.start
+        ) from error
 
 
-def _refuse_unlike(rows: pa.RecordBatch, messages: pa.RecordBatch, wanted: pa.Schema, split: Split) -> None:
+def _refuse_unlike(
+    rows: pa.RecordBatch, messages: pa.RecordBatch, wanted: pa.Schema, split: Split
+) -> None:
     if rows.schema.names != wanted.names or rows.num_rows != messages.num_rows:
-        what = f"{rows.num_rows} rows of {rows.schema.names} were to be staged for {messages.num_rows} messages"
+        what = (
+            f"{rows.num_rows} rows of {rows.schema.names} were to be staged for {messages.num_rows}"
+            " messages"
+        )
         raise _misfit(f"{what}; the table has {wanted.names}", split)
 
 
@@ -103,7 +128,10 @@ def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.R
     fitted = []
     for array, field in zip(arrays, schema, strict=True):
         if array.null_count and not field.nullable:
-            raise _misfit(f"column {field.name} holds {array.null_count} nulls, but the table allows none", split)
+            raise _misfit(
+                f"column {field.name} holds {array.null_count} nulls, but the table allows none",
+                split,
+            )
         fitted.append(_cast(array, field, split))
     return pa.RecordBatch.from_arrays(fitted, schema=schema)
 
@@ -111,8 +139,11 @@ def _fitted(arrays: Sequence[pa.Array], schema: pa.Schema, split: Split) -> pa.R
 def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
     if array.type == field.type:
         return array
-    misfit = _misfit(f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split)
-    if pa.types.is_floating(array.type) and array.type != pa.float32():  # Arrow would round it, to infinity too, and say nothing
+    misfit = _misfit(
+        f"column {field.name} is {array.type}; it doesn't fit the table's {field.type}", split
+    )
+    # Arrow would round it, to infinity too, and say nothing
+    if pa.types.is_floating(array.type) and array.type != pa.float32():
         raise misfit
     try:
         return array.cast(field.type)
@@ -121,5 +152,8 @@ def _cast(array: pa.Array, field: pa.Field, split: Split) -> pa.Array:
 
 
 def _misfit(what: str, split: Split) -> BugError:
-    do = "Nothing was committed. Report a bug in the format or the transform: the rows must be exactly the table's columns."
+    do = (
+        "Nothing was committed. Report a bug in the format or the transform: the rows must be"
+        " exactly the table's columns."
+    )
     return BugError(what, "stage", do, split.topic, split.partition, split.start)

@@ -46,7 +46,9 @@ def check_staged(store: TableStore, state: TableState, committables: Sequence[st
 
 
 def remove_consumed(store: TableStore, committables: Sequence[str]) -> None:
-    """Remove staged files whose rows a commit has copied out; what can't be removed is left to a sweep."""
+    """Remove staged files whose rows a commit has copied out; what can't be removed is
+    left to a sweep.
+    """
     staged = store.staged
     if staged is not None and staged.consumed:
         with suppress(UnreachableError):
@@ -67,7 +69,10 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
         UnreachableError: what is given up can't be noted in the table; nothing was removed.
     """
     if older_than < LEAST_GRACE:
-        msg = f"a grace period of {older_than} would take the files of runs that are still staging; the least is {LEAST_GRACE}"
+        msg = (
+            f"a grace period of {older_than} would take the files of runs that are still staging;"
+            f" the least is {LEAST_GRACE}"
+        )
         raise ValueError(msg)
     staged, cutoff = store.staged, millis(datetime.now(UTC) - older_than)
     if staged is None:
@@ -101,7 +106,10 @@ def _given_up(store: TableStore, staged: StagedFiles, cutoff: int) -> dict[str, 
 
     done = settle(store, judge, on)
     if isinstance(done, Unanswered):
-        what = f"nothing was removed below {store.place}: what is given up can't be noted in the table: {done.why}"
+        what = (
+            f"nothing was removed below {store.place}: what is given up can't be noted in the"
+            f" table: {done.why}"
+        )
         raise UnreachableError(what, "setup", "Check its storage and rights, then run this again.")
     return gone
 

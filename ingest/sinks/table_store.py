@@ -123,7 +123,9 @@ class TableState(Protocol):
         """The keys of all windows that are committed. No receipt is read."""
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        """The newest receipt of some windows, or of all, in the order of keys; none of a window that isn't committed."""
+        """The newest receipt of some windows, or of all, in the order of keys; none of
+        a window that isn't committed.
+        """
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         """The keys of committed windows that hold any of these offsets; perhaps of some more.
@@ -287,7 +289,8 @@ class TableStore(Protocol):
         """The newest state, without keeping writers out; None if the table isn't there."""
 
     def writing(self) -> AbstractContextManager[TableState | None]:
-        """The newest state, to put a change on: locked until the end, or to be refused at `put` if another change came first.
+        """The newest state, to put a change on: locked until the end, or to be refused
+        at `put` if another change came first.
 
         Leaving it without a put changes nothing, leaving it behind a put raises nothing, and
         opening it makes no table.

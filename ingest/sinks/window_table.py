@@ -135,7 +135,9 @@ class WindowTable:
             key doesn't fit them. Of columns that are loaded later: at the first write.
     """
 
-    def __init__(self, store: TableStore, rows: Rows, metadata: Mapping[str, str] = DEFAULT) -> None:
+    def __init__(
+        self, store: TableStore, rows: Rows, metadata: Mapping[str, str] = DEFAULT
+    ) -> None:
         refuse_wrong(rows.names if isinstance(rows, pa.Schema) else (), metadata)
         self.store, self.metadata, self._rows = store, dict(metadata), rows
         if isinstance(rows, pa.Schema):
@@ -230,7 +232,9 @@ class WindowTable:
                 if self.store.lists_windows:
                     strange = state.holding() - set(state.committed())
         for key in sorted(strange):
-            do = "Something else writes into this table: windrow verify shows what; remove the rows."
+            do = (
+                "Something else writes into this table: windrow verify shows what; remove the rows."
+            )
             raise self._strange_rows(key, do)
 
     def receipt_text(self, receipt: Receipt) -> str:
@@ -358,7 +362,7 @@ class TableAudit:
         return self._scan(window)
 
     def rows_held(self, window: Window) -> list[RowsHeld]:
-        from windrow.ingest.sinks.counting import rows_held_in  # noqa: PLC0415  # brings DuckDB
+        from windrow.ingest.sinks.counting import rows_held_in  # brings DuckDB
 
         names = [self.metadata[name] for name in _COORDINATES]
         kinds = pa.schema(list(zip(names, _TYPES, strict=True)))
@@ -380,7 +384,9 @@ class TableAudit:
         what = f"window {window.key} is not committed in {self._store.place}"
         raise RefusedError(what, "check", "There is no receipt to restore: run the window.")
 
-    def _scan(self, window: Window | None, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def _scan(
+        self, window: Window | None, names: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         with self._store.reading() as state:
             if state is not None:
                 yield from state.scan(window, lambda: self._table.columns, names)
@@ -406,7 +412,9 @@ class KeyedTableAudit:
             if state is not None:
                 yield from cast("KeyedState", state).graves()
 
-    def lost_graves(self, receipts: Sequence[Receipt]) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
+    def lost_graves(
+        self, receipts: Sequence[Receipt]
+    ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
         with self._store.reading() as state:
             for receipt in receipts if state is not None else ():
                 why = cast("KeyedState", state).lost_graves(receipt)

@@ -1,14 +1,17 @@
-"""An in-memory Kafka cluster for tests, with the answers of the real one: `ports.broker.Broker`, and methods that write to its logs.
+"""An in-memory Kafka cluster for tests, with the answers of the real one:
+`ports.broker.Broker`, and methods that write to its logs.
 
-    broker = MemoryBroker()
-    broker.create_topic("orders", partitions=2)
-    broker.produce(TopicPartition("orders", 0), b"{}", timestamp=datetime(2026, 1, 2, tzinfo=UTC))
+    broker = MemoryBroker() broker.create_topic("orders", partitions=2)
+    broker.produce(TopicPartition("orders", 0), b"{}", timestamp=datetime(2026, 1, 2,
+    tzinfo=UTC))
     with broker.transaction() as transaction:       # commits, or aborts if the block raises
         broker.produce(TopicPartition("orders", 1), b"{}", transaction=transaction)
     reader = MemoryReader(broker)                   # windrow.ingest.testing.reader
-    dirty = broker.at("read_uncommitted")           # the same cluster, asked and read without regard to transactions
+    dirty = broker.at("read_uncommitted")           # the same cluster, asked and read without
+                            regard to transactions
 
-The same contract suite runs on it and on real Kafka. Safe to use from several threads of one process.
+The same contract suite runs on it and on real Kafka. Safe to use from several threads
+of one process.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.ports.broker import OffsetAndEpoch, Stamps, TopicInfo
-from windrow.ingest.testing.log import NO_TIMESTAMP, Ended, Entry, Headers, PartitionLog, TransactionState
+from windrow.ingest.testing.log import (
+    NO_TIMESTAMP,
+    Ended,
+    Entry,
+    Headers,
+    PartitionLog,
+    TransactionState,
+)
 
 _FIRST_CHUNK, _CHUNK = 64, 1000
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
@@ -61,13 +71,17 @@ class _Topic:
 class MemoryBroker:
     """A cluster in memory.
 
-    `clock` (epoch milliseconds) stamps what a broker stamps: transaction markers, messages of a topic with append time, and messages sent
-    without a timestamp of their own. `isolation` is that of all answers, and of what is fetched.
+    `clock` (epoch milliseconds) stamps what a broker stamps: transaction markers,
+    messages of a topic with append time, and messages sent without a timestamp of their
+    own. `isolation` is that of all answers, and of what is fetched.
     """
 
     def __init__(
-        self, cluster_id: str = "memory", clock: Callable[[], int] = wall_clock, isolation: Isolation = "read_committed"
-    ) -> None:  # fmt: skip
+        self,
+        cluster_id: str = "memory",
+        clock: Callable[[], int] = wall_clock,
+        isolation: Isolation = "read_committed",
+    ) -> None:
         self._cluster_id = cluster_id
         self._clock = clock
         self._isolation = isolation
@@ -79,10 +93,10 @@ class MemoryBroker:
     def at(self, isolation: Isolation) -> MemoryBroker:
         """The same cluster at another isolation level: what is done to one is done to both."""
         view = copy.copy(self)  # topics, groups and the lock are shared
-        view._isolation = isolation  # noqa: SLF001  # of this class
+        view._isolation = isolation  # of this class  # noqa: SLF001
         return view
 
-    # ------------------------------------------------------------------------------------------------ what planning asks: ports.Broker
+    # ----------------------------------------------------------------------------------------------
 
     def cluster_id(self) -> str:
         return self._cluster_id
@@ -90,7 +104,14 @@ class MemoryBroker:
     def topic(self, name: str) -> TopicInfo:
         with self._lock:
             found = self._topic(name)
-            return TopicInfo(name, found.topic_id, len(found.logs), found.compacted, found.retention_ms, found.append_time)
+            return TopicInfo(
+                name,
+                found.topic_id,
+                len(found.logs),
+                found.compacted,
+                found.retention_ms,
+                found.append_time,
+            )
 
     def names(self) -> list[str]:
         with self._lock:
@@ -106,30 +127,51 @@ class MemoryBroker:
 
     def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
         with self._lock:
-            return {tp: OffsetAndEpoch(self._log(tp).limit(self._isolation), self._log(tp).epoch) for tp in tps}
+            return {
+                tp: OffsetAndEpoch(self._log(tp).limit(self._isolation), self._log(tp).epoch)
+                for tp in tps
+            }
 
     def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         with self._lock:
             return {tp: self._log(tp).end for tp in tps}
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        return [m for m in marks if m.leader_epoch is not None and self.end_of_epoch(m.tp, m.leader_epoch) < m.offset]
+        return [
+            m
+            for m in marks
+            if m.leader_epoch is not None and self.end_of_epoch(m.tp, m.leader_epoch) < m.offset
+        ]
 
-    def committed(self, group: str, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def committed(
+        self, group: str, tps: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
         with self._lock:
             return {tp: self._groups.get(group, {}).get(tp) for tp in tps}
 
-    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
+    def publish(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, str | None]:
         with self._lock:
             told = {tp: self._refusing.get(group) or self._unknown(tp) for tp in offsets}
-            self.commit_group(group, {tp: offset for tp, offset in offsets.items() if told[tp] is None})
+            self.commit_group(
+                group, {tp: offset for tp, offset in offsets.items() if told[tp] is None}
+            )
             return told
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+    def first_at_or_after(
+        self, tps: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         with self._lock:
             logs = {tp: self._log(tp) for tp in tps}
-            found = {tp: log.first_at_or_after(_milliseconds(moment), log.limit(self._isolation)) for tp, log in logs.items()}
-            return {tp: None if e is None else OffsetAndEpoch(e.offset, e.epoch) for tp, e in found.items()}
+            found = {
+                tp: log.first_at_or_after(_milliseconds(moment), log.limit(self._isolation))
+                for tp, log in logs.items()
+            }
+            return {
+                tp: None if e is None else OffsetAndEpoch(e.offset, e.epoch)
+                for tp, e in found.items()
+            }
 
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         """In chunks that grow, as the real one's do."""
@@ -146,18 +188,28 @@ class MemoryBroker:
                 )
 
     def end_of_epoch(self, tp: TopicPartition, epoch: int) -> int:
-        """Where the messages of a leader epoch, and of those before it, end: what a real consumer asks before it reads. For readers."""
+        """Where the messages of a leader epoch, and of those before it, end: what a
+        real consumer asks before it reads.
+
+        For readers.
+        """
         with self._lock:
             return self._log(tp).end_of(epoch)
 
-    def fetch(self, tp: TopicPartition, start: int, stop: int, most: int = _CHUNK) -> tuple[list[Entry], int]:
-        """What [start, stop) holds, at most `most` entries of it, and where to go on. For readers; nothing is filtered.
+    def fetch(
+        self, tp: TopicPartition, start: int, stop: int, most: int = _CHUNK
+    ) -> tuple[list[Entry], int]:
+        """What [start, stop) holds, at most `most` entries of it, and where to go on.
 
-        Under read_uncommitted a message's transaction is left out: it is visible, and not aborted, whatever becomes of it.
+        For readers; nothing is filtered.
+
+        Under read_uncommitted a message's transaction is left out: it is visible, and
+        not aborted, whatever becomes of it.
 
         Raises:
             DataLossError: `start` lies before the log's start, or beyond its end.
-            UnreachableError: the piece would reach beyond the stable end: a real consumer would wait there in vain.
+            UnreachableError: the piece would reach beyond the stable end: a real
+                consumer would wait there in vain.
         """
         with self._lock:
             log = self._log(tp)
@@ -173,37 +225,61 @@ class MemoryBroker:
                 entries = [replace(e, transaction=None) for e in entries]
             return entries, entries[-1].offset + 1 if len(entries) == most else stop
 
-    # --------------------------------------------------------------------------------------------------------------- what tests do to it
+    # ----------------------------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, compacted: bool = False, retention_ms: int | None = _WEEK_MS, append_time: bool = False
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        compacted: bool = False,
+        retention_ms: int | None = _WEEK_MS,
+        append_time: bool = False,
     ) -> TopicInfo:
         """A new topic.
 
-        `retention_ms` and `compacted` are only reported: nothing vanishes by itself. `append_time`: the broker stamps every message.
+        `retention_ms` and `compacted` are only reported: nothing vanishes by itself.
+        `append_time`: the broker stamps every message.
         """
         with self._lock:
             if name in self._topics:
                 msg = f"topic {name} is there already"
                 raise ValueError(msg)
             topic_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            self._topics[name] = _Topic(topic_id, [PartitionLog() for _ in range(partitions)], compacted, retention_ms, append_time)
+            self._topics[name] = _Topic(
+                topic_id,
+                [PartitionLog() for _ in range(partitions)],
+                compacted,
+                retention_ms,
+                append_time,
+            )
             return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Remove the topic, and what groups committed for it. Made again under the same name it has another id and starts at offset 0."""
+        """Remove the topic, and what groups committed for it.
+
+        Made again under the same name it has another id and starts at offset 0.
+        """
         with self._lock:
             self._topic(name)
             del self._topics[name]
             for group, offsets in self._groups.items():
-                self._groups[group] = {tp: offset for tp, offset in offsets.items() if tp.topic != name}
+                self._groups[group] = {
+                    tp: offset for tp, offset in offsets.items() if tp.topic != name
+                }
 
     def recreate_topic(self, name: str, partitions: int = 1) -> TopicInfo:
         """Delete the topic and make it again with the same settings: empty, and with another id."""
         with self._lock:
             old = self._topic(name)
             self.delete_topic(name)
-            return self.create_topic(name, partitions, compacted=old.compacted, retention_ms=old.retention_ms, append_time=old.append_time)
+            return self.create_topic(
+                name,
+                partitions,
+                compacted=old.compacted,
+                retention_ms=old.retention_ms,
+                append_time=old.append_time,
+            )
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow the topic to `total` partitions."""
@@ -215,13 +291,19 @@ class MemoryBroker:
             logs += [PartitionLog() for _ in range(total - len(logs))]
 
     def produce(
-        self, tp: TopicPartition, value: bytes | None, *, key: bytes | None = None, timestamp: datetime | int | None = None,
-        headers: Headers = (), transaction: MemoryTransaction | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        tp: TopicPartition,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        timestamp: datetime | int | None = None,
+        headers: Headers = (),
+        transaction: MemoryTransaction | None = None,
+    ) -> int:
         """Append one message; its offset.
 
-        `timestamp`: an aware datetime, epoch milliseconds, `NO_TIMESTAMP`, or None for now. In a transaction the message is undecided until
-        that ends.
+        `timestamp`: an aware datetime, epoch milliseconds, `NO_TIMESTAMP`, or None for
+        now. In a transaction the message is undecided until that ends.
         """
         with self._lock:
             stamp, kind = self._stamp(timestamp, append_time=self._topic(tp.topic).append_time)
@@ -232,7 +314,9 @@ class MemoryBroker:
             return self._log(tp).message(stamp, kind, key, value, tuple(headers), state)
 
     def transaction(self) -> MemoryTransaction:
-        """A new, open transaction; as a context manager it commits at the end and aborts on an exception."""
+        """A new, open transaction; as a context manager it commits at the end and
+        aborts on an exception.
+        """
         return MemoryTransaction(self._end)
 
     def delete_records(self, tp: TopicPartition, before: int) -> None:
@@ -256,24 +340,30 @@ class MemoryBroker:
             return self._log(tp).elect()
 
     def truncate(self, tp: TopicPartition, end: int) -> None:
-        """An unclean change of leader: the log's end goes back to `end`, what lay behind it is lost, and the leader epoch grows by one."""
+        """An unclean change of leader: the log's end goes back to `end`, what lay
+        behind it is lost, and the leader epoch grows by one.
+        """
         with self._lock:
             self._log(tp).truncate(end)
 
     def commit_group(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """What a consumer of the group does: its next offsets, beside those that it committed before."""
+        """What a consumer of the group does: its next offsets, beside those that it
+        committed before.
+        """
         with self._lock:
             self._groups.setdefault(group, {}).update(offsets)
 
     def refuse_publish(self, group: str, why: str | None) -> None:
-        """From now on `publish` to the group fails for this reason, as where consumers are at work in it; None: it works again."""
+        """From now on `publish` to the group fails for this reason, as where consumers
+        are at work in it; None: it works again.
+        """
         with self._lock:
             if why is None:
                 self._refusing.pop(group, None)
             else:
                 self._refusing[group] = why
 
-    # -------------------------------------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
 
     def _stamp(self, stamp: datetime | int | None, *, append_time: bool) -> tuple[int, int]:
         if append_time:
@@ -290,7 +380,12 @@ class MemoryBroker:
                 msg = f"the transaction is {state.status} already"
                 raise ValueError(msg)
             state.status = status
-            for log in [log for topic in self._topics.values() for log in topic.logs if state in log.first_open]:
+            for log in [
+                log
+                for topic in self._topics.values()
+                for log in topic.logs
+                if state in log.first_open
+            ]:
                 log.mark(state, self._clock())
 
     def _unknown(self, tp: TopicPartition) -> str | None:
@@ -307,7 +402,9 @@ class MemoryBroker:
         logs = self._topic(tp.topic).logs
         if tp.partition >= len(logs):
             what = f"topic {tp.topic} has {len(logs)} partitions"
-            raise SpecError(what, "plan", "Ask for a partition that is there.", tp.topic, tp.partition)
+            raise SpecError(
+                what, "plan", "Ask for a partition that is there.", tp.topic, tp.partition
+            )
         return logs[tp.partition]
 
 
@@ -320,7 +417,8 @@ def _lost(tp: TopicPartition, start: int, log: PartitionLog) -> NoReturn:
 class MemoryTransaction:
     """A transaction over any topic-partitions of a `MemoryBroker`; made by its `transaction()`.
 
-    Its end leaves one marker in each topic-partition that it wrote to, stamped by the broker's clock.
+    Its end leaves one marker in each topic-partition that it wrote to, stamped by the
+    broker's clock.
     """
 
     def __init__(self, end: Callable[[TransactionState, Ended], None]) -> None:
@@ -339,6 +437,11 @@ class MemoryTransaction:
         """The transaction itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Commit, or abort after an exception."""
         self._end(self.state, "committed" if kind is None else "aborted")

@@ -1,7 +1,10 @@
-"""The checker: holds what a table says against what was produced. Pure; it knows nothing of how the table was written.
+"""The checker: holds what a table says against what was produced.
 
-It asks, as Jepsen's queue checkers do: is anything lost, there twice, invented, or out of order? And of windrow's own promises: does each
-receipt say what the data says, do the counters add up, do the windows tile?
+Pure; it knows nothing of how the table was written.
+
+It asks, as Jepsen's queue checkers do: is anything lost, there twice, invented, or out
+of order? And of windrow's own promises: does each receipt say what the data says, do
+the counters add up, do the windows tile?
 """
 
 from __future__ import annotations
@@ -41,13 +44,19 @@ class Report(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """Counts, then the first few of each kind."""
         if self.ok:
-            return "nothing lost, nothing twice, nothing invented; in order; receipts and counters agree"
+            return (
+                "nothing lost, nothing twice, nothing invented; in order; receipts and counters"
+                " agree"
+            )
         parts = []
         for name in ("lost", "duplicated", "invented", "out_of_order"):
             places: tuple[Place, ...] = getattr(self, name)
             if places:
                 shown = ", ".join(f"{tp}@{offset}" for tp, offset in places[:5])
-                parts.append(f"{len(places)} {name.replace('_', ' ')}: {shown}" + (" ..." if len(places) > 5 else ""))
+                parts.append(
+                    f"{len(places)} {name.replace('_', ' ')}: {shown}"
+                    + (" ..." if len(places) > 5 else "")
+                )
         return "; ".join([*parts, *self.receipts[:5], *self.accounting[:5]])
 
 
@@ -69,40 +78,73 @@ def check(
     """Compare a table with what was produced.
 
     Args:
-        produced: per topic-partition the visible messages that the committed windows cover, without those that the pipeline was told to
-            drop or filters, and without those that were gone before they could be read: offset -> what identifies the row made of it
-            (ignored without `content`); of several rows, a tuple of what identifies each.
-        pieces: the table's rows (`_topic, _partition, _offset, _window` at least), cut so that each piece keeps the order it is stored in.
+        produced: per topic-partition the visible messages that the committed windows
+            cover, without those that the pipeline was told to drop or filters, and
+            without those that were gone before they could be read: offset -> what
+            identifies the row made of it (ignored without `content`); of several rows,
+            a tuple of what identifies each.
+        pieces: the table's rows (`_topic, _partition, _offset, _window` at least), cut
+            so that each piece keeps the order it is stored in.
         dead: the dead letters that readers see, with the same columns.
         receipts: what the sink says it holds.
         content: the column that is to equal what identifies each row.
-        metadata: what the table calls its metadata columns; dead letters have names of their own. Where a message may become several rows,
-            `ordinal` must be among them: it tells these from a row that is there twice.
+        metadata: what the table calls its metadata columns; dead letters have names of
+            their own. Where a message may become several rows, `ordinal` must be among
+            them: it tells these from a row that is there twice.
     """
     split_rows = [list(_rows(piece, metadata, content)) for piece in pieces]
     rows = [row for piece in split_rows for row in piece]
     refused = [row for piece in dead for row in _rows(piece, DEFAULT, None)]
-    known = {(tp, offset): what for tp, offsets in produced.items() for offset, what in offsets.items()}
+    known = {
+        (tp, offset): what for tp, offsets in produced.items() for offset, what in offsets.items()
+    }
     times = Counter(row.place for row in [*rows, *refused])
-    twice = [place for (place, _), n in Counter((row.place, row.ordinal) for row in rows).items() if n > 1]
+    twice = [
+        place
+        for (place, _), n in Counter((row.place, row.ordinal) for row in rows).items()
+        if n > 1
+    ]
     both = {row.place for row in rows} & {row.place for row in refused}
-    altered = {row.place for row in rows if content is not None and row.place in known and row.content != _content(known[row.place], row)}
+    altered = {
+        row.place
+        for row in rows
+        if content is not None
+        and row.place in known
+        and row.content != _content(known[row.place], row)
+    }
     said = sorted(receipts, key=lambda r: r.window)
     return Report(
         lost=tuple(sorted((known.keys() - times.keys()) | _incomplete(rows, known))),
-        duplicated=tuple(sorted({*twice, *both, *(place for place, n in Counter(row.place for row in refused).items() if n > 1)})),
+        duplicated=tuple(
+            sorted(
+                {
+                    *twice,
+                    *both,
+                    *(place for place, n in Counter(row.place for row in refused).items() if n > 1),
+                }
+            )
+        ),
         invented=tuple(sorted((times.keys() - known.keys()) | altered)),
         out_of_order=tuple(place for piece in split_rows for place in _out_of_order(piece)),
-        receipts=(*_against_data(said, rows, "rows"), *_against_data(said, refused, "dead letters")),
+        receipts=(
+            *_against_data(said, rows, "rows"),
+            *_against_data(said, refused, "dead letters"),
+        ),
         accounting=(*(line for r in said for line in _sums(r)), *_tiling(said)),
     )
 
 
 def _rows(piece: pa.Table, metadata: Mapping[str, str], content: str | None) -> Iterator[_Row]:
-    topics, partitions, offsets, windows = (piece[metadata[name]].to_pylist() for name in ("topic", "partition", "offset", "window"))
+    topics, partitions, offsets, windows = (
+        piece[metadata[name]].to_pylist() for name in ("topic", "partition", "offset", "window")
+    )
     contents = piece[content].to_pylist() if content is not None else [None] * piece.num_rows
-    ordinals = piece[metadata["ordinal"]].to_pylist() if "ordinal" in metadata else [0] * piece.num_rows
-    for topic, partition, offset, ordinal, window, what in zip(topics, partitions, offsets, ordinals, windows, contents, strict=True):
+    ordinals = (
+        piece[metadata["ordinal"]].to_pylist() if "ordinal" in metadata else [0] * piece.num_rows
+    )
+    for topic, partition, offset, ordinal, window, what in zip(
+        topics, partitions, offsets, ordinals, windows, contents, strict=True
+    ):
         yield _Row((TopicPartition(topic, partition), offset), ordinal, window, what)
 
 
@@ -118,7 +160,10 @@ def _incomplete(rows: Iterable[_Row], known: Mapping[Place, object]) -> set[Plac
     ordinals: dict[Place, set[int]] = {}
     for row in rows:
         ordinals.setdefault(row.place, set()).add(row.ordinal)
-    wanted = {place: len(what) if isinstance(what := known.get(place), tuple) else max(has) + 1 for place, has in ordinals.items()}
+    wanted = {
+        place: len(what) if isinstance(what := known.get(place), tuple) else max(has) + 1
+        for place, has in ordinals.items()
+    }
     return {place for place, has in ordinals.items() if not has >= set(range(wanted[place]))}
 
 
@@ -137,13 +182,18 @@ def _against_data(receipts: Sequence[Receipt], rows: Sequence[_Row], kind: str) 
     for r in receipts:
         said = sum(s.rows_staged if kind == "rows" else s.dead_staged for s in r.splits)
         if said != there.get(r.window.key, 0):
-            yield f"window {r.window.key}: the receipt says {said} {kind}, the table holds {there.get(r.window.key, 0)}"
+            yield (
+                f"window {r.window.key}: the receipt says {said} {kind}, the table holds"
+                f" {there.get(r.window.key, 0)}"
+            )
     ranges = {r.window.key: r.plan.splits for r in receipts}
     for window in sorted(there.keys() - ranges.keys()):
         yield f"window {window}: {there[window]} {kind}, but no receipt"
     for row in rows:
         tp, offset = row.place
-        if row.window in ranges and not any(s.tp == tp and s.start <= offset < s.stop for s in ranges[row.window]):
+        if row.window in ranges and not any(
+            s.tp == tp and s.start <= offset < s.stop for s in ranges[row.window]
+        ):
             yield f"window {row.window}: {tp}@{offset} lies in none of its ranges ({kind})"
 
 
@@ -153,10 +203,16 @@ def _sums(receipt: Receipt) -> Iterator[str]:
     for s in receipt.splits:
         place = f"window {key}, {s.topic}[{s.partition}] {s.start} to {s.stop}"
         if s.read != s.valid + s.dead + s.dropped + s.filtered:
-            yield f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped {s.dropped} + filtered {s.filtered}"
+            yield (
+                f"{place}: read {s.read} is not valid {s.valid} + dead {s.dead} + dropped"
+                f" {s.dropped} + filtered {s.filtered}"
+            )
         changes = s.rows + s.deletes
         if (s.rows_staged, s.dead_staged) != (changes, s.dead) or changes < s.valid:
-            yield f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {changes} rows of {s.valid} messages + {s.dead}"
+            yield (
+                f"{place}: staged {s.rows_staged} + {s.dead_staged}, counted {changes} rows of"
+                f" {s.valid} messages + {s.dead}"
+            )
         if s.next_offset < s.stop or s.missing < 0 or s.skipped < 0:
             yield f"{place}: read {s.read} messages up to {s.next_offset}, skipped {s.skipped}"
     if sorted((s.topic, s.partition, s.start, s.stop) for s in receipt.splits) != sorted(
@@ -164,12 +220,22 @@ def _sums(receipt: Receipt) -> Iterator[str]:
     ):
         yield f"window {key}: the counted splits are not the plan's"
     names = ("read", "valid", "rows", "deletes", "dead", "dropped", "filtered", "skipped")
-    if [getattr(total, n) for n in names] != [sum(getattr(s, n) for s in receipt.splits) for n in names]:
+    if [getattr(total, n) for n in names] != [
+        sum(getattr(s, n) for s in receipt.splits) for n in names
+    ]:
         yield f"window {key}: the totals are not the sums over its splits"
-    if total.read + total.invisible + total.skipped != sum(s.stop - s.start for s in receipt.plan.splits):
-        yield f"window {key}: {total.read} read + {total.invisible} invisible + {total.skipped} skipped are not the plan's offsets"
+    if total.read + total.invisible + total.skipped != sum(
+        s.stop - s.start for s in receipt.plan.splits
+    ):
+        yield (
+            f"window {key}: {total.read} read + {total.invisible} invisible + {total.skipped}"
+            " skipped are not the plan's offsets"
+        )
     if total.skipped and not receipt.partial:
-        yield f"window {key}: {total.skipped} offsets were skipped, and the receipt doesn't say that it is partial"
+        yield (
+            f"window {key}: {total.skipped} offsets were skipped, and the receipt doesn't say that"
+            " it is partial"
+        )
     yield from _tiles(receipt.plan)
 
 
@@ -180,32 +246,50 @@ def _tiles(plan: Plan) -> Iterator[str]:
         at, stop = (mark.offset for mark in ranges[tp]) if tp in ranges else (0, 0)
         for split in sorted(s for s in plan.splits if s.tp == tp):
             if split.start != at:
-                yield f"window {plan.window.key}: {tp} goes on at {split.start} where it should at {at}"
+                yield (
+                    f"window {plan.window.key}: {tp} goes on at {split.start} where it should at"
+                    f" {at}"
+                )
             at = split.stop
         if at != stop:
             yield f"window {plan.window.key}: {tp} ends at {at}, its boundary is at {stop}"
 
 
 def _tiling(receipts: Sequence[Receipt]) -> Iterator[str]:
-    """Between windows: no shared offset anywhere, no gap where two windows touch, no micro-batch that is not there."""
+    """Between windows: no shared offset anywhere, no gap where two windows touch, no
+    micro-batch that is not there.
+    """
     ranges = sorted((c, r.window.key) for r in receipts for c in covered(r.plan))
     for (a, one), (b, other) in pairwise(ranges):
         if a.overlaps(b):
-            yield f"windows {one} and {other} share offsets {b.start} to {min(a.stop, b.stop)} of partition {b.partition}"
+            yield (
+                f"windows {one} and {other} share offsets {b.start} to {min(a.stop, b.stop)} of"
+                f" partition {b.partition}"
+            )
     for before, after in pairwise(receipts):
         if before.window.end == after.window.start:
             for tp, stop, start in _tears(before.plan.stop, after.plan.start):
-                yield f"{tp}: window {before.window.key} stops at {stop}, the next one starts at {start}"
+                yield (
+                    f"{tp}: window {before.window.key} stops at {stop}, the next one starts at"
+                    f" {start}"
+                )
         elif isinstance(before.window.end, int):
             yield f"micro-batch {after.window.key} comes right after {before.window.key}"
 
 
-def _tears(stop: Boundary, start: Boundary) -> Iterator[tuple[TopicPartition, int | None, int | None]]:
-    """Where two boundaries of one label differ. After a rebase (topics are others, or left out) only those that stay have to agree."""
+def _tears(
+    stop: Boundary, start: Boundary
+) -> Iterator[tuple[TopicPartition, int | None, int | None]]:
+    """Where two boundaries of one label differ.
+
+    After a rebase (topics are others, or left out) only those that stay have to agree.
+    """
     ids, others = ({t.topic: (b.cluster_id, t.topic_id) for t in b.topics} for b in (stop, start))
     same = {topic for topic in ids if others.get(topic) == ids[topic]}
     rebased = stop.cluster_id != start.cluster_id or same != ids.keys()
     for tp in sorted(stop.by_tp().keys() | start.by_tp().keys()):
-        one, other = (mark.offset if (mark := b.cut(tp)) is not None else None for b in (stop, start))
+        one, other = (
+            mark.offset if (mark := b.cut(tp)) is not None else None for b in (stop, start)
+        )
         if one != other and (tp.topic in same or not rebased):
             yield tp, one, other

@@ -1,4 +1,6 @@
-"""A topic for dead letters in memory: `ports.dead_topic.DeadTopic` without Kafka, with its fence, and with its forgetting."""
+"""A topic for dead letters in memory: `ports.dead_topic.DeadTopic` without Kafka, with
+its fence, and with its forgetting.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from windrow.ingest.model.window import Window
 
 
 class MemoryDeadTopic:
-    """A topic in this process. `letters`: what readers of committed messages see; `marks`: the attempts that it remembers."""
+    """A topic in this process.
+
+    `letters`: what readers of committed messages see; `marks`: the attempts that it remembers.
+    """
 
     def __init__(self, name: str, *, is_there: bool = True) -> None:
         self.letters: list[dict[str, Any]] = []
@@ -32,7 +37,9 @@ class MemoryDeadTopic:
 
     def refuse_unwritable(self) -> None:
         if not self.is_there:
-            raise SpecError(f"There is no topic {self._name} for dead letters", "setup", "Create it.")
+            raise SpecError(
+                f"There is no topic {self._name} for dead letters", "setup", "Create it."
+            )
 
     def remembers(self) -> timedelta:
         """As Kafka does by default, or until `marks` are taken away."""
@@ -46,7 +53,9 @@ class MemoryDeadTopic:
             epoch = self._epochs[window, attempt] = self._epochs.get((window, attempt), 0) + 1
         yield MemoryTurn(self, (window, attempt), epoch)
 
-    def settle(self, attempt: tuple[Window, str], epoch: int, letters: list[dict[str, Any]]) -> None:
+    def settle(
+        self, attempt: tuple[Window, str], epoch: int, letters: list[dict[str, Any]]
+    ) -> None:
         """Take the letters of a turn, with their mark, unless a later one has begun.
 
         Raises:
@@ -54,7 +63,11 @@ class MemoryDeadTopic:
         """
         with self._lock:
             if self._epochs[attempt] != epoch:
-                raise UnreachableError("another run, which began later, publishes them", "commit", "Run the window again.")
+                raise UnreachableError(
+                    "another run, which began later, publishes them",
+                    "commit",
+                    "Run the window again.",
+                )
             self.letters += letters
             self.marks.add(attempt)
 

@@ -1,4 +1,6 @@
-"""An engine without Spark, for tests and for trying windrow out: the tasks run in this process, one after the other."""
+"""An engine without Spark, for tests and for trying windrow out: the tasks run in this
+process, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,17 @@ TRIES = 4
 
 
 class WorkerDiedError(BaseException):
-    """Raised by a task of a test: its worker is gone, as one that was killed. No Exception, so that no step mends it."""
+    """Raised by a task of a test: its worker is gone, as one that was killed.
+
+    No Exception, so that no step mends it.
+    """
 
 
 class LocalEngine:
-    """`ports.engine.Engine` in this process. Tasks and results travel as they would between processes, each try with a task of its own."""
+    """`ports.engine.Engine` in this process.
+
+    Tasks and results travel as they would between processes, each try with a task of its own.
+    """
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
         try:
@@ -38,8 +46,10 @@ def _outcome(packed: bytes, split: Split) -> str:
     """What the first try brought that didn't die."""
     for _ in range(TRIES):
         try:
-            return tried(pickle.loads(packed), split)  # noqa: S301  # our own, of a moment ago
+            return tried(pickle.loads(packed), split)  # our own, of a moment ago  # noqa: S301
         except WorkerDiedError:
             continue
     do = "Nothing was committed. Run the window again."
-    raise UnreachableError(f"The worker died {TRIES} times", "stage", do, split.topic, split.partition, split.start)
+    raise UnreachableError(
+        f"The worker died {TRIES} times", "stage", do, split.topic, split.partition, split.start
+    )

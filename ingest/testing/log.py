@@ -1,7 +1,11 @@
-"""One topic-partition of the in-memory broker: what is stored, and what of it is decided and visible. No I/O, no clock.
+"""One topic-partition of the in-memory broker: what is stored, and what of it is
+decided and visible.
 
-The rules are Kafka's own: a transaction ends in a marker that takes an offset of its own; the last stable offset stops at the first offset
-of the earliest open transaction; offsets that compaction or retention emptied are never given again.
+No I/O, no clock.
+
+The rules are Kafka's own: a transaction ends in a marker that takes an offset of its
+own; the last stable offset stops at the first offset of the earliest open transaction;
+offsets that compaction or retention emptied are never given again.
 """
 
 from __future__ import annotations
@@ -47,12 +51,18 @@ class Entry:
     @property
     def visible(self) -> bool:
         """Whether a read_committed consumer sees it."""
-        return not self.marker and (self.transaction is None or self.transaction.status == "committed")
+        return not self.marker and (
+            self.transaction is None or self.transaction.status == "committed"
+        )
 
     @property
     def aborted(self) -> bool:
         """Whether it is a message (no marker) of an aborted transaction."""
-        return not self.marker and self.transaction is not None and self.transaction.status == "aborted"
+        return (
+            not self.marker
+            and self.transaction is not None
+            and self.transaction.status == "aborted"
+        )
 
 
 @dataclass
@@ -66,7 +76,9 @@ class PartitionLog:
     """The leader epochs after the first, each with where it began."""
     entries: list[Entry] = field(default_factory=list)
     highest: list[int] = field(default_factory=list)
-    """Beside each entry the highest timestamp up to there: it only rises, so that an instant is found by bisection."""
+    """Beside each entry the highest timestamp up to there: it only rises, so that an
+    instant is found by bisection.
+    """
     first_open: dict[TransactionState, int] = field(default_factory=dict)
 
     @property
@@ -75,40 +87,62 @@ class PartitionLog:
         return min(self.first_open.values(), default=self.end)
 
     def limit(self, isolation: Isolation) -> int:
-        """Where a consumer of this isolation level stops: the last stable offset, or the high watermark."""
+        """Where a consumer of this isolation level stops: the last stable offset, or
+        the high watermark.
+        """
         return self.stable_end if isolation == "read_committed" else self.end
 
     def message(
-        self, timestamp: int, timestamp_type: int, key: bytes | None, value: bytes | None,
-        headers: Headers, transaction: TransactionState | None,
-    ) -> int:  # fmt: skip
+        self,
+        timestamp: int,
+        timestamp_type: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        transaction: TransactionState | None,
+    ) -> int:
         """Append a message; its offset."""
         if transaction is not None:
             self.first_open.setdefault(transaction, self.end)
-        return self._append(Entry(self.end, timestamp, timestamp_type, self.epoch, key, value, headers, transaction))
+        return self._append(
+            Entry(self.end, timestamp, timestamp_type, self.epoch, key, value, headers, transaction)
+        )
 
     def mark(self, transaction: TransactionState, timestamp: int) -> int:
         """Append the marker that ends a transaction here; its offset."""
         del self.first_open[transaction]
-        return self._append(Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True))
+        return self._append(
+            Entry(self.end, timestamp, 1, self.epoch, transaction=transaction, marker=True)
+        )
 
     def between(self, start: int, stop: int, most: int | None = None) -> list[Entry]:
-        """All entries of [start, stop), markers and aborted messages among them; at most the first `most` of them."""
+        """All entries of [start, stop), markers and aborted messages among them; at
+        most the first `most` of them.
+        """
         first, last = self._index(start), self._index(stop)
         return self.entries[first : last if most is None else min(last, first + most)]
 
     def first_at_or_after(self, timestamp: int, limit: int) -> Entry | None:
         """The first entry of any kind stamped at or after the timestamp, if it lies below the limit.
 
-        Kafka looks the entry up in the whole log and then drops it if it lies beyond what the isolation level may see; it doesn't look on,
-        because all that follows lies beyond too.
-        """
+        Kafka looks the entry up in the whole log and then drops it if it lies beyond
+        what the isolation level may see; it doesn't look on, because all that follows
+        lies beyond too.
+        """  # noqa: E501
         index = bisect_left(self.highest, timestamp)
-        return self.entries[index] if index < len(self.entries) and self.entries[index].offset < limit else None
+        return (
+            self.entries[index]
+            if index < len(self.entries) and self.entries[index].offset < limit
+            else None
+        )
 
     def end_of(self, epoch: int) -> int:
-        """Kafka's answer to OffsetForLeaderEpoch: where the messages of this epoch and of those before end; not below the log's start."""
-        return max(self.start, next((first for later, first in self.begun if later > epoch), self.end))
+        """Kafka's answer to OffsetForLeaderEpoch: where the messages of this epoch and
+        of those before end; not below the log's start.
+        """
+        return max(
+            self.start, next((first for later, first in self.begun if later > epoch), self.end)
+        )
 
     def elect(self) -> int:
         """A new leader begins its epoch at the end of what it has; the epoch."""
@@ -117,7 +151,9 @@ class PartitionLog:
         return self.epoch
 
     def delete_before(self, offset: int) -> None:
-        """What retention and a deletion of records do: the log starts at `offset`, if that is further on than it did."""
+        """What retention and a deletion of records do: the log starts at `offset`, if
+        that is further on than it did.
+        """
         if not 0 <= offset <= self.end:
             msg = f"can't delete before {offset}: the log ends at {self.end}"
             raise ValueError(msg)
@@ -125,12 +161,16 @@ class PartitionLog:
         self._keep(self.entries[self._index(self.start) :])
 
     def truncate(self, end: int) -> None:
-        """What an unclean election of a leader does: what lay at `end` or beyond is lost, its offsets are given again, the epoch grows."""
+        """What an unclean election of a leader does: what lay at `end` or beyond is
+        lost, its offsets are given again, the epoch grows.
+        """
         if not self.start <= end <= self.end:
             msg = f"can't truncate to {end}: the log holds {self.start} to {self.end}"
             raise ValueError(msg)
         self._keep(self.entries[: self._index(end)])
-        self.first_open = {transaction: first for transaction, first in self.first_open.items() if first < end}
+        self.first_open = {
+            transaction: first for transaction, first in self.first_open.items() if first < end
+        }
         self.end = end
         self.begun = [(epoch, first) for epoch, first in self.begun if first < end]
         self.elect()
@@ -143,11 +183,14 @@ class PartitionLog:
     def compact(self) -> None:
         """Keep the newest message of each key; drop aborted messages.
 
-        Markers stay, and so does all from the last decided entry on, which the cleaner doesn't touch.
+        Markers stay, and so does all from the last decided entry on, which the cleaner
+        doesn't touch.
         """
         clean = self.between(self.start, self.stable_end)[:-1]
         newest = {e.key: e.offset for e in self.between(self.start, self.stable_end) if e.visible}
-        self.remove([e.offset for e in clean if e.aborted or (e.visible and e.offset != newest[e.key])])
+        self.remove(
+            [e.offset for e in clean if e.aborted or (e.visible and e.offset != newest[e.key])]
+        )
 
     def _keep(self, entries: list[Entry]) -> None:
         self.entries = entries
@@ -155,7 +198,9 @@ class PartitionLog:
 
     def _append(self, entry: Entry) -> int:
         self.entries.append(entry)
-        self.highest.append(max(entry.timestamp, self.highest[-1]) if self.highest else entry.timestamp)
+        self.highest.append(
+            max(entry.timestamp, self.highest[-1]) if self.highest else entry.timestamp
+        )
         self.end += 1
         return entry.offset
 

@@ -1,4 +1,6 @@
-"""The in-memory broker's reader: `ports.reader.Reader` on a `MemoryBroker`, in the same process only."""
+"""The in-memory broker's reader: `ports.reader.Reader` on a `MemoryBroker`, in the same
+process only.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,19 @@ _readers: WeakValueDictionary[str, MemoryReader] = WeakValueDictionary()
 class MemoryReader:
     """Reads splits of a `MemoryBroker`, at the broker's isolation level.
 
-    `plan`: None asks for no particular cluster and topics, and takes what is gone for a data loss. A pickled reader comes back as this very
-    object, so it must come back in this process and while this object lives.
+    `plan`: None asks for no particular cluster and topics, and takes what is gone for a
+    data loss. A pickled reader comes back as this very object, so it must come back in
+    this process and while this object lives.
     """
 
     def __init__(
-        self, broker: MemoryBroker, plan: ReadPlan | None = None, *, rows_max: int = 65_536, bytes_max: int = 16 * 1024 * 1024
-    ) -> None:  # fmt: skip
+        self,
+        broker: MemoryBroker,
+        plan: ReadPlan | None = None,
+        *,
+        rows_max: int = 65_536,
+        bytes_max: int = 16 * 1024 * 1024,
+    ) -> None:
         self._broker = broker
         self._plan = plan
         self._skips = plan is not None and plan.on_loss == "skip"
@@ -58,7 +66,9 @@ class MemoryReader:
                     continue  # it went just now: look again
                 raise
             later = next((e.offset for e in entries if e.visible and _is_later(e, split)), None)
-            if later is not None:  # other messages than were planned stand here now: the log was cut off, and has grown again
+            # other messages than were planned stand here now: the log was cut off, and
+            # has grown again
+            if later is not None:
                 self._refuse_lost(split, later)
                 entries = [e for e in entries if e.offset < later]
                 skipped, position = skipped + split.stop - later, split.stop
@@ -75,10 +85,17 @@ class MemoryReader:
 
         Raises:
             DataLossError: not all of it is there, for one who doesn't.
-        """
-        low, high = self._broker.log_starts([split.tp])[split.tp], self._broker.ends([split.tp])[split.tp]
+        """  # noqa: E501
+        low, high = (
+            self._broker.log_starts([split.tp])[split.tp],
+            self._broker.ends([split.tp])[split.tp],
+        )
         start, stop = min(max(position, low), split.stop), min(high, split.stop)
-        if self._is_cut(split, position, split.stop_epoch if regrown or position > split.start else split.leader_epoch):
+        if self._is_cut(
+            split,
+            position,
+            split.stop_epoch if regrown or position > split.start else split.leader_epoch,
+        ):
             start = stop = position
         if (start, stop) == (position, split.stop):
             return start, stop
@@ -87,21 +104,43 @@ class MemoryReader:
 
     def _refuse_lost(self, split: Split, position: int) -> None:
         if not self._skips:
-            low, high = self._broker.log_starts([split.tp])[split.tp], self._broker.ends([split.tp])[split.tp]
+            low, high = (
+                self._broker.log_starts([split.tp])[split.tp],
+                self._broker.ends([split.tp])[split.tp],
+            )
             others = low <= position and split.stop <= high
-            why = "; it was cut off and has grown again, so that other messages stand there now" if others else ""
-            what = f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to {high}{why}"
-            do = "Retention or truncation removed these messages: run later windows, or set source.on_loss: skip to go on without them."
+            why = (
+                "; it was cut off and has grown again, so that other messages stand there now"
+                if others
+                else ""
+            )
+            what = (
+                f"offsets from {position} to {split.stop} are wanted, but the log holds {low} to"
+                f" {high}{why}"
+            )
+            do = (
+                "Retention or truncation removed these messages: run later windows, or set"
+                " source.on_loss: skip to go on without them."
+            )
             raise DataLossError(what, "read", do, split.topic, split.partition, position)
 
     def _is_cut(self, split: Split, position: int, epoch: int | None) -> bool:
-        """Whether the log was cut off below a position since it reached it under an epoch, though it may have grown again."""
+        """Whether the log was cut off below a position since it reached it under an
+        epoch, though it may have grown again.
+        """
         return epoch is not None and self._broker.end_of_epoch(split.tp, epoch) < position
 
     def _is_regrown(self, split: Split) -> bool:
-        """Whether, for one who skips, the log was cut off below the split's start, and had grown again when the split was planned."""
+        """Whether, for one who skips, the log was cut off below the split's start, and
+        had grown again when the split was planned.
+        """
         cut = self._is_cut(split, split.start, split.leader_epoch)
-        return self._skips and cut and split.stop_epoch is not None and not self._is_cut(split, split.start, split.stop_epoch)
+        return (
+            self._skips
+            and cut
+            and split.stop_epoch is not None
+            and not self._is_cut(split, split.start, split.stop_epoch)
+        )
 
     def _check_identity(self, split: Split) -> None:
         try:
@@ -113,21 +152,35 @@ class MemoryReader:
         if self._plan is None:
             return
         if self._broker.cluster_id() != self._plan.cluster_id:
-            raise _other(split, f"this is cluster {self._broker.cluster_id()}, the plan was made on {self._plan.cluster_id}")
+            raise _other(
+                split,
+                f"this is cluster {self._broker.cluster_id()}, the plan was made on"
+                f" {self._plan.cluster_id}",
+            )
         if topic.topic_id != self._plan.topics[split.topic]:
-            raise _other(split, f"topic {split.topic} has id {topic.topic_id}, the plan was made for {self._plan.topics[split.topic]}")
+            raise _other(
+                split,
+                f"topic {split.topic} has id {topic.topic_id}, the plan was made for"
+                f" {self._plan.topics[split.topic]}",
+            )
 
 
 def _find(name: str) -> MemoryReader:
     reader = _readers.get(name)
     if reader is None:
-        msg = "a MemoryReader can't leave the process of its broker; use an engine that runs its tasks here"
+        msg = (
+            "a MemoryReader can't leave the process of its broker; use an engine that runs its"
+            " tasks here"
+        )
         raise RuntimeError(msg)
     return reader
 
 
 def _other(split: Split, what: str) -> IdentityError:
-    do = "Offsets of another topic mean nothing here: go back to the old one, or see what windrow rebase SPEC would mean."
+    do = (
+        "Offsets of another topic mean nothing here: go back to the old one, or see what windrow"
+        " rebase SPEC would mean."
+    )
     return IdentityError(what, "read", do, split.topic, split.partition)
 
 
@@ -143,7 +196,9 @@ def _pieces(entries: Sequence[Entry], bytes_max: int) -> Iterator[Sequence[Entry
     """Runs of at most `bytes_max`, with headers; a single message may be larger."""
     first, size = 0, 0
     for i, entry in enumerate(entries):
-        taken = _size(entry) + sum(len(name.encode()) + len(value or b"") for name, value in entry.headers)
+        taken = _size(entry) + sum(
+            len(name.encode()) + len(value or b"") for name, value in entry.headers
+        )
         if i > first and size + taken > bytes_max:
             yield entries[first:i]
             first, size = i, 0

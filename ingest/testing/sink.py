@@ -34,11 +34,16 @@ from windrow.ingest.sinks.table_store import (
 from windrow.ingest.sinks.window_table import WindowTable
 
 Fault = Literal["conflict", "unknown", "lost"]
-"""The next commit: loses against another one first; arrives and isn't answered; neither arrives nor is answered."""
+"""The next commit: loses against another one first; arrives and isn't answered; neither
+arrives nor is answered.
+"""
 
 
 class MemoryContent(msgspec.Struct, frozen=True):
-    """All that a table holds, replaced whole by each change. `rows`: per window key its staged pieces."""
+    """All that a table holds, replaced whole by each change.
+
+    `rows`: per window key its staged pieces.
+    """
 
     owner: Binding
     version: int = 0
@@ -96,7 +101,9 @@ class MemoryStore:
         return InlineStagerFactory(layout, window.key)
 
     def swap(self, seen: MemoryContent, new: MemoryContent) -> Answer:
-        """Put the new content in the place of the one that was looked at, if that is still there."""
+        """Put the new content in the place of the one that was looked at, if that is
+        still there.
+        """
         with self._lock:
             fault, self.fault = self.fault, None
             if self.content is not seen or fault == "conflict":
@@ -104,7 +111,11 @@ class MemoryStore:
                 return Conflict("another change came first")
             if fault != "lost":
                 self.content = new
-        return Written(new.version) if fault is None else Unanswered("the memory table was told not to answer")
+        return (
+            Written(new.version)
+            if fault is None
+            else Unanswered("the memory table was told not to answer")
+        )
 
 
 class MemoryState:
@@ -124,13 +135,21 @@ class MemoryState:
         return self._content.receipts.keys()
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt]:
-        for key in sorted(self._content.receipts.keys() if keys is None else self._content.receipts.keys() & set(keys)):
+        for key in sorted(
+            self._content.receipts.keys()
+            if keys is None
+            else self._content.receipts.keys() & set(keys)
+        ):
             version, receipt = self._content.receipts[key]
             yield StoredReceipt(key, to_json(receipt), version)
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
         held = self._content.receipts.items()
-        return {key for key, (_, receipt) in held if any(a.overlaps(b) for a in covered(receipt.plan) for b in ranges)}
+        return {
+            key
+            for key, (_, receipt) in held
+            if any(a.overlaps(b) for a in covered(receipt.plan) for b in ranges)
+        }
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
         some = self._content.rows.keys() if keys is None else self._content.rows.keys() & set(keys)
@@ -144,10 +163,17 @@ class MemoryState:
         return ()
 
     def scan(
-        self, window: Window | None, columns: Callable[[], pa.Schema], names: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+        self,
+        window: Window | None,
+        columns: Callable[[], pa.Schema],
+        names: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         del columns, names
-        kept = self._content.rows.values() if window is None else [self._content.rows.get(window.key, ())]
+        kept = (
+            self._content.rows.values()
+            if window is None
+            else [self._content.rows.get(window.key, ())]
+        )
         return (batch for pieces in kept for piece in pieces for batch in piece.to_batches())
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
@@ -164,12 +190,17 @@ class MemoryState:
             rows = rows | {key: (*stay, *tables(change.staged))}
             if change.receipt is not None:
                 receipts = receipts | {key: (version, change.receipt)}
-        return self._store.swap(seen, MemoryContent(seen.owner, version, rows, receipts, seen.notes | dict(change.notes)))
+        return self._store.swap(
+            seen,
+            MemoryContent(seen.owner, version, rows, receipts, seen.notes | dict(change.notes)),
+        )
 
     def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
         """Nothing is ever lost, so the text is another one."""
         del text, dry_run
-        raise RefusedError(f"the commit of window {window.key} named another receipt", "check", "Look again.")
+        raise RefusedError(
+            f"the commit of window {window.key} named another receipt", "check", "Look again."
+        )
 
 
 class MemorySink(WindowTable):
@@ -181,9 +212,15 @@ class MemorySink(WindowTable):
         super().__init__(MemoryStore(name), schema, metadata)
 
     def pieces(self) -> list[pa.Table]:
-        """All rows that are visible, one table per staged piece, in the order in which they were staged."""
+        """All rows that are visible, one table per staged piece, in the order in which
+        they were staged.
+        """
         content = self.store.content
-        return [] if content is None else [piece for pieces in content.rows.values() for piece in pieces]
+        return (
+            []
+            if content is None
+            else [piece for pieces in content.rows.values() for piece in pieces]
+        )
 
 
 class MemoryDeadLetters(DeadLetterTable):

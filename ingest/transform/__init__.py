@@ -1,1 +1,4 @@
-"""Columns -> columns, one transform after the other. The rules of the schema are one of them, the last."""
+"""Columns -> columns, one transform after the other.
+
+The rules of the schema are one of them, the last.
+"""

@@ -23,7 +23,9 @@ class Chain:
         Raises:
             SpecError: one of them can't.
         """
-        return reduce(lambda columns, transform: transform.columns(columns), self.transforms, before)
+        return reduce(
+            lambda columns, transform: transform.columns(columns), self.transforms, before
+        )
 
     def open(self) -> Callable[[Decoded], Decoded]:
         steps = [transform.open() for transform in self.transforms]

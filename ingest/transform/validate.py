@@ -1,4 +1,6 @@
-"""The rules of the schema on rows that are already of their types: the last transform of a chain."""
+"""The rules of the schema on rows that are already of their types: the last transform
+of a chain.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from windrow.ingest.transform.rules import Rules
 
 @dataclass(frozen=True)
 class Validate:
-    """The rules of a pandera model, and that its columns are what comes: a row that breaks one makes its message a dead letter."""
+    """The rules of a pandera model, and that its columns are what comes: a row that
+    breaks one makes its message a dead letter.
+    """
 
     model: ModelReference
 
@@ -31,13 +35,29 @@ class Validate:
         wanted = Columns.of(model_now(self.model)[1])
         there, names = {c.name: c for c in before.columns}, [c.name for c in wanted.columns]
         wrong = [f"{name}: missing" for name in names if name not in there]
-        wrong += [f"{name}: {there[name].type}, not in the schema" for name in there if name not in names]
-        wrong += [f"{c.name}: {t.type}, by the schema {c.type}" for c in wanted.columns if (t := there.get(c.name)) and t.type != c.type]
+        wrong += [
+            f"{name}: {there[name].type}, not in the schema" for name in there if name not in names
+        ]
+        wrong += [
+            f"{c.name}: {t.type}, by the schema {c.type}"
+            for c in wanted.columns
+            if (t := there.get(c.name)) and t.type != c.type
+        ]
         if not wrong and list(there) != names:
-            wrong.append(f"they come in the order {', '.join(there)}, in the schema they stand as {', '.join(names)}")
+            wrong.append(
+                f"they come in the order {', '.join(there)}, in the schema they stand as"
+                f" {', '.join(names)}"
+            )
         if wrong:
-            what = f"The rows that come to the schema {self.model} have other columns: " + "; ".join(wrong)
-            raise SpecError(what, "spec", "Make the schema, or the transform before it, say the same; nothing was read.")
+            what = (
+                f"The rows that come to the schema {self.model} have other columns: "
+                + "; ".join(wrong)
+            )
+            raise SpecError(
+                what,
+                "spec",
+                "Make the schema, or the transform before it, say the same; nothing was read.",
+            )
         return wanted
 
     def open(self) -> Callable[[Decoded], Decoded]:
@@ -53,14 +73,25 @@ class _Validator:
         self._schema = Columns.of(model).arrow_schema
 
     def __call__(self, decoded: Decoded) -> Decoded:
-        left = decoded.refused(RULES, [*_nulls(decoded.rows, self._schema), *self._rules.failures(decoded.rows)])
+        left = decoded.refused(
+            RULES, [*_nulls(decoded.rows, self._schema), *self._rules.failures(decoded.rows)]
+        )
         if left.rows.schema.equals(self._schema):
             return left
-        return replace(left, rows=pa.RecordBatch.from_arrays(left.rows.columns, schema=self._schema))
+        return replace(
+            left, rows=pa.RecordBatch.from_arrays(left.rows.columns, schema=self._schema)
+        )
 
 
 def _nulls(rows: pa.RecordBatch, schema: pa.Schema) -> Iterator[Refusal]:
-    """Nulls in columns that the model says have none. A decoder of the same model gives none, but a transform may."""
+    """Nulls in columns that the model says have none.
+
+    A decoder of the same model gives none, but a transform may.
+    """
     for column, field in zip(rows.columns, schema, strict=True):
         if column.null_count and not field.nullable:
-            yield Refusal(np.flatnonzero(column.is_null()), f"check:{field.name}:not_nullable", f"Failed not_nullable - at $.{field.name}")
+            yield Refusal(
+                np.flatnonzero(column.is_null()),
+                f"check:{field.name}:not_nullable",
+                f"Failed not_nullable - at $.{field.name}",
+            )

@@ -1,4 +1,6 @@
-"""`verify --deep` finds every value that isn't the one that was committed, and nothing where Delta's own maintenance was at work."""
+"""`verify --deep` finds every value that isn't the one that was committed, and nothing
+where Delta's own maintenance was at work.
+"""
 
 from __future__ import annotations
 
@@ -52,21 +54,27 @@ def change(scene: Scene, column: str, value: str, where: str = "") -> None:
 
 @pytest.mark.parametrize("metadata", [DEFAULT, RENAMED], ids=["default", "renamed"])
 def test_healthy(tmp_path: Path, metadata: dict[str, str]) -> None:
-    """Of a healthy pipeline there is nothing to say, whatever its metadata columns are, and how they are called."""
+    """Of a healthy pipeline there is nothing to say, whatever its metadata columns are,
+    and how they are called.
+    """
     scene = Scene.of(tmp_path, [0, 1, 2], metadata=metadata)
     scene.commit(1, generation=1)
     assert scene.verify(deep=True).findings == ()
 
 
 def test_a_changed_value(scene: Scene) -> None:
-    """Every amount of one split is one more: counts and offsets don't show it, what is read back does."""
+    """Every amount of one split is one more: counts and offsets don't show it, what is
+    read back does.
+    """
     change(scene, "amount", "amount + 1")
     assert scene.verify().findings == ()
     only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
 
 
 def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
-    """A row that says it came from the message that is a dead letter is found, though numbers and bounds are right."""
+    """A row that says it came from the message that is a dead letter is found, though
+    numbers and bounds are right.
+    """
     change(scene, "_offset", "13", " AND _offset = 14")
     assert scene.verify().findings == ()
     only(scene.verify(deep=True), f"{FIRST_SPLIT}: the rows are not those that were committed")
@@ -74,9 +82,14 @@ def test_an_offset_moved_onto_a_dead_letters(scene: Scene) -> None:
 
 def test_a_changed_dead_letter(scene: Scene) -> None:
     """So is a dead letter whose payload is another one."""
-    DeltaTable(f"{scene.sink.uri}_dead").update({"value": "cast('w13' as bytea)"}, predicate=IN_WINDOW_1)
+    DeltaTable(f"{scene.sink.uri}_dead").update(
+        {"value": "cast('w13' as bytea)"}, predicate=IN_WINDOW_1
+    )
     assert scene.verify().findings == ()
-    only(scene.verify(deep=True), f"{FIRST_SPLIT}: the dead letters are not those that were committed")
+    only(
+        scene.verify(deep=True),
+        f"{FIRST_SPLIT}: the dead letters are not those that were committed",
+    )
 
 
 def test_exchanged_rows(scene: Scene) -> None:
@@ -92,14 +105,24 @@ def _flipped(file: Path, at: int) -> None:
 
 
 def _read(scene: Scene) -> pa.Table:
-    return DeltaTable(scene.sink.uri).to_pyarrow_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    return (
+        DeltaTable(scene.sink.uri)
+        .to_pyarrow_table()
+        .sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    )
 
 
 @pytest.mark.slow
 def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
-    """Wherever in a data file a byte is another one: it is found, or what a reader gets of the table is what it was."""
+    """Wherever in a data file a byte is another one: it is found, or what a reader gets
+    of the table is what it was.
+    """
     scene = Scene.of(tmp_path, [1])
-    file = next(f for f in (Path(scene.sink.uri) / "data").rglob("*.parquet") if pq.read_table(f)["_partition"][0].as_py() == 0)
+    file = next(
+        f
+        for f in (Path(scene.sink.uri) / "data").rglob("*.parquet")
+        if pq.read_table(f)["_partition"][0].as_py() == 0
+    )
     whole, before = file.read_bytes(), _read(scene)
     found = 0
     for at in range(5, len(whole), 61):
@@ -115,7 +138,9 @@ def test_a_flipped_byte_anywhere(tmp_path: Path) -> None:
 
 
 def test_a_flipped_byte_in_a_page(scene: Scene) -> None:
-    """A damaged page is told as such, with its file, and the windows beside it are read all the same."""
+    """A damaged page is told as such, with its file, and the windows beside it are read
+    all the same.
+    """
     file = next((Path(scene.sink.uri) / "data" / "20260102T010000Z").iterdir())
     _flipped(file, pq.read_metadata(file).row_group(0).column(0).data_page_offset + 40)
     (finding,) = [f for f in scene.verify(deep=True).findings if f.level == "wrong"]
@@ -137,7 +162,9 @@ def test_a_file_that_is_gone(scene: Scene) -> None:
 
 
 def test_lost_and_foreign_rows(scene: Scene) -> None:
-    """Rows that are gone are counted by split, and so are rows of offsets that no split of their window has."""
+    """Rows that are gone are counted by split, and so are rows of offsets that no split
+    of their window has.
+    """
     change(scene, "_offset", "99", " AND _offset = 14")
     whats = [f.what for f in scene.verify(deep=True).findings]
     assert f"{FIRST_SPLIT}: 8 rows were read back, 9 are in the receipt" in whats
@@ -165,7 +192,9 @@ def _rewritten(table: DeltaTable) -> None:
 
 @pytest.mark.parametrize("maintained", [_compacted, _ordered, _vacuumed, _rewritten])
 def test_maintenance_is_not_found(scene: Scene, maintained: Callable[[DeltaTable], None]) -> None:
-    """Compaction, z-order, vacuum and rewriting keep every value, so nothing is wrong after them; of the dead letters too."""
+    """Compaction, z-order, vacuum and rewriting keep every value, so nothing is wrong
+    after them; of the dead letters too.
+    """
     for uri in (scene.sink.uri, f"{scene.sink.uri}_dead"):
         if uri == scene.sink.uri or maintained in {_compacted, _vacuumed}:
             maintained(DeltaTable(uri))
@@ -173,7 +202,9 @@ def test_maintenance_is_not_found(scene: Scene, maintained: Callable[[DeltaTable
 
 
 def test_a_column_that_came_later_is_not_found(scene: Scene) -> None:
-    """A table that gained a nullable column, and was compacted with it, still holds what its old receipts say."""
+    """A table that gained a nullable column, and was compacted with it, still holds
+    what its old receipts say.
+    """
     extra = Schema.from_arrow(pa.schema([pa.field("extra", pa.struct([("a", pa.int64())]))]))
     DeltaTable(scene.sink.uri).alter.add_columns(extra.fields)
     assert scene.verify(deep=True).findings == ()
@@ -195,14 +226,21 @@ def test_a_table_without_its_dead_letters(scene: Scene) -> None:
 
 
 def test_reading_back_is_bounded(tmp_path: Path) -> None:
-    """However many rows a row group has, only a batch of them is held: by rows, and by bytes where they are long."""
+    """However many rows a row group has, only a batch of them is held: by rows, and by
+    bytes where they are long.
+    """
     scene = Scene.of(tmp_path, [0])
     n, most = 200_000, 24 << 20
     rows, rng = DeltaTable(scene.sink.uri).to_pyarrow_table(), np.random.default_rng(1)
     letters = rng.integers(97, 123, n * 200, np.uint8)
-    ids = pa.StringArray.from_buffers(n, pa.py_buffer(np.arange(n + 1, dtype=np.int32) * 200), pa.py_buffer(letters))
+    ids = pa.StringArray.from_buffers(
+        n, pa.py_buffer(np.arange(n + 1, dtype=np.int32) * 200), pa.py_buffer(letters)
+    )
     columns = {"id": ids, "amount": pa.array(rng.integers(0, 2**60, n))}
-    many = pa.table({f.name: columns.get(f.name, pa.repeat(rows[f.name][0], n)) for f in rows.schema}, schema=rows.schema)
+    many = pa.table(
+        {f.name: columns.get(f.name, pa.repeat(rows[f.name][0], n)) for f in rows.schema},
+        schema=rows.schema,
+    )
     write_deltalake(scene.sink.uri, many, mode="overwrite")
     (file,) = Path(scene.sink.uri).glob("_window=*/*.parquet")
     assert pq.read_metadata(file).row_group(0).total_byte_size > most
@@ -236,11 +274,17 @@ ONCE, NONE = Promises(delivery="at-least-once"), Promises(delivery="none")
 )
 def test_what_was_published_and_what_is_there(
     scene: Scene, count: int, checksum: str, promises: Promises, replaced: bool, level: str
-) -> None:  # fmt: skip
-    """By the checksum that was noted, where all messages are there; else by their number, and by what the sink may lose or double."""
+) -> None:
+    """By the checksum that was noted, where all messages are there; else by their
+    number, and by what the sink may lose or double.
+    """
     made = next(c.receipt for c in scene.sink.receipts())
     noted = {(s.topic, s.partition, s.start): "a" for s in made.splits}
-    wrong, allowed = published_differences(made, noted, Summed((count, 9), (checksum, "a"), 0), promises, replaced=replaced)
+    wrong, allowed = published_differences(
+        made, noted, Summed((count, 9), (checksum, "a"), 0), promises, replaced=replaced
+    )
     assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
-    wrong, _ = published_differences(made, noted, Summed((9, 9), ("a", "a"), 1), promises, replaced=replaced)
+    wrong, _ = published_differences(
+        made, noted, Summed((9, 9), ("a", "a"), 1), promises, replaced=replaced
+    )
     assert wrong == ["1 messages are of none of its splits"]

@@ -1,4 +1,6 @@
-"""Promise: what an executor lacks is told before a window is run there, by machine, and nothing that was written for that stays."""
+"""Promise: what an executor lacks is told before a window is run there, by machine, and
+nothing that was written for that stays.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.sinks.place import Place
 
 SPLIT = Split("orders", 0, 5, 6)
-UNTRIED = "; code and packages are as here; no broker tried, for there is no message yet, no place of the sink"
+UNTRIED = (
+    "; code and packages are as here; no broker tried, for there is no message yet, no place of the"
+    " sink"
+)
 
 
 class Reads:
@@ -37,12 +42,16 @@ class Stalls(Reads):
 
     def read(self, split: Split, take: Take) -> ReadSummary:
         """See `Reader.read`."""
-        raise UnreachableError("nothing arrives", "read", "Open the port.", split.topic, split.partition, split.start)
+        raise UnreachableError(
+            "nothing arrives", "read", "Open the port.", split.topic, split.partition, split.start
+        )
 
 
 @dataclass
 class Cluster:
-    """An engine on executors that come up one after the other: in its first round one answers, then one more in each."""
+    """An engine on executors that come up one after the other: in its first round one
+    answers, then one more in each.
+    """
 
     executors: Sequence[Answer]
     rounds: int = 0
@@ -53,7 +62,12 @@ class Cluster:
         answers = self.executors[: self.rounds]
         empty = Survey(Reads(), (), ())(splits[0])
         for number, split in enumerate(splits):
-            yield Staged(split, empty.counts, (msgspec.json.encode(answers[number % len(answers)]).decode(),), ())
+            yield Staged(
+                split,
+                empty.counts,
+                (msgspec.json.encode(answers[number % len(answers)]).decode(),),
+                (),
+            )
 
 
 @pytest.fixture(autouse=True)
@@ -83,28 +97,43 @@ def test_all_is_well(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer_there() -> None:
-    """It is told with the topic-partition; what else is read from is not asked any more, for each question takes its time."""
+    """It is told with the topic-partition; what else is read from is not asked any
+    more, for each question takes its time.
+    """
     seen = seen_by(Survey(Stalls(), (SPLIT, Split("orders", 1, 0, 1)), ()))
-    assert seen.troubles == (Trouble("orders/0 can't be read there: nothing arrives", "Open the port."),)
+    assert seen.troubles == (
+        Trouble("orders/0 can't be read there: nothing arrives", "Open the port."),
+    )
 
 
 def test_a_folder_that_is_another_one_there(tmp_path: Path) -> None:
-    """A folder of the same name that is not shared is told, and nothing is written into it, nor is it made."""
+    """A folder of the same name that is not shared is told, and nothing is written into
+    it, nor is it made.
+    """
     (tmp_path / "own").mkdir()
     for place in (tmp_path / "own", tmp_path / "none"):
         (trouble,) = seen_by(Survey(Reads(), (), (Marker(str(place), "mark"),))).troubles
-        assert trouble.what == f"{place} isn't there what it is here: a file that was just written is not seen"
+        assert (
+            trouble.what
+            == f"{place} isn't there what it is here: a file that was just written is not seen"
+        )
     assert list(tmp_path.iterdir()) == [tmp_path / "own"]
     assert list((tmp_path / "own").iterdir()) == []
 
 
 def test_executors_that_come_up_late_are_asked_too() -> None:
-    """Rounds go on until one meets nobody new; a trouble that several have is one line, with their machines."""
+    """Rounds go on until one meets nobody new; a trouble that several have is one line,
+    with their machines.
+    """
     broken = Trouble("orders/0 can't be read there: nothing arrives", "Open the port.")
-    cluster = Cluster([
-        Answer("one", "/work/0", "python3", ()), Answer("two", "/work/1", "python3", (broken,)),
-        Answer("three", "/work/2", "python3", (broken,)), Answer("three", "/work/3", "python3", ()),
-    ])  # fmt: skip
+    cluster = Cluster(
+        [
+            Answer("one", "/work/0", "python3", ()),
+            Answer("two", "/work/1", "python3", (broken,)),
+            Answer("three", "/work/2", "python3", (broken,)),
+            Answer("three", "/work/3", "python3", ()),
+        ]
+    )
     found = _surveyed(cluster, Survey(Reads(), (), ()), lambda: 8)
     assert (cluster.rounds, len(found.executors), found.machines) == (5, 4, ["one", "three", "two"])
     first, *others = executors(found)
@@ -119,20 +148,28 @@ def test_many_machines_are_counted() -> None:
     machines = [Answer(f"m{n}", "/", "python3", ()) for n in range(9)]
     (line,) = executors(Surveyed(machines, {}, 8, 1))
     assert line.what.startswith("9 executors on m0, m1, m2 and 6 more answered")
-    assert line.what.endswith("; code and packages are as here; 8 topic-partitions tried, 1 place of the sink")
+    assert line.what.endswith(
+        "; code and packages are as here; 8 topic-partitions tried, 1 place of the sink"
+    )
 
 
 def test_what_was_not_tried_is_not_called_well() -> None:
-    """A topic without messages and a table whose place a catalog knows are told as not tried, and so is it if executors go on coming up."""
+    """A topic without messages and a table whose place a catalog knows are told as not
+    tried, and so is it if executors go on coming up.
+    """
     one = Answer("one", "/", "python3", ())
     (line,) = executors(Surveyed([one], {}, 0, 0, complete=False))
     assert line.level == "warn"
-    assert line.what.startswith("1 executor on one answered, with python3, and others may be there; ")
+    assert line.what.startswith(
+        "1 executor on one answered, with python3, and others may be there; "
+    )
     assert line.what.endswith(UNTRIED)
 
 
 def test_a_cluster_without_a_worker_to_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks that nobody takes are waited for no longer than a limit, and what to look at is said."""
+    """Tasks that nobody takes are waited for no longer than a limit, and what to look
+    at is said.
+    """
     monkeypatch.setattr("windrow.ingest.admin.executors._LIMIT_SECONDS", 0.01)
     forever = Event()
 

@@ -12,7 +12,17 @@ from windrow.ingest.admin.lag import Lag, PartitionLag, lag, newest_committed
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.source import AtTime, Earliest, Given, GroupOffsets, Latest, Partitions, Pattern, Source, Topics
+from windrow.ingest.model.source import (
+    AtTime,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Latest,
+    Partitions,
+    Pattern,
+    Source,
+    Topics,
+)
 from windrow.ingest.ports.broker import Stamps
 from windrow.ingest.runner.publish import Published, publish
 from windrow.ingest.testing.broker import MemoryBroker
@@ -31,7 +41,9 @@ def ago(seconds: float) -> datetime:
 
 
 def filled(*lengths: int) -> MemoryBroker:
-    """Orders with so many messages a partition; those at offset n are n seconds younger than an hour."""
+    """Orders with so many messages a partition; those at offset n are n seconds younger
+    than an hour.
+    """
     broker = MemoryBroker()
     broker.create_topic("orders", partitions=len(lengths))
     for partition, length in enumerate(lengths):
@@ -44,7 +56,9 @@ def cut(broker: MemoryBroker, *offsets: int, topic: str = "orders") -> Boundary:
     """Frozen now at these offsets of partitions 0, 1, ..."""
     info = broker.topic(topic)
     marks = [Mark(topic, p, offset, "settled") for p, offset in enumerate(offsets)]
-    return Boundary.of(ago(0), broker.cluster_id(), [TopicSeen(topic, info.topic_id, info.partitions)], marks)
+    return Boundary.of(
+        ago(0), broker.cluster_id(), [TopicSeen(topic, info.topic_id, info.partitions)], marks
+    )
 
 
 def unread(found: Lag) -> dict[TopicPartition, int]:
@@ -52,11 +66,16 @@ def unread(found: Lag) -> dict[TopicPartition, int]:
 
 
 def test_lag_is_offsets_and_the_age_of_the_first_unread_message() -> None:
-    """Per topic-partition and in total: offsets add up, the oldest counts; where nothing is new both are 0."""
+    """Per topic-partition and in total: offsets add up, the oldest counts; where
+    nothing is new both are 0.
+    """
     broker = filled(10, 5, 0)
     found = lag(broker, ORDERS, cut(broker, 4, 5, 0), NOW)
     new = PartitionLag("orders", 0, start=4, end=10, records=6, seconds=3596.0, lost=0)
-    read, idle = (PartitionLag("orders", p, at, at, records=0, seconds=0.0, lost=0) for p, at in ((1, 5), (2, 0)))
+    read, idle = (
+        PartitionLag("orders", p, at, at, records=0, seconds=0.0, lost=0)
+        for p, at in ((1, 5), (2, 0))
+    )
     assert found == Lag(records=6, seconds=3596.0, lost=0, behind=1, partitions=(new, read, idle))
     assert from_json(to_json(found), Lag) == found
     two = lag(broker, ORDERS, cut(broker, 7, 1, 0), NOW)
@@ -64,7 +83,9 @@ def test_lag_is_offsets_and_the_age_of_the_first_unread_message() -> None:
 
 
 def test_what_isnt_visible_has_no_age() -> None:
-    """An aborted transaction's offsets are unread, but nobody waits for them; an open one's are not there yet."""
+    """An aborted transaction's offsets are unread, but nobody waits for them; an open
+    one's are not there yet.
+    """
     broker = filled(1)
     doomed = broker.transaction()
     broker.produce(tp(0), b"{}", timestamp=ago(100), transaction=doomed)
@@ -100,8 +121,12 @@ def test_an_odd_timestamp_has_no_age(stamp: datetime | int) -> None:
         (GroupOffsets("nobody"), 8),
     ],
 )
-def test_before_the_first_window_it_counts_from_where_the_source_starts(start: object, records: int) -> None:
-    """Without a committed window everything from the start position on is unread; from the log start where that has no answer."""
+def test_before_the_first_window_it_counts_from_where_the_source_starts(
+    start: object, records: int
+) -> None:
+    """Without a committed window everything from the start position on is unread; from
+    the log start where that has no answer.
+    """
     broker = filled(10)
     broker.delete_records(tp(0), 2)
     source = ORDERS if start is None else Source(Topics(("orders",)), start)  # type: ignore[arg-type]
@@ -110,23 +135,40 @@ def test_before_the_first_window_it_counts_from_where_the_source_starts(start: o
 
 
 def test_a_new_topic_and_a_new_partition_count() -> None:
-    """A partition that was added since counts from 0, a topic that is new to the pattern from where the source starts."""
+    """A partition that was added since counts from 0, a topic that is new to the
+    pattern from where the source starts.
+    """
     broker = filled(5)
     committed = cut(broker, 5)
     broker.add_partitions("orders", 2)
     broker.create_topic("other")
     for at in (tp(1), tp(0, "other"), tp(0, "other")):
         broker.produce(at, b"{}")
-    assert unread(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {tp(0): 0, tp(1): 1, tp(0, "other"): 2}
-    assert unread(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW)) == {tp(0): 0, tp(1): 1, tp(0, "other"): 0}
+    assert unread(lag(broker, Source(Pattern("o.*"), Earliest()), committed, NOW)) == {
+        tp(0): 0,
+        tp(1): 1,
+        tp(0, "other"): 2,
+    }
+    assert unread(lag(broker, Source(Pattern("o.*"), Latest()), committed, NOW)) == {
+        tp(0): 0,
+        tp(1): 1,
+        tp(0, "other"): 0,
+    }
     assert unread(lag(broker, Source(Partitions((tp(1),))), committed, NOW)) == {tp(1): 1}
 
 
 def test_a_topic_that_is_gone_is_no_reason_to_fail() -> None:
-    """Of what was removed nothing is unread any more, whatever the source says of it; a name that never was is a mistake."""
+    """Of what was removed nothing is unread any more, whatever the source says of it; a
+    name that never was is a mistake.
+    """
     broker = filled(5)
     broker.create_topic("gone")
-    both = Boundary.of(ago(0), "memory", [*cut(broker, 2).topics, *cut(broker, 0, topic="gone").topics], [Mark("orders", 0, 2, "settled")])
+    both = Boundary.of(
+        ago(0),
+        "memory",
+        [*cut(broker, 2).topics, *cut(broker, 0, topic="gone").topics],
+        [Mark("orders", 0, 2, "settled")],
+    )
     broker.delete_topic("gone")
     assert unread(lag(broker, Source(Topics(("orders", "gone"))), both, NOW)) == {tp(0): 3}
     assert unread(lag(broker, Source(Topics(("gone",))), both, NOW)) == {}
@@ -188,7 +230,9 @@ def test_retention_may_be_faster_than_the_look() -> None:
 
 
 def test_one_short_look_per_lagging_partition() -> None:
-    """Only where something is unread the log is looked at, and no further than its first messages."""
+    """Only where something is unread the log is looked at, and no further than its
+    first messages.
+    """
     broker = Counting()
     broker.create_topic("orders", partitions=3)
     for _ in range(2500):
@@ -210,7 +254,7 @@ def test_a_cluster_that_is_away_is_told() -> None:
         lag(broker, Source(Topics(("orders",)), GroupOffsets("group")), None, NOW)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ publishing
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_window_s_end_is_published() -> None:
@@ -218,20 +262,35 @@ def test_a_window_s_end_is_published() -> None:
     broker = filled(5, 5)
     gone = Mark("gone", 0, 3, "removed")
     committed = cut(broker, 4, 5)
-    committed = Boundary.of(committed.label, "memory", [*committed.topics, TopicSeen("gone", "id", 1)], [*committed.marks, gone])
+    committed = Boundary.of(
+        committed.label,
+        "memory",
+        [*committed.topics, TopicSeen("gone", "id", 1)],
+        [*committed.marks, gone],
+    )
     assert publish(broker, "watchers", committed) == Published("watchers", 2, 0, ())
-    assert broker.committed("watchers", [tp(0), tp(1), gone.tp]) == {tp(0): 4, tp(1): 5, gone.tp: None}
+    assert broker.committed("watchers", [tp(0), tp(1), gone.tp]) == {
+        tp(0): 4,
+        tp(1): 5,
+        gone.tp: None,
+    }
 
 
 def test_what_is_not_read_any_more_is_not_published() -> None:
-    """A topic that was let go, and is there all the same: its offset stands still, and would look like a lag that grows."""
+    """A topic that was let go, and is there all the same: its offset stands still, and
+    would look like a lag that grows.
+    """
     broker = filled(5)
     let_go = broker.create_topic("let-go")
     committed = cut(broker, 4)
     topics = [*committed.topics, TopicSeen("let-go", let_go.topic_id, 1)]
-    committed = Boundary.of(committed.label, "memory", topics, [*committed.marks, Mark("let-go", 0, 0, "removed")])
+    committed = Boundary.of(
+        committed.label, "memory", topics, [*committed.marks, Mark("let-go", 0, 0, "removed")]
+    )
     assert publish(broker, "watchers", committed) == Published("watchers", 1, 0, ())
-    assert broker.committed("watchers", [TopicPartition("let-go", 0)]) == {TopicPartition("let-go", 0): None}
+    assert broker.committed("watchers", [TopicPartition("let-go", 0)]) == {
+        TopicPartition("let-go", 0): None
+    }
 
 
 def test_publishing_tells_what_did_not_work() -> None:
@@ -239,14 +298,20 @@ def test_publishing_tells_what_did_not_work() -> None:
     broker = filled(5, 5)
     committed = cut(broker, 4, 5)
     broker.refuse_publish("watchers", "its members are at work")
-    assert publish(broker, "watchers", committed) == Published("watchers", 0, 2, ("its members are at work (orders[0] and 1 more)",))
+    assert publish(broker, "watchers", committed) == Published(
+        "watchers", 0, 2, ("its members are at work (orders[0] and 1 more)",)
+    )
     broker.refuse_publish("watchers", None)
     broker.recreate_topic("orders")
-    assert publish(broker, "watchers", committed) == Published("watchers", 0, 0, ()), "offsets of the old topic mean nothing in the new one"
+    assert publish(broker, "watchers", committed) == Published("watchers", 0, 0, ()), (
+        "offsets of the old topic mean nothing in the new one"
+    )
 
 
 class Broken(MemoryBroker):
-    def publish(self, group: str, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str | None]:
+    def publish(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, str | None]:
         raise DataLossError("torn", "plan", "Look.")
 
 
@@ -254,7 +319,9 @@ def test_publishing_never_raises() -> None:
     """Not even a broken client fails a window that is committed."""
     broker = Broken()
     broker.create_topic("orders")
-    assert publish(broker, "watchers", cut(broker, 0)) == Published("watchers", 0, 1, ("DataLossError: torn (plan). Look. (orders[0])",))
+    assert publish(broker, "watchers", cut(broker, 0)) == Published(
+        "watchers", 0, 1, ("DataLossError: torn (plan). Look. (orders[0])",)
+    )
 
 
 def test_the_newest_committed_window_is_the_last_one() -> None:

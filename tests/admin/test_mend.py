@@ -1,4 +1,6 @@
-"""Mending: a message is in the table or among the open dead letters, never in both or in neither, whatever dies, whoever is at work."""
+"""Mending: a message is in the table or among the open dead letters, never in both or
+in neither, whatever dies, whoever is at work.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
 from windrow.ingest.sinks.decision import settled
 
-BEFORE = [(p, o, reason) for p in (0, 1) for o, reason in ((1, "not_json"), (3, "wrong_type"), (4, "check:id:greater_than_or_equal_to"))]
+BEFORE = [
+    (p, o, reason)
+    for p in (0, 1)
+    for o, reason in ((1, "not_json"), (3, "wrong_type"), (4, "check:id:greater_than_or_equal_to"))
+]
 
 
 @pytest.fixture(params=["memory", "delta", pytest.param("sqlite", marks=pytest.mark.long)])
@@ -58,23 +64,40 @@ def reasons(ward: Ward, n: int = 0) -> list[tuple[int, int, str]]:
     return [(p, o - 6 * n, reason) for p, o, reason in ward.open(n)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------- what it does
+# --------------------------------------------------------------------------------------------------
 
 
 def test_todays_schema_mends(ward: Ward) -> None:
-    """What it takes is a row of the message's own window, with its own place; the rest stays as it was; the receipt says both."""
+    """What it takes is a row of the message's own window, with its own place; the rest
+    stays as it was; the receipt says both.
+    """
     assert reasons(ward) == BEFORE
     letters = ward.open(1)
     mended = ward.mend(0, ward.pipeline(lenient=True))
-    assert (mended.open, mended.tried, mended.messages, mended.rows, mended.edited) == (6, 6, 2, 2, 0)
+    assert (mended.open, mended.tried, mended.messages, mended.rows, mended.edited) == (
+        6,
+        6,
+        2,
+        2,
+        0,
+    )
     assert {(one.stage, one.count) for one in mended.refused} == {("value", 2), ("rules", 2)}
     assert reasons(ward) == [letter for letter in BEFORE if letter[2] != "wrong_type"]
     assert [ward.ids()[hour(0).key, p, 3] for p in (0, 1)] == [[7], [7]]
     receipt = ward.receipt(0)
     assert mended.committed.receipt == receipt
-    assert (receipt.generation, receipt.counts.valid, receipt.counts.rows, receipt.counts.dead, receipt.counts.read) == (1, 8, 8, 4, 12)
+    assert (
+        receipt.generation,
+        receipt.counts.valid,
+        receipt.counts.rows,
+        receipt.counts.dead,
+        receipt.counts.read,
+    ) == (1, 8, 8, 4, 12)
     assert receipt.splits[0].reasons == (("check:id:greater_than_or_equal_to", 1), ("not_json", 1))
-    assert receipt.splits[0].first_dead == ((1, "not_json"), (4, "check:id:greater_than_or_equal_to"))
+    assert receipt.splits[0].first_dead == (
+        (1, "not_json"),
+        (4, "check:id:greater_than_or_equal_to"),
+    )
     assert receipt.mending is not None
     assert (receipt.mending.messages, receipt.mending.edited) == (2, 0)
     assert ward.open(1) == letters
@@ -82,7 +105,9 @@ def test_todays_schema_mends(ward: Ward) -> None:
 
 
 def test_again_what_is_left(ward: Ward) -> None:
-    """One mending stands on the one before: what it counts goes on from there, and it knows which attempt read the log."""
+    """One mending stands on the one before: what it counts goes on from there, and it
+    knows which attempt read the log.
+    """
     first = ward.receipt(0).attempt
     ward.mend(0, ward.pipeline(lenient=True))
     second = ward.receipt(0).attempt
@@ -95,7 +120,9 @@ def test_again_what_is_left(ward: Ward) -> None:
 
 
 def test_nothing_to_mend_is_no_commit(ward: Ward) -> None:
-    """Where today's schema takes none, or none was chosen, or none is open, nothing is written, and the result says how many there are."""
+    """Where today's schema takes none, or none was chosen, or none is open, nothing is
+    written, and the result says how many there are.
+    """
     before = ward.sink.look(hour(0))
     mended = ward.mend(0)
     assert (mended.open, mended.tried, mended.messages, mended.committed) == (6, 6, 0, before)
@@ -109,43 +136,83 @@ def test_nothing_to_mend_is_no_commit(ward: Ward) -> None:
     assert ward.sink.look(hour(0)) == after
 
 
-@pytest.mark.parametrize(("chosen", "offsets"), [({"reason": "wrong_type"}, [1, 4]), ({"stage": "rules"}, [1, 3]),
-                                                 ({"stage": "rules", "reason": "wrong_type"}, [1, 3, 4])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chosen", "offsets"),
+    [
+        ({"reason": "wrong_type"}, [1, 4]),
+        ({"stage": "rules"}, [1, 3]),
+        ({"stage": "rules", "reason": "wrong_type"}, [1, 3, 4]),
+    ],
+)
 def test_only_the_chosen_are_tried(light: Ward, chosen: dict[str, str], offsets: list[int]) -> None:
-    """By stage, by reason, or by both; the others stay as they were, also where they could be mended."""
+    """By stage, by reason, or by both; the others stay as they were, also where they
+    could be mended.
+    """
     light.mend(0, light.pipeline(lenient=True, model="Looser"), **chosen)
     assert [o for p, o, _ in light.open(0) if p == 0] == offsets
     assert light.verdict().ok
 
 
 def test_what_stays_is_the_whole_message(light: Ward) -> None:
-    """A letter that stays, tried or not, has the bytes, headers and reason that it had; its attempt is the mending's."""
+    """A letter that stays, tried or not, has the bytes, headers and reason that it had;
+    its attempt is the mending's.
+    """
     before = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
-    light.mend(0, light.pipeline(lenient=True), lambda message: replace(message, key=b"edited", headers=()), reason="wrong_type")
+    light.mend(
+        0,
+        light.pipeline(lenient=True),
+        lambda message: replace(message, key=b"edited", headers=()),
+        reason="wrong_type",
+    )
     after = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
     own = {"attempt", "generation"}
-    wanted = [{k: v for k, v in letter.items() if k not in own} for letter in before if letter["reason"] != "wrong_type"]
+    wanted = [
+        {k: v for k, v in letter.items() if k not in own}
+        for letter in before
+        if letter["reason"] != "wrong_type"
+    ]
     assert [{k: v for k, v in letter.items() if k not in own} for letter in after] == wanted
     assert {letter["generation"] for letter in after} == {1}
 
 
 def test_a_dry_run_writes_nothing(ward: Ward) -> None:
-    """It says what would be mended, and neither table nor dead letters nor a staged file is touched."""
-    state = sorted((p, p.stat().st_mtime_ns) for p in ward.folder.rglob("*") if p.is_file() and "table" in str(p))
+    """It says what would be mended, and neither table nor dead letters nor a staged
+    file is touched.
+    """
+    state = sorted(
+        (p, p.stat().st_mtime_ns)
+        for p in ward.folder.rglob("*")
+        if p.is_file() and "table" in str(p)
+    )
     committed = ward.sink.look(hour(0))
     mended = ward.mend(0, ward.pipeline(lenient=True), repaired, dry_run=True)
     assert (mended.messages, mended.rows, mended.edited, mended.committed) == (6, 6, 6, committed)
-    assert sorted((p, p.stat().st_mtime_ns) for p in ward.folder.rglob("*") if p.is_file() and "table" in str(p)) == state
+    assert (
+        sorted(
+            (p, p.stat().st_mtime_ns)
+            for p in ward.folder.rglob("*")
+            if p.is_file() and "table" in str(p)
+        )
+        == state
+    )
 
 
 def test_messages_that_need_no_row(tmp_path: Path) -> None:
-    """A tombstone that today's spec drops is no dead letter any more and no row: it is counted as dropped."""
+    """A tombstone that today's spec drops is no dead letter any more and no row: it is
+    counted as dropped.
+    """
     ward = Ward(tmp_path, "memory")
     ward.produce(0, b'{"id": 1}', None, b'{"id": 2}')
     ward.run(0)
     mended = ward.mend(0, ward.pipeline(on_null="drop"))
     counts = ward.receipt(0).counts
-    assert (mended.messages, mended.rows, counts.dead, counts.dropped, counts.valid) == (2, 0, 0, 2, 4)
+    assert (mended.messages, mended.rows, counts.dead, counts.dropped, counts.valid) == (
+        2,
+        0,
+        0,
+        2,
+        4,
+    )
     for offsets in ward.known.values():
         del offsets[1]
     ward.sound()
@@ -176,11 +243,13 @@ def test_several_rows_of_a_message(light: Ward) -> None:
     assert [f for f in light.verified().findings if f.level == "wrong"] == []
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- edits
+# --------------------------------------------------------------------------------------------------
 
 
 def test_an_edit_repairs(ward: Ward) -> None:
-    """What the function makes of a message is judged in its place; its place and window are its own; edited ones are counted."""
+    """What the function makes of a message is judged in its place; its place and window
+    are its own; edited ones are counted.
+    """
     ward.expect()
     mended = ward.mend(0, ward.pipeline(), repaired, reason="not_json")
     assert (mended.messages, mended.edited) == (2, 2)
@@ -193,13 +262,24 @@ def test_an_edit_repairs(ward: Ward) -> None:
 
 def test_an_edit_that_changes_nothing_edits_nothing(light: Ward) -> None:
     """A message that it gives back as it was is tried as it lies in the log."""
-    assert light.mend(0, light.pipeline(lenient=True), lambda message: replace(message, headers=tuple(message.headers))).edited == 0
-    assert light.receipt(0).mending == Mending(light.receipt(0).mending.of, light.receipt(0).mending.of, 2)  # type: ignore[union-attr]
+    assert (
+        light.mend(
+            0,
+            light.pipeline(lenient=True),
+            lambda message: replace(message, headers=tuple(message.headers)),
+        ).edited
+        == 0
+    )
+    assert light.receipt(0).mending == Mending(
+        light.receipt(0).mending.of, light.receipt(0).mending.of, 2
+    )  # type: ignore[union-attr]
 
 
 def test_none_leaves_a_message_alone(light: Ward) -> None:
     """It isn't even tried."""
-    mended = light.mend(0, light.pipeline(lenient=True), lambda message: None if message.partition else message)
+    mended = light.mend(
+        0, light.pipeline(lenient=True), lambda message: None if message.partition else message
+    )
     assert (mended.tried, mended.messages) == (3, 1)
     assert light.verdict().ok
 
@@ -213,8 +293,17 @@ def test_an_edit_sees_the_whole_message(light: Ward) -> None:
 
     light.mend(0, light.pipeline(), look)
     first = next(m for m in seen if (m.partition, m.offset) == (1, 1))
-    assert (first.topic, first.key, first.value, first.headers) == ("shop.things", b"k", b"poison", (("h", b"1"), ("h", None)))
-    assert (first.stage, first.reason, first.timestamp) == ("value", "not_json", START.replace(second=1))
+    assert (first.topic, first.key, first.value, first.headers) == (
+        "shop.things",
+        b"k",
+        b"poison",
+        (("h", b"1"), ("h", None)),
+    )
+    assert (first.stage, first.reason, first.timestamp) == (
+        "value",
+        "not_json",
+        START.replace(second=1),
+    )
     assert first.detail is not None
 
 
@@ -234,21 +323,38 @@ def edit(message):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("raise ValueError(message.value)", "edit failed: ValueError at {script}:5 (decode, shop.things[0]@1)"),
-        ("return message.value", "gave back bytes, neither a message nor None (decode, shop.things[0]@1)"),
-        ("return replace(message, offset=7)", "changed the offset: a message stays where it is in the log"),
+        (
+            "raise ValueError(message.value)",
+            "edit failed: ValueError at {script}:5 (decode, shop.things[0]@1)",
+        ),
+        (
+            "return message.value",
+            "gave back bytes, neither a message nor None (decode, shop.things[0]@1)",
+        ),
+        (
+            "return replace(message, offset=7)",
+            "changed the offset: a message stays where it is in the log",
+        ),
         ("return replace(message, topic='x')", "changed the topic"),
         ("return replace(message, partition=7)", "changed the partition"),
         ("return replace(message, timestamp=None)", "changed the timestamp"),
-        ("return replace(message, value='text')", "gave a value that is str, neither bytes nor None"),
+        (
+            "return replace(message, value='text')",
+            "gave a value that is str, neither bytes nor None",
+        ),
         ("return replace(message, key=7)", "gave a key that is int, neither bytes nor None"),
-        ("return replace(message, headers={'a': b'b'})", "gave headers that are no pairs of a text and bytes or None"),
+        (
+            "return replace(message, headers={'a': b'b'})",
+            "gave headers that are no pairs of a text and bytes or None",
+        ),
         ("return replace(message, headers=[('a', 'b')])", "gave headers that are no pairs"),
         ("return replace(message, headers=[('a', b'b', b'c')])", "gave headers that are no pairs"),
     ],
 )
 def test_an_edit_that_is_wrong_ends_the_mending(light: Ward, body: str, says: str) -> None:
-    """It is told by its line and by the message's place, without a payload; nothing is committed."""
+    """It is told by its line and by the message's place, without a payload; nothing is
+    committed.
+    """
     script = light.folder / "mend.py"
     script.write_text(SCRIPT.format(body))
     before = light.sink.look(hour(0))
@@ -270,7 +376,9 @@ def test_an_edit_that_is_wrong_ends_the_mending(light: Ward, body: str, says: st
     ],
 )
 def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> None:
-    """A file that isn't there, isn't Python, or has no such function is told before anything is read."""
+    """A file that isn't there, isn't Python, or has no such function is told before
+    anything is read.
+    """
     script = tmp_path / "mend.py"
     if text is not None:
         script.write_text(text)
@@ -280,7 +388,7 @@ def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> N
     assert "secret" not in str(refused.value)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- refusals
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_window_that_is_not_committed_is_run(light: Ward) -> None:
@@ -298,7 +406,9 @@ def test_a_sink_that_cannot_mend_is_not_asked_to(light: Ward) -> None:
 
 @pytest.mark.parametrize("how", ["lost", "twice", "changed", "elsewhere"])
 def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) -> None:
-    """A dead letter that is gone, there twice, or another one than was refused: nothing is mended, and it is said of which split."""
+    """A dead letter that is gone, there twice, or another one than was refused: nothing
+    is mended, and it is said of which split.
+    """
     kept = light.store.store.content
     pieces = kept.rows[hour(0).key]
     first = pieces[0]
@@ -306,24 +416,39 @@ def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) ->
     changed = {
         "lost": first.slice(1),
         "twice": __import__("pyarrow").concat_tables([first, first.slice(0, 1)]),
-        "changed": first.set_column(value, first.schema.field(value), [[b"other"] * first.num_rows]),
+        "changed": first.set_column(
+            value, first.schema.field(value), [[b"other"] * first.num_rows]
+        ),
         "elsewhere": first.set_column(offset, first.schema.field(offset), [[77] * first.num_rows]),
     }[how]
-    light.store.store.content = msgspec.structs.replace(kept, rows={hour(0).key: (changed, *pieces[1:])})
+    light.store.store.content = msgspec.structs.replace(
+        kept, rows={hour(0).key: (changed, *pieces[1:])}
+    )
     before = light.sink.look(hour(0))
-    with pytest.raises(RefusedError, match=r"are not those of its receipt: shop.things\[0\] offsets 0 to 6"):
+    with pytest.raises(
+        RefusedError, match=r"are not those of its receipt: shop.things\[0\] offsets 0 to 6"
+    ):
         light.mend(0, light.pipeline(lenient=True))
     assert light.sink.look(hour(0)) == before
 
 
 def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
-    """Its letters are counted only, and what is mended gets no checksums: nobody knows those of the rows beside it."""
+    """Its letters are counted only, and what is mended gets no checksums: nobody knows
+    those of the rows beside it.
+    """
     kept = light.sink.store.content
     version, old = kept.receipts[hour(0).key]
-    splits = tuple(msgspec.structs.replace(s, checksums=msgspec.UNSET, rows_=msgspec.UNSET, filtered_=msgspec.UNSET) for s in old.splits)
+    splits = tuple(
+        msgspec.structs.replace(
+            s, checksums=msgspec.UNSET, rows_=msgspec.UNSET, filtered_=msgspec.UNSET
+        )
+        for s in old.splits
+    )
     counts = msgspec.structs.replace(old.counts, rows_=msgspec.UNSET, filtered_=msgspec.UNSET)
     made = msgspec.structs.replace(old, splits=splits, counts=counts, version=msgspec.UNSET)
-    light.sink.store.content = msgspec.structs.replace(kept, receipts=kept.receipts | {hour(0).key: (version, made)})
+    light.sink.store.content = msgspec.structs.replace(
+        kept, receipts=kept.receipts | {hour(0).key: (version, made)}
+    )
     light.mend(0, light.pipeline(lenient=True))
     receipt = light.receipt(0)
     assert {type(s.checksums) for s in receipt.splits} == {msgspec.UnsetType}
@@ -331,15 +456,24 @@ def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
     assert light.verdict().ok
 
 
-# ------------------------------------------------------------------------------------------------------- whatever dies, and whoever else
+# --------------------------------------------------------------------------------------------------
 
-POINTS = ("write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before")
+POINTS = (
+    "write.middle",
+    "write.after",
+    "dead.before",
+    "commit.before",
+    "commit.after",
+    "report.before",
+)
 
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dead at any point, each message is on exactly one side; the next mending mends what is left, once."""
+    """Dead at any point, each message is on exactly one side; the next mending mends
+    what is left, once.
+    """
     ward.expect()
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
@@ -356,7 +490,9 @@ def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_unknown_outcome_is_looked_at(light: Ward) -> None:
-    """A commit that wasn't answered may have arrived: the next mending finds out, and mends what is left."""
+    """A commit that wasn't answered may have arrived: the next mending finds out, and
+    mends what is left.
+    """
     light.sink.store.fault = "lost"
     with pytest.raises(OutcomeUnknownError):
         light.mend(0, light.pipeline(lenient=True))
@@ -381,10 +517,14 @@ class Interrupted:
 
 
 def test_two_mendings_at_once(ward: Ward) -> None:
-    """The one that comes second looks again, and mends what the first has left: nothing twice, nothing lost."""
+    """The one that comes second looks again, and mends what the first has left: nothing
+    twice, nothing lost.
+    """
     ward.expect()
     lenient = ward.pipeline(lenient=True)
-    slow = replace(lenient, sink=Interrupted(ward.sink, lambda: ward.mend(0, lenient, stage="schema")))
+    slow = replace(
+        lenient, sink=Interrupted(ward.sink, lambda: ward.mend(0, lenient, stage="schema"))
+    )
     mended = ward.mend(0, slow, where_broken)
     assert (mended.open, mended.messages, ward.receipt(0).generation) == (4, 2, 2)
     assert {o for _, o, _ in ward.open(0)} == {4}
@@ -392,8 +532,13 @@ def test_two_mendings_at_once(ward: Ward) -> None:
 
 
 def test_a_replay_comes_first(ward: Ward) -> None:
-    """A mending that slept through a replay stands on a generation that is gone: it begins anew on the new one."""
-    slow = replace(ward.pipeline(lenient=True), sink=Interrupted(ward.sink, lambda: replay(ward, lenient=False)))
+    """A mending that slept through a replay stands on a generation that is gone: it
+    begins anew on the new one.
+    """
+    slow = replace(
+        ward.pipeline(lenient=True),
+        sink=Interrupted(ward.sink, lambda: replay(ward, lenient=False)),
+    )
     mended = ward.mend(0, slow)
     receipt = ward.receipt(0)
     assert (mended.messages, receipt.generation) == (2, 2)
@@ -404,17 +549,25 @@ def test_a_replay_comes_first(ward: Ward) -> None:
 
 def test_a_replay_that_mends_all_comes_first(ward: Ward) -> None:
     """Then there is nothing left to mend."""
-    slow = replace(ward.pipeline(lenient=True), sink=Interrupted(ward.sink, lambda: replay(ward, lenient=True, model="Looser")))
+    slow = replace(
+        ward.pipeline(lenient=True),
+        sink=Interrupted(ward.sink, lambda: replay(ward, lenient=True, model="Looser")),
+    )
     mended = ward.mend(0, slow, stage="schema")
     assert (mended.messages, ward.receipt(0).generation, len(ward.open(0))) == (0, 1, 2)
     ward.sound()
 
 
 def test_a_mending_comes_first(ward: Ward) -> None:
-    """A replay that slept through a mending writes nothing, for the generation that it aimed at is there: mended messages stay."""
+    """A replay that slept through a mending writes nothing, for the generation that it
+    aimed at is there: mended messages stay.
+    """
     ward.expect()
     pipeline = ward.pipeline(lenient=True)
-    slow = replace(pipeline, sink=Interrupted(ward.sink, lambda: ward.mend(0, pipeline, repaired, stage="value")))
+    slow = replace(
+        pipeline,
+        sink=Interrupted(ward.sink, lambda: ward.mend(0, pipeline, repaired, stage="value")),
+    )
     result = run(slow, hour(0), Request("replay", replace=True))
     assert (result.recovered, ward.receipt(0).generation) == (True, 1)
     ward.sound()
@@ -423,7 +576,9 @@ def test_a_mending_comes_first(ward: Ward) -> None:
 
 
 def test_others_who_never_stop(light: Ward) -> None:
-    """A mending that others always come before gives up after some tries, with nothing committed by itself."""
+    """A mending that others always come before gives up after some tries, with nothing
+    committed by itself.
+    """
     pipeline = light.pipeline(lenient=True)
     turns = 0
 
@@ -446,8 +601,12 @@ def test_others_who_never_stop(light: Ward) -> None:
 
 @pytest.mark.some(1)
 @pytest.mark.sampled(2, of=20)
-def test_random_histories(part: int, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mendings and replays by one schema or another, killed or not, in any order: after each step all is on one side, once."""
+def test_random_histories(
+    part: int, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mendings and replays by one schema or another, killed or not, in any order: after
+    each step all is on one side, once.
+    """
     ward = Ward(tmp_path, dice.choice(["memory", "sqlite"]))
     ward.fill(0)
     ward.run(0)
@@ -465,22 +624,30 @@ def test_random_histories(part: int, dice: random.Random, tmp_path: Path, monkey
             else:
                 ward.mend(0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen)
         monkeypatch.delenv("WINDROW_CRASH", raising=False)
-        assert ward.verdict().ok, f"part {part}, step {step}: {schema} {chosen} {point}: {ward.verdict()}"
+        assert ward.verdict().ok, (
+            f"part {part}, step {step}: {schema} {chosen} {point}: {ward.verdict()}"
+        )
     ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
     assert ward.open(0) == []
     ward.sound()
 
 
-# -------------------------------------------------------------------------------------------------------------------------- replays
+# --------------------------------------------------------------------------------------------------
 
 
 def replay(ward: Ward, *, accept_fewer: bool = False, **over: Any) -> Any:
     """Replace the first hour."""
-    return run(ward.pipeline(**over), hour(0), Request(f"replay {over}", replace=True, accept_fewer=accept_fewer))
+    return run(
+        ward.pipeline(**over),
+        hour(0),
+        Request(f"replay {over}", replace=True, accept_fewer=accept_fewer),
+    )
 
 
 def test_a_replay_of_what_todays_schema_mended(ward: Ward) -> None:
-    """Reads the log: with today's schema the same messages are rows, with the schema of before they are dead letters, each once."""
+    """Reads the log: with today's schema the same messages are rows, with the schema of
+    before they are dead letters, each once.
+    """
     ward.mend(0, ward.pipeline(lenient=True))
     rows = ward.ids()
     replay(ward, lenient=True)
@@ -494,7 +661,9 @@ def test_a_replay_of_what_todays_schema_mended(ward: Ward) -> None:
 
 
 def test_a_replay_does_not_undo_edits_unasked(ward: Ward) -> None:
-    """What was edited isn't so in the log: a replay is refused before it reads; told to go on, they are open dead letters again."""
+    """What was edited isn't so in the log: a replay is refused before it reads; told to
+    go on, they are open dead letters again.
+    """
     ward.expect()
     ward.mend(0, ward.pipeline(), repaired, stage="value")
     ward.mend(0, ward.pipeline(lenient=True))
@@ -510,32 +679,47 @@ def test_a_replay_does_not_undo_edits_unasked(ward: Ward) -> None:
     ward.sound()
 
 
-# --------------------------------------------------------------------------------------------------------- what stands on receipts
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_receipt_without_a_mending_says_nothing_of_one(light: Ward) -> None:
-    """Receipts are kept for ever in the form in which they were written; with one it comes back whole."""
+    """Receipts are kept for ever in the form in which they were written; with one it
+    comes back whole.
+    """
     plain = light.receipt(0)
     assert "mending" not in json.loads(to_json(plain))
     light.mend(0, light.pipeline(lenient=True))
     assert from_json(to_json(light.receipt(0)), Receipt) == light.receipt(0)
     assert json.loads(to_json(light.receipt(0)))["mending"] == {
-        "of": plain.attempt, "read_by": plain.attempt, "messages": 2, "edited": 0,
-    }  # fmt: skip
+        "of": plain.attempt,
+        "read_by": plain.attempt,
+        "messages": 2,
+        "edited": 0,
+    }
 
 
 def test_a_mending_of_another_attempt_is_refused(light: Ward) -> None:
-    """The generation alone doesn't tell that a table is the one that was looked at: its attempt does."""
+    """The generation alone doesn't tell that a table is the one that was looked at: its
+    attempt does.
+    """
     held = light.sink.look(hour(0))
-    made = msgspec.structs.replace(held.receipt, generation=1, attempt="m", mending_=Mending("another", "another", 1))
-    with pytest.raises(RefusedError, match="what was to be mended is attempt another, and the table holds"):
+    made = msgspec.structs.replace(
+        held.receipt, generation=1, attempt="m", mending_=Mending("another", "another", 1)
+    )
+    with pytest.raises(
+        RefusedError, match="what was to be mended is attempt another, and the table holds"
+    ):
         settled(made, held)
-    right = msgspec.structs.replace(made, mending_=Mending(held.receipt.attempt, held.receipt.attempt, 1))
+    right = msgspec.structs.replace(
+        made, mending_=Mending(held.receipt.attempt, held.receipt.attempt, 1)
+    )
     assert settled(right, held) is None
 
 
 def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
-    """A ledger rebuilt from a mended window's receipt, and that receipt put back from the ledger, are what they were."""
+    """A ledger rebuilt from a mended window's receipt, and that receipt put back from
+    the ledger, are what they were.
+    """
     ward = Ward(tmp_path, "delta")
     ward.fill(0, 1)
     ward.run(0, 1)
@@ -548,7 +732,9 @@ def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
     newest = max((tmp_path / "table" / "_windrow" / "receipts").glob("2026-01-05T00_00_00Z.1.*"))
     newest.unlink()
     ward.sink = type(ward.sink)(str(tmp_path / "table"), ward.sink.schema)
-    assert restore("things", ward.sink, ward.pipeline().ledger, dry_run=False).windows == (hour(0).key,)
+    assert restore("things", ward.sink, ward.pipeline().ledger, dry_run=False).windows == (
+        hour(0).key,
+    )
     ward.sound()
     assert ward.mend(0, ward.pipeline(lenient=True)).messages == 2
     ward.sound()

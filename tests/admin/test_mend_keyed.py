@@ -1,4 +1,6 @@
-"""Mending where rows replace each other: a mended message counts where it lies in the log, row or delete, whatever was committed since."""
+"""Mending where rows replace each other: a mended message counts where it lies in the
+log, row or delete, whatever was committed since.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,19 @@ class Looser(pa.DataFrameModel):
 TP = TopicPartition("shop.users", 0)
 HOURS: list[list[tuple[int, str | None]]] = [
     [
-        (1, "refused"), (1, "b"), (2, "a"), (2, "refused"), (3, "refused"), (3, None), (4, None), (4, "refused"), (5, "refused"),
+        (1, "refused"),
+        (1, "b"),
+        (2, "a"),
+        (2, "refused"),
+        (3, "refused"),
+        (3, None),
+        (4, None),
+        (4, "refused"),
+        (5, "refused"),
         (6, "refused"),
     ],
     [(5, "f"), (6, None), (7, "refused"), (8, "h")],
-]  # fmt: skip
+]
 """By hour id and name of each message; no name deletes."""
 
 
@@ -59,7 +69,13 @@ def broker() -> MemoryBroker:
     for n, messages in enumerate(HOURS):
         for i, (number, name) in enumerate(messages):
             value = None if name is None else b'{"name": "%s"}' % name.encode()
-            made.produce(TP, value, key=b'{"id": %d}' % number, timestamp=START + timedelta(hours=n, seconds=i), headers=[])
+            made.produce(
+                TP,
+                value,
+                key=b'{"id": %d}' % number,
+                timestamp=START + timedelta(hours=n, seconds=i),
+                headers=[],
+            )
     return made
 
 
@@ -68,17 +84,28 @@ def pipeline(folder: Path, broker: MemoryBroker, model: str, mode: str = "upsert
     (folder / "schema.py").write_text(SCHEMA)
     spec = parse_spec(
         {
-            "id": "users", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic},
-            "window": {"grid": "hourly", "start": START}, "limits": {"max_dead_ratio": None}, "state": str(folder / "state.db"),
-            "decode": {"schema": f"schema.py:{model}", "key": {"fields": ["id"]}, "fields_include": "except_key"},
+            "id": "users",
+            "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic},
+            "window": {"grid": "hourly", "start": START},
+            "limits": {"max_dead_ratio": None},
+            "state": str(folder / "state.db"),
+            "decode": {
+                "schema": f"schema.py:{model}",
+                "key": {"fields": ["id"]},
+                "fields_include": "except_key",
+            },
             "sink": {"path": str(folder / "table"), "mode": mode, "primary_key": ["id"]},
         },
         folder,
-    )  # fmt: skip
+    )
     return replace(
-        assemble(spec), broker=broker, reader=lambda plan: MemoryReader(broker, plan), engine=LocalEngine(), sleep=lambda _: None,
+        assemble(spec),
+        broker=broker,
+        reader=lambda plan: MemoryReader(broker, plan),
+        engine=LocalEngine(),
+        sleep=lambda _: None,
         now=lambda: START + timedelta(days=30),
-    )  # fmt: skip
+    )
 
 
 def folded() -> dict[int, str]:
@@ -100,25 +127,48 @@ def held(made: Pipeline) -> dict[int, str]:
 
 @pytest.mark.parametrize("mode", ["upsert", "delete-aware"])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_mended_rows_and_deletes_count_where_they_lie(tmp_path: Path, broker: MemoryBroker, mode: str, order: tuple[int, int]) -> None:
-    """Mended in any order of windows, the table is the fold over all messages; verification agrees, and nothing is open."""
+def test_mended_rows_and_deletes_count_where_they_lie(
+    tmp_path: Path, broker: MemoryBroker, mode: str, order: tuple[int, int]
+) -> None:
+    """Mended in any order of windows, the table is the fold over all messages;
+    verification agrees, and nothing is open.
+    """
     for n in (0, 1):
         run(pipeline(tmp_path, broker, "User", mode), hour(n), Request(f"r{n}"))
     looser = pipeline(tmp_path, broker, "Looser", mode)
     done: list[Mended] = [mend(looser, hour(n), MendRequest("mending")) for n in order]
     assert sorted((one.open, one.messages, one.rows) for one in done) == [(1, 1, 1), (6, 6, 6)]
     assert held(looser) == folded()
-    found = verify("users", looser.sink, looser.dead_letters, looser.ledger, looser.broker, deep=True)
+    found = verify(
+        "users", looser.sink, looser.dead_letters, looser.ledger, looser.broker, deep=True
+    )
     assert [f for f in found.findings if f.level == "wrong"] == []
     counts = done[order.index(0)].committed.receipt.counts
-    assert (counts.read, counts.valid, counts.rows, counts.deletes, counts.dead) == (10, 10, 8, 2, 0)
+    assert (counts.read, counts.valid, counts.rows, counts.deletes, counts.dead) == (
+        10,
+        10,
+        8,
+        2,
+        0,
+    )
 
 
 def test_a_mended_message_may_be_a_delete(tmp_path: Path, broker: MemoryBroker) -> None:
-    """An edit that takes the value away deletes the key, unless a later message tells of it; an older window hears of that."""
+    """An edit that takes the value away deletes the key, unless a later message tells
+    of it; an older window hears of that.
+    """
     made = pipeline(tmp_path, broker, "User")
     run(made, hour(1), Request("r1"))
-    done = mend(made, hour(1), MendRequest("mending", edit=lambda message: replace(message, key=b'{"id": 4}', value=None)))
-    assert (done.messages, done.rows, done.edited, done.committed.receipt.counts.deletes) == (1, 0, 1, 2)
+    done = mend(
+        made,
+        hour(1),
+        MendRequest("mending", edit=lambda message: replace(message, key=b'{"id": 4}', value=None)),
+    )
+    assert (done.messages, done.rows, done.edited, done.committed.receipt.counts.deletes) == (
+        1,
+        0,
+        1,
+        2,
+    )
     run(pipeline(tmp_path, broker, "Looser"), hour(0), Request("r0"))
     assert held(made) == {number: name for number, name in folded().items() if number not in (4, 7)}

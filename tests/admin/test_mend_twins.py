@@ -1,4 +1,6 @@
-"""The checker catches each broken way to mend, in the same kills and races that the real one passes."""
+"""The checker catches each broken way to mend, in the same kills and races that the
+real one passes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def attempts(letters: MemoryDeadLetters, window: Window) -> list[str]:
 
 
 class ResolvedFirst(MemoryDeadLetters):
-    """Dead letters are resolved in their own store, before the data: what the newest attempt left is what is open, whoever committed."""
+    """Dead letters are resolved in their own store, before the data: what the newest
+    attempt left is what is open, whoever committed.
+    """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
         newest = attempts(self, window)
@@ -40,7 +44,9 @@ class ResolvedFirst(MemoryDeadLetters):
 
 
 class ResolvedAfter(MemoryDeadLetters):
-    """Dead letters are resolved in their own store, after the data: what the first attempt left is open until somebody takes it away."""
+    """Dead letters are resolved in their own store, after the data: what the first
+    attempt left is open until somebody takes it away.
+    """
 
     def read(self, window: Window, attempt: str, limit: int | None = None) -> pa.Table:
         return super().read(window, attempts(self, window)[0], limit)
@@ -62,12 +68,19 @@ class Unfenced:
         version = kept.version + 1
         rows = (*kept.rows[key], *(t for s in staged for t in tables(s.rows)))
         self._sink.store.content = msgspec.structs.replace(
-            kept, version=version, rows=kept.rows | {key: rows}, receipts=kept.receipts | {key: (version, receipt)}
+            kept,
+            version=version,
+            rows=kept.rows | {key: rows},
+            receipts=kept.receipts | {key: (version, receipt)},
         )
         return Done(Committed(receipt, version))
 
 
-def ward_of(folder: Path, store: MemoryDeadLetters | None = None, sink: Callable[[Any], Any] = lambda sink: sink) -> Ward:
+def ward_of(
+    folder: Path,
+    store: MemoryDeadLetters | None = None,
+    sink: Callable[[Any], Any] = lambda sink: sink,
+) -> Ward:
     """A committed hour, on a store and a sink; None: the right ones."""
     ward = Ward(folder, "memory")
     ward.store = ward.store if store is None else store
@@ -88,7 +101,9 @@ def killed(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
-def test_the_real_one_dies_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+def test_the_real_one_dies_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
     """Before its commit and after it each message is on one side."""
     assert killed(ward_of(tmp_path), point, monkeypatch).ok
 
@@ -121,4 +136,6 @@ def test_the_real_one_is_fenced(tmp_path: Path) -> None:
 
 def test_without_a_fence_it_doubles(tmp_path: Path) -> None:
     """Both write."""
-    assert {(tp.partition, offset) for tp, offset in race(ward_of(tmp_path, sink=Unfenced)).duplicated} == {(0, 3), (1, 3)}
+    assert {
+        (tp.partition, offset) for tp, offset in race(ward_of(tmp_path, sink=Unfenced)).duplicated
+    } == {(0, 3), (1, 3)}

@@ -1,4 +1,6 @@
-"""A table whose rows replace each other is the sum of what its receipts say was added and removed, or verification says where it isn't."""
+"""A table whose rows replace each other is the sum of what its receipts say was added
+and removed, or verification says where it isn't.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,16 @@ from windrow.ingest.admin.merged import ReadBack, compare_merged, differences
 from windrow.ingest.model.receipt import Merged, Receipt
 from windrow.ingest.schema.primary_key import PrimaryKey
 
-MESSAGES = [[Change(("a", 1), 1)], [Change(("b", 1), 1)], [Change(("b", 1), None)], [Change(("c", 1), 4)]]
-LOG: Log = {n: [[*MESSAGES, *([[]] * (PER_WINDOW - 4))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))] for n in range(2)}
+MESSAGES = [
+    [Change(("a", 1), 1)],
+    [Change(("b", 1), 1)],
+    [Change(("b", 1), None)],
+    [Change(("c", 1), 4)],
+]
+LOG: Log = {
+    n: [[*MESSAGES, *([[]] * (PER_WINDOW - 4))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))]
+    for n in range(2)
+}
 
 
 @pytest.fixture
@@ -38,18 +48,35 @@ def test_a_table_is_the_sum_of_its_receipts(table: Keyed) -> None:
     first, second = (r.merged for r in receipts(table))
     assert isinstance(first, Merged)
     assert isinstance(second, Merged)
-    assert (first.rows_added, first.rows_removed, second.rows_added, second.rows_removed) == (2, 0, 2, 2)
+    assert (first.rows_added, first.rows_removed, second.rows_added, second.rows_removed) == (
+        2,
+        0,
+        2,
+        2,
+    )
     assert second.removed == first.added
     assert table.findings() == []
 
 
-@pytest.mark.parametrize(("damage", "said"), [
-    ({"amount": "amount + 1"}, ["the rows are not those that were committed"]),
-    ({"_offset": "_offset + 1000"}, ["the rows are not those that were committed", "1 rows lie in none of the splits"]),
-    ({"_window": "'2026-01-09T00:00:00Z'"}, ["the rows are not those that were committed", "1 rows lie in none of the splits"]),
-    (None, ["1 rows in the table, 2 by its receipts"]),
-], ids=["value", "offset", "window", "row"])  # fmt: skip
-def test_what_else_writes_is_found(table: Keyed, damage: dict[str, str] | None, said: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"amount": "amount + 1"}, ["the rows are not those that were committed"]),
+        (
+            {"_offset": "_offset + 1000"},
+            ["the rows are not those that were committed", "1 rows lie in none of the splits"],
+        ),
+        (
+            {"_window": "'2026-01-09T00:00:00Z'"},
+            ["the rows are not those that were committed", "1 rows lie in none of the splits"],
+        ),
+        (None, ["1 rows in the table, 2 by its receipts"]),
+    ],
+    ids=["value", "offset", "window", "row"],
+)
+def test_what_else_writes_is_found(
+    table: Keyed, damage: dict[str, str] | None, said: list[str]
+) -> None:
     """A value, a coordinate, a window's name, a row: each is told."""
     written = DeltaTable(table.uri)
     if damage is None:
@@ -57,7 +84,9 @@ def test_what_else_writes_is_found(table: Keyed, damage: dict[str, str] | None, 
     else:
         written.update(damage, predicate="shop = 'a'")
     found = table.findings()
-    assert [f.what.startswith(text) for f, text in zip(found, said, strict=True)] == [True] * len(said)
+    assert [f.what.startswith(text) for f, text in zip(found, said, strict=True)] == [True] * len(
+        said
+    )
     assert {f.level for f in found} == {"wrong"}
 
 
@@ -72,7 +101,9 @@ def test_compaction_changes_nothing(table: Keyed) -> None:
 
 
 def test_a_receipt_that_does_not_say_is_told(table: Keyed) -> None:
-    """One without what its window did is a bug's; where one can't be read, there is nothing to hold the table against."""
+    """One without what its window did is a bug's; where one can't be read, there is
+    nothing to hold the table against.
+    """
     silent = [msgspec.structs.replace(r, merged=msgspec.UNSET) for r in receipts(table)]
     (found,) = differences(silent, 2, ReadBack(2, "0" * 16, 0))
     assert "the receipt doesn't say what the window did" in found.what

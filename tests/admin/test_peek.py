@@ -86,12 +86,20 @@ def filled(*lengths: int) -> MemoryBroker:
 
 
 def look(
-    broker: MemoryBroker, start: Initializer = Earliest(), stop: Initializer = Latest(), limit: int | None = None,  # noqa: B008
-    source: Source = ORDERS, readers: Readers | None = None,
-) -> list[tuple[int, int]]:  # fmt: skip
+    broker: MemoryBroker,
+    start: Initializer = Earliest(),  # noqa: B008
+    stop: Initializer = Latest(),  # noqa: B008
+    limit: int | None = None,
+    source: Source = ORDERS,
+    readers: Readers | None = None,
+) -> list[tuple[int, int]]:
     """Partition and offset of what is seen."""
     messages = peek(broker, readers or Readers(broker), source, start, stop, limit)
-    return [pair for b in taken(messages) for pair in zip(b["partition"].to_pylist(), b["offset"].to_pylist(), strict=True)]
+    return [
+        pair
+        for b in taken(messages)
+        for pair in zip(b["partition"].to_pylist(), b["offset"].to_pylist(), strict=True)
+    ]
 
 
 def taken(messages: Messages) -> list[pa.RecordBatch]:
@@ -110,16 +118,31 @@ def pairs(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
     [
         (Earliest(), Latest(), pairs((0, 2, 10), (1, 0, 4))),
         (Latest(), Latest(), []),
-        (AtTime(FIRST + timedelta(minutes=3)), AtTime(FIRST + timedelta(minutes=5)), pairs((0, 3, 5), (1, 3, 4))),
+        (
+            AtTime(FIRST + timedelta(minutes=3)),
+            AtTime(FIRST + timedelta(minutes=5)),
+            pairs((0, 3, 5), (1, 3, 4)),
+        ),
         (GroupOffsets("group"), Latest(), pairs((0, 7, 10), (1, 1, 4))),
         (Given(((tp(0), 8),), "latest"), Latest(), pairs((0, 8, 10))),
-        (Earliest(), Given(((tp(0), 10**9), (tp(1), 2))), pairs((0, 2, 10), (1, 0, 2))),  # a stop beyond the end
-        (Earliest(), Given(((tp(0), 1), (tp(1), 0))), []),  # a stop below the log start, and one at it
-        (Given(((tp(0), 9), (tp(1), 3))), Given(((tp(0), 3), (tp(1), 4), (tp(7), 1))), pairs((1, 3, 4))),  # a stop below the start
+        # a stop beyond the end
+        (Earliest(), Given(((tp(0), 10**9), (tp(1), 2))), pairs((0, 2, 10), (1, 0, 2))),
+        # a stop below the log start, and one at it
+        (Earliest(), Given(((tp(0), 1), (tp(1), 0))), []),
+        # a stop below the start
+        (
+            Given(((tp(0), 9), (tp(1), 3))),
+            Given(((tp(0), 3), (tp(1), 4), (tp(7), 1))),
+            pairs((1, 3, 4)),
+        ),
     ],
 )
-def test_a_look_shows_what_lies_between(start: Initializer, stop: Initializer, seen: list[tuple[int, int]]) -> None:
-    """Every message from start to stop, in order; a stop that is nowhere ends at the log's end instead of waiting."""
+def test_a_look_shows_what_lies_between(
+    start: Initializer, stop: Initializer, seen: list[tuple[int, int]]
+) -> None:
+    """Every message from start to stop, in order; a stop that is nowhere ends at the
+    log's end instead of waiting.
+    """
     broker = filled(10, 4)
     broker.delete_records(tp(0), 2)
     broker.commit_group("group", {tp(0): 7, tp(1): 1})
@@ -127,12 +150,16 @@ def test_a_look_shows_what_lies_between(start: Initializer, stop: Initializer, s
 
 
 def test_a_look_follows_its_selection() -> None:
-    """A pattern's topics in order, or explicit partitions; a topic that isn't there is a mistake."""
+    """A pattern's topics in order, or explicit partitions; a topic that isn't there is
+    a mistake.
+    """
     broker = filled(1, 2)
     broker.create_topic("other")
     broker.produce(tp(0, "other"), b"")
     messages = peek(broker, Readers(broker), Source(Pattern(".*")), Earliest(), Latest(), None)
-    assert [t for b in taken(messages) for t in b["topic"].to_pylist()] == ["orders"] * 3 + ["other"]
+    assert [t for b in taken(messages) for t in b["topic"].to_pylist()] == ["orders"] * 3 + [
+        "other"
+    ]
     assert look(broker, source=Source(Partitions((tp(1),)))) == pairs((1, 0, 2))
     with pytest.raises(SpecError):
         peek(broker, Readers(broker), Source(Topics(("never",))), Earliest(), Latest(), None)
@@ -161,7 +188,9 @@ def test_a_look_stops_before_what_is_undecided() -> None:
 class Growing(MemoryBroker):
     """A message comes right before each question for an instant."""
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+    def first_at_or_after(
+        self, tps: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         for at in tps:
             self.produce(at, b"", timestamp=moment - timedelta(minutes=1))
             self.produce(at, b"", timestamp=moment)
@@ -177,7 +206,9 @@ def test_a_look_never_goes_beyond_the_end_it_began_with() -> None:
 
 
 def test_what_is_gone_is_told() -> None:
-    """A look never passes over a loss in silence: neither at a given start, nor while it reads, nor after a topic was made anew."""
+    """A look never passes over a loss in silence: neither at a given start, nor while
+    it reads, nor after a topic was made anew.
+    """
     broker = filled(5)
     messages = peek(broker, Readers(broker), ORDERS, Earliest(), Latest(), None)
     broker.delete_records(tp(0), 2)
@@ -192,8 +223,12 @@ def test_what_is_gone_is_told() -> None:
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=3), st.integers(0, 30), st.integers(1, 4))
-def test_a_limit_takes_the_first_and_reads_no_further(lengths: list[int], limit: int, rows_max: int) -> None:
-    """Exactly the first so many in order, no batch beyond that of the last one, and every read that was begun has ended."""
+def test_a_limit_takes_the_first_and_reads_no_further(
+    lengths: list[int], limit: int, rows_max: int
+) -> None:
+    """Exactly the first so many in order, no batch beyond that of the last one, and
+    every read that was begun has ended.
+    """
     broker = filled(*lengths)
     readers = Readers(broker, rows_max)
     every = pairs(*((p, 0, n) for p, n in enumerate(lengths)))
@@ -215,14 +250,20 @@ def test_a_look_that_is_left_lets_its_reader_go() -> None:
     assert (readers.closed, readers.rows) == ([tp(0)], {tp(0): 3})
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- files
+# --------------------------------------------------------------------------------------------------
 
 
 def odd() -> MemoryBroker:
     """All that a message can be."""
     broker = MemoryBroker()
     broker.create_topic("orders")
-    broker.produce(tp(0), "größe\n\x1b[31m".encode(), key=b"\xff\x00", timestamp=FIRST, headers=(("a", b"1"), ("a", None), ("ä", b"\xfe")))
+    broker.produce(
+        tp(0),
+        "größe\n\x1b[31m".encode(),
+        key=b"\xff\x00",
+        timestamp=FIRST,
+        headers=(("a", b"1"), ("a", None), ("ä", b"\xfe")),
+    )
     broker.produce(tp(0), None, key=b"", timestamp=NO_TIMESTAMP)
     broker.produce(tp(0), b'{"base64": "AA=="}', timestamp=2**62)
     broker.produce(tp(0), b"x" * 500, timestamp=FIRST + timedelta(milliseconds=1))
@@ -234,29 +275,56 @@ def messages_of(broker: MemoryBroker) -> Messages:
 
 
 def test_parquet_holds_the_messages_as_they_are(tmp_path: Path) -> None:
-    """What is read back from the file is what was read from the topic; also where that was nothing."""
+    """What is read back from the file is what was read from the topic; also where that
+    was nothing.
+    """
     path = tmp_path / "look.parquet"
     assert write_messages(messages_of(odd()), path) == 4
-    kept, seen = pq.read_table(path).cast(MESSAGES), pa.Table.from_batches(taken(messages_of(odd())))
-    assert kept.select(plain := [name for name in MESSAGES.names if name != "timestamp_type"]).equals(seen.select(plain))
-    assert kept["timestamp_type"].to_pylist() == seen["timestamp_type"].to_pylist()  # each batch has a dictionary of its own
+    kept, seen = (
+        pq.read_table(path).cast(MESSAGES),
+        pa.Table.from_batches(taken(messages_of(odd()))),
+    )
+    assert kept.select(
+        plain := [name for name in MESSAGES.names if name != "timestamp_type"]
+    ).equals(seen.select(plain))
+    # each batch has a dictionary of its own
+    assert kept["timestamp_type"].to_pylist() == seen["timestamp_type"].to_pylist()
     assert write_messages(lambda _: None, path) == 0
     assert pq.read_table(path).schema.names == MESSAGES.names
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_json_lines_lose_nothing(tmp_path: Path) -> None:
-    """One object a line; bytes that are no text, missing values, doubled headers and timestamps beyond the calendar all come back."""
+    """One object a line; bytes that are no text, missing values, doubled headers and
+    timestamps beyond the calendar all come back.
+    """
     path = tmp_path / "look.jsonl"
     assert write_messages(messages_of(odd()), path) == 4
-    first, second, third, _ = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
+    first, second, third, _ = (
+        json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()
+    )
     assert first == {
-        "topic": "orders", "partition": 0, "offset": 0, "timestamp": "2026-01-05T00:00:00.000Z", "timestamp_type": "CreateTime",
-        "key": {"base64": "/wA="}, "value": "größe\n\x1b[31m", "leader_epoch": 0,
-        "headers": [{"key": "a", "value": "1"}, {"key": "a", "value": None}, {"key": "ä", "value": {"base64": "/g=="}}],
-    }  # fmt: skip
+        "topic": "orders",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": "2026-01-05T00:00:00.000Z",
+        "timestamp_type": "CreateTime",
+        "key": {"base64": "/wA="},
+        "value": "größe\n\x1b[31m",
+        "leader_epoch": 0,
+        "headers": [
+            {"key": "a", "value": "1"},
+            {"key": "a", "value": None},
+            {"key": "ä", "value": {"base64": "/g=="}},
+        ],
+    }
     assert list(first) == MESSAGES.names
-    assert (second["key"], second["value"], second["timestamp"], second["timestamp_type"]) == ("", None, None, "NoTimestampType")
+    assert (second["key"], second["value"], second["timestamp"], second["timestamp_type"]) == (
+        "",
+        None,
+        None,
+        "NoTimestampType",
+    )
     assert (third["value"], third["timestamp"]) == ('{"base64": "AA=="}', 2**62)
 
 
@@ -289,7 +357,14 @@ def test_people_see_text_and_no_control_characters() -> None:
     """Every column of each message as one printable line, long ones cut."""
     rows = [row for batch in taken(messages_of(odd())) for row in printable(batch)]
     assert all(len(row) == len(PRINTED) and all(cell.isprintable() for cell in row) for row in rows)
-    assert rows[0] == ("orders[0]", "0", "2026-01-05T00:00:00.000Z", r"\xff\x00", r"größe\n\x1b[31m", r"a: 1, a: null, ä: \xfe")
+    assert rows[0] == (
+        "orders[0]",
+        "0",
+        "2026-01-05T00:00:00.000Z",
+        r"\xff\x00",
+        r"größe\n\x1b[31m",
+        r"a: 1, a: null, ä: \xfe",
+    )
     assert rows[1] == ("orders[0]", "1", "none", "", "null", "")
     assert rows[2][2] == str(2**62)
     assert rows[3][4] == "x" * 200 + "..."

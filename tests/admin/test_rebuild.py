@@ -1,4 +1,6 @@
-"""A lost ledger comes back from the table's receipts, and nothing that contradicts them is overwritten."""
+"""A lost ledger comes back from the table's receipts, and nothing that contradicts them
+is overwritten.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,19 @@ def _contents(scene: Scene) -> list[object]:
     """All that a ledger says about the scene."""
     ledger = scene.ledger
     windows = [window(n) for n in range(5)]
-    return [ledger.identity(), ledger.bind_grid("orders", "none"), ledger.recorded("orders"),
-            [ledger.boundary("orders", w.start) for w in windows], [ledger.plan(w) for w in windows]]  # fmt: skip
+    return [
+        ledger.identity(),
+        ledger.bind_grid("orders", "none"),
+        ledger.recorded("orders"),
+        [ledger.boundary("orders", w.start) for w in windows],
+        [ledger.plan(w) for w in windows],
+    ]
 
 
 def test_everything_comes_back(scene: Scene) -> None:
-    """After a rebuild the ledger says what the lost one said, and verification finds nothing wrong."""
+    """After a rebuild the ledger says what the lost one said, and verification finds
+    nothing wrong.
+    """
     before = _contents(scene)
     scene.lose_ledger()
     done = rebuild("orders", scene.sink, scene.ledger)
@@ -79,8 +88,21 @@ def test_contradiction_is_refused(tmp_path: Path, scene: Scene) -> None:
     """A ledger of the right id whose boundary cuts elsewhere is left as it is."""
     ledger = open_ledger(str(tmp_path / "new.db"))
     ledger.adopt_identity(scene.ledger.identity())
-    ledger.freeze("orders", [Boundary.of(window(1).end, "cluster", [TOPIC], [Mark(TOPIC.topic, p, 21, "settled") for p in (0, 1)])])
-    with pytest.raises(IdentityError, match=r"its boundary 2026-01-02T02:00:00Z is another one: shop.orders\[0\] at 20 and 21"):
+    ledger.freeze(
+        "orders",
+        [
+            Boundary.of(
+                window(1).end,
+                "cluster",
+                [TOPIC],
+                [Mark(TOPIC.topic, p, 21, "settled") for p in (0, 1)],
+            )
+        ],
+    )
+    with pytest.raises(
+        IdentityError,
+        match=r"its boundary 2026-01-02T02:00:00Z is another one: shop.orders\[0\] at 20 and 21",
+    ):
         rebuild("orders", scene.sink, ledger)
 
 
@@ -89,8 +111,12 @@ def test_other_plan_is_refused(tmp_path: Path, scene: Scene) -> None:
     ledger = open_ledger(str(tmp_path / "new.db"))
     ledger.adopt_identity(scene.ledger.identity())
     planned = plan(scene.sink, 1)
-    ledger.freeze_plan(Plan(planned.window, planned.start, planned.stop, planned.splits[:1], scene.sink.identity))
-    with pytest.raises(IdentityError, match="its plan of window 2026-01-02T01:00:00Z is another one"):
+    ledger.freeze_plan(
+        Plan(planned.window, planned.start, planned.stop, planned.splits[:1], scene.sink.identity)
+    )
+    with pytest.raises(
+        IdentityError, match="its plan of window 2026-01-02T01:00:00Z is another one"
+    ):
         rebuild("orders", scene.sink, ledger)
 
 
@@ -101,21 +127,33 @@ def test_another_pipelines_table(scene: Scene) -> None:
 
 
 def test_receipts_that_disagree(scene: Scene) -> None:
-    """Receipts that name another ledger than the table, or cut one label in two ways, are refused."""
+    """Receipts that name another ledger than the table, or cut one label in two ways,
+    are refused.
+    """
     receipts = [c.receipt for c in scene.sink.receipts()]
     bound = scene.sink.binding()
     assert bound is not None
     with pytest.raises(IdentityError, match="names ledger else and grid hourly"):
         refuse_foreign("orders", bound, [msgspec.structs.replace(receipts[0], ledger="else")])
     first, second = sorted(receipts, key=lambda r: r.window)[:2]
-    low = Boundary.of(second.plan.start.label, "cluster", [TOPIC], [Mark(TOPIC.topic, p, 9, "settled") for p in (0, 1)])
+    low = Boundary.of(
+        second.plan.start.label,
+        "cluster",
+        [TOPIC],
+        [Mark(TOPIC.topic, p, 9, "settled") for p in (0, 1)],
+    )
     moved = msgspec.structs.replace(second.plan, start=low)
-    with pytest.raises(IdentityError, match=r"disagree about the boundary 2026-01-02T01:00:00Z: shop.orders\[0\] at 10 and 9"):
+    with pytest.raises(
+        IdentityError,
+        match=r"disagree about the boundary 2026-01-02T01:00:00Z: shop.orders\[0\] at 10 and 9",
+    ):
         boundaries([first, msgspec.structs.replace(second, plan=moved, digest=moved.digest)])
 
 
 def test_a_replaced_source_comes_back(scene: Scene) -> None:
-    """Two receipts that meet where the source was replaced give back the boundary and the opening, and what lies above."""
+    """Two receipts that meet where the source was replaced give back the boundary and
+    the opening, and what lies above.
+    """
     for number, offsets in ((4, (0, 7)), (5, (7, 9))):
         scene.commit_plan(plan_of(scene.sink, window(number), offsets, [ANEW]))
     scene.broker.topic_id = ANEW.topic_id
@@ -129,7 +167,9 @@ def test_a_replaced_source_comes_back(scene: Scene) -> None:
 
 
 def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
-    """No receipt saw the label: what is after it comes back, and the first window of the gap is doubted instead of taken for empty."""
+    """No receipt saw the label: what is after it comes back, and the first window of
+    the gap is doubted instead of taken for empty.
+    """
     scene.commit_plan(plan_of(scene.sink, window(4), (0, 7), [ANEW]))
     scene.ledger.freeze("orders", [plan_of(scene.sink, window(5), (7, 9), [ANEW]).stop])
     scene.commit_plan(plan_of(scene.sink, window(6), (9, 12), [AGAIN]))
@@ -140,16 +180,26 @@ def test_a_source_replaced_in_a_gap(scene: Scene) -> None:
     opening = scene.ledger.start("orders", window(5).start)
     assert opening is not None
     assert {(m.offset, m.how) for m in opening.marks} == {(9, "log_start")}
-    assert scene.ledger.boundary("orders", window(6).start) == plan_of(scene.sink, window(6), (9, 12), [AGAIN]).start
+    assert (
+        scene.ledger.boundary("orders", window(6).start)
+        == plan_of(scene.sink, window(6), (9, 12), [AGAIN]).start
+    )
 
 
 def test_a_topic_that_came_in_a_gap(scene: Scene) -> None:
-    """The boundary that brought it is lost with its ledger; those above come back and cut as they did, and it can be frozen again."""
+    """The boundary that brought it is lost with its ledger; those above come back and
+    cut as they did, and it can be frozen again.
+    """
     brought = Boundary.of(
-        window(5).start, "cluster", [TOPIC, OTHER],
-        [*(Mark(TOPIC.topic, p, 50, "settled") for p in (0, 1)), Mark(OTHER.topic, 0, 40, "settled")],
+        window(5).start,
+        "cluster",
+        [TOPIC, OTHER],
+        [
+            *(Mark(TOPIC.topic, p, 50, "settled") for p in (0, 1)),
+            Mark(OTHER.topic, 0, 40, "settled"),
+        ],
         [Mark(OTHER.topic, 0, 33, "position")],
-    )  # fmt: skip
+    )
     assert scene.ledger.freeze("orders", [brought]) == [brought]
     made = scene.commit_plan(plan_of(scene.sink, window(6), (60, 70), [TOPIC, OTHER]))
     scene.lose_ledger()
@@ -168,5 +218,10 @@ def test_batches_come_back(tmp_path: Path) -> None:
     scene.lose_ledger()
     assert rebuild("orders", scene.sink, scene.ledger).grid == "batch"
     assert scene.ledger.newest("orders", 9) == newest
-    assert [scene.ledger.assigned("orders", f"request of batch-00000000{n}") for n in range(4)] == [0, 1, 2, None]
+    assert [scene.ledger.assigned("orders", f"request of batch-00000000{n}") for n in range(4)] == [
+        0,
+        1,
+        2,
+        None,
+    ]
     assert scene.verify().findings == ()

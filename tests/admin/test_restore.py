@@ -1,4 +1,6 @@
-"""Lost receipts come back from the ledger's copies: the very bytes that were committed, or nothing."""
+"""Lost receipts come back from the ledger's copies: the very bytes that were committed,
+or nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def contents(scene: Scene) -> dict[str, bytes]:
 
 
 def test_lost_receipts_come_back_byte_for_byte(scene: Scene) -> None:
-    """One that is gone and one that is damaged, of the same length; shown first, restored then, and all verifies. The good one stays."""
+    """One that is gone and one that is damaged, of the same length; shown first,
+    restored then, and all verifies.
+
+    The good one stays.
+    """
     scene.commit(2, generation=1)
     before, (gone, damaged, *good) = contents(scene), files(scene)
     gone.unlink()
@@ -50,17 +56,28 @@ def test_lost_receipts_come_back_byte_for_byte(scene: Scene) -> None:
 
 
 def test_another_text_is_refused(scene: Scene) -> None:
-    """A copy that isn't what the commit named (another attempt, an older generation) restores nothing, and says so; others come back."""
+    """A copy that isn't what the commit named (another attempt, an older generation)
+    restores nothing, and says so; others come back.
+    """
     scene.commit(1, generation=1)
-    (first, other), (newest,) = (scene.ledger.recorded("orders")[n] for n in (0, 1)), files(scene)[-1:]
+    (first, other), (newest,) = (
+        (scene.ledger.recorded("orders")[n] for n in (0, 1)),
+        files(scene)[-1:],
+    )
     scene.ledger.record(msgspec.structs.replace(first, attempt="another"))
     scene.ledger.record(msgspec.structs.replace(other, generation=0), also_older=True)
     before = contents(scene)
     for file in files(scene):
         file.unlink()
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
-    assert (done.windows, [f.window for f in done.failed], done.exit_code) == ((window(2).key,), [window(0).key, window(1).key], 1)
-    assert all("is not the text that its commit named" in f.what and "backup" in f.do for f in done.failed)
+    assert (done.windows, [f.window for f in done.failed], done.exit_code) == (
+        (window(2).key,),
+        [window(0).key, window(1).key],
+        1,
+    )
+    assert all(
+        "is not the text that its commit named" in f.what and "backup" in f.do for f in done.failed
+    )
     assert contents(scene) == {newest.name: before[newest.name]}
 
 
@@ -69,15 +86,21 @@ def test_a_ledger_without_a_copy_restores_nothing(scene: Scene) -> None:
     files(scene)[1].unlink()
     scene.lose_ledger()
     done = restore("orders", scene.sink, scene.ledger, dry_run=False)
-    assert [(f.window, "the ledger has no copy of it" in f.what) for f in done.failed] == [(window(1).key, True)]
+    assert [(f.window, "the ledger has no copy of it" in f.what) for f in done.failed] == [
+        (window(1).key, True)
+    ]
     assert done.exit_code == 1
 
 
 def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
-    """Whatever text is offered: only the one that the commit named is taken, and where that is there, nothing is written."""
+    """Whatever text is offered: only the one that the commit named is taken, and where
+    that is there, nothing is written.
+    """
     before, (made, *_) = contents(scene), scene.ledger.recorded("orders")
     with pytest.raises(RefusedError, match="is not the text"):
-        scene.sink.audit().restore(made.window, to_json(msgspec.structs.replace(made, attempt="other")))
+        scene.sink.audit().restore(
+            made.window, to_json(msgspec.structs.replace(made, attempt="other"))
+        )
     with pytest.raises(RefusedError, match="not committed"):
         scene.sink.audit().restore(window(7), to_json(made))
     scene.sink.audit().restore(made.window, to_json(made))
@@ -85,17 +108,26 @@ def test_a_good_receipt_is_never_written_over(scene: Scene) -> None:
 
 
 def older(scene: Scene, number: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The text of a receipt as a version committed it that wrote its JSON another way: with spaces here."""
+    """The text of a receipt as a version committed it that wrote its JSON another way:
+    with spaces here.
+    """
     with monkeypatch.context() as patch:
-        patch.setattr("windrow.ingest.sinks.receipt_files.to_json", lambda r: msgspec.json.format(to_json(r), indent=1))
+        patch.setattr(
+            "windrow.ingest.sinks.receipt_files.to_json",
+            lambda r: msgspec.json.format(to_json(r), indent=1),
+        )
         made = scene.commit(number)
     text = msgspec.json.format(to_json(made), indent=1)
     scene.ledger.record(made, text)
     return text
 
 
-def test_a_receipt_of_another_version_comes_back_as_it_was(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger keeps the text, not what this version would make of it: also when a run reports it, and after the ledger was rebuilt."""
+def test_a_receipt_of_another_version_comes_back_as_it_was(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger keeps the text, not what this version would make of it: also when a
+    run reports it, and after the ledger was rebuilt.
+    """
     text = older(scene, 3, monkeypatch)
     again = type(scene.sink)(scene.sink.uri, scene.sink.schema)
     held = again.look(window(3))

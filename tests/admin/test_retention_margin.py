@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.admin.lag import PartitionLag
-from windrow.ingest.admin.retention_margin import of_unread, of_window, oldest_open, retention_margin
+from windrow.ingest.admin.retention_margin import (
+    of_unread,
+    of_window,
+    oldest_open,
+    retention_margin,
+)
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.source import Earliest, Source, Topics
 from windrow.ingest.ports.broker import TopicInfo
@@ -27,7 +32,9 @@ ODD = "0 0,1,9 * * *"
 
 def topic(kept: int | None, name: str = "t") -> TopicInfo:
     """One that keeps messages for so many hours."""
-    return TopicInfo(name, "id", 1, compacted=False, retention_ms=None if kept is None else kept * 3_600_000)
+    return TopicInfo(
+        name, "id", 1, compacted=False, retention_ms=None if kept is None else kept * 3_600_000
+    )
 
 
 def unread(records: int, age: int, lost: int = 0, name: str = "t") -> PartitionLag:
@@ -36,10 +43,15 @@ def unread(records: int, age: int, lost: int = 0, name: str = "t") -> PartitionL
 
 
 def test_oldest_open() -> None:
-    """The first window that is not committed, from the pipeline's start on; what was committed before the start doesn't matter."""
+    """The first window that is not committed, from the pipeline's start on; what was
+    committed before the start doesn't matter.
+    """
     assert oldest_open(START, "hourly", set()).start == START
     assert oldest_open(START, "hourly", {START, START + 2 * HOUR}).start == START + HOUR
-    assert oldest_open(START, "hourly", {START - HOUR, *(START + i * HOUR for i in range(3))}).start == START + 3 * HOUR
+    assert (
+        oldest_open(START, "hourly", {START - HOUR, *(START + i * HOUR for i in range(3))}).start
+        == START + 3 * HOUR
+    )
     assert oldest_open(START, ODD, {START}) == window_at("", ODD, START + HOUR)
 
 
@@ -53,22 +65,36 @@ def test_oldest_open_is_the_lowest_gap(committed: set[int], grid: str) -> None:
 
 @pytest.mark.parametrize(
     ("kept", "age", "level"),
-    [(None, 1000, "ok"), (48, 10, "ok"), (12, 10, "warn"), (48, 36, "ok"), (48, 37, "warn"), (48, 40, "warn"), (9, 10, "warn")],
+    [
+        (None, 1000, "ok"),
+        (48, 10, "ok"),
+        (12, 10, "warn"),
+        (48, 36, "ok"),
+        (48, 37, "warn"),
+        (48, 40, "warn"),
+        (9, 10, "warn"),
+    ],
 )
 def test_windows(kept: int | None, age: int, level: str) -> None:
-    """It warns before the oldest open window begins to expire, when a quarter of the retention or two windows are left, and after."""
+    """It warns before the oldest open window begins to expire, when a quarter of the
+    retention or two windows are left, and after.
+    """
     assert of_window(FIRST, [topic(kept)], [], START + age * HOUR).level == level
 
 
 def test_the_topic_that_forgets_first_counts() -> None:
     """Of several topics it is the one with the shortest retention that is named."""
-    found = of_window(FIRST, [topic(500, "a"), topic(12, "b"), topic(None, "c")], [], START + 10 * HOUR)
+    found = of_window(
+        FIRST, [topic(500, "a"), topic(12, "b"), topic(None, "c")], [], START + 10 * HOUR
+    )
     assert (found.level, found.left) == ("warn", 2 * HOUR)
     assert "in b in 2.0 h" in found.what
 
 
 def test_windows_that_lost_their_beginning() -> None:
-    """Where a frozen start is gone, it fails and names the topic-partition, however long the retention is."""
+    """Where a frozen start is gone, it fails and names the topic-partition, however
+    long the retention is.
+    """
     found = of_window(FIRST, [topic(None)], [TopicPartition("t", 0)], START)
     assert found.level == "fail"
     assert "t[0]" in found.what
@@ -86,22 +112,31 @@ def test_windows_that_lost_their_beginning() -> None:
     ],
 )
 def test_batches(part: PartitionLag, kept: int | None, level: str) -> None:
-    """It is the age of the first unread message that is held against the retention; what is gone already fails."""
+    """It is the age of the first unread message that is held against the retention;
+    what is gone already fails.
+    """
     assert of_unread([unread(0, 0), part], {"t": topic(kept)}).level == level
 
 
 def test_the_message_that_expires_first_counts() -> None:
-    """Of several topic-partitions it is not the oldest message that is named, but the one that goes first."""
-    found = of_unread([unread(1, 90, name="a"), unread(1, 2, name="b")], {"a": topic(500, "a"), "b": topic(4, "b")})
+    """Of several topic-partitions it is not the oldest message that is named, but the
+    one that goes first.
+    """
+    found = of_unread(
+        [unread(1, 90, name="a"), unread(1, 2, name="b")],
+        {"a": topic(500, "a"), "b": topic(4, "b")},
+    )
     assert found.left == 2 * HOUR
     assert "b[0]@0" in found.what
 
 
-# ------------------------------------------------------------------------------------------------------------- what a pipeline is held to
+# --------------------------------------------------------------------------------------------------
 
 
 def batches(frozen: list[int], committed: set[int], log_start: int) -> Any:
-    """A pipeline of micro-batches of ten offsets each, whose log has 100 messages of 10 hours ago and keeps them for 48 hours."""
+    """A pipeline of micro-batches of ten offsets each, whose log has 100 messages of 10
+    hours ago and keeps them for 48 hours.
+    """
     broker = MemoryBroker(clock=lambda: 0)
     broker.create_topic("t", retention_ms=48 * 3_600_000)
     for _ in range(100):
@@ -116,14 +151,18 @@ def batches(frozen: list[int], committed: set[int], log_start: int) -> Any:
             source=SimpleNamespace(origin=lambda _: Source(Topics(("t",)), Earliest())),
         ),
         broker=broker,
-        ledger=SimpleNamespace(newest=lambda _: [cuts[n] for n in frozen], start=lambda _, label: cuts.get(label)),
+        ledger=SimpleNamespace(
+            newest=lambda _: [cuts[n] for n in frozen], start=lambda _, label: cuts.get(label)
+        ),
         sink=SimpleNamespace(look=lambda window: True if window.start in committed else None),
         now=lambda: START,
     )
 
 
 def test_a_batch_that_is_not_committed_is_unread() -> None:
-    """Its boundary is frozen, and what it holds can still get lost: it counts from its beginning, the first one too."""
+    """Its boundary is frozen, and what it holds can still get lost: it counts from its
+    beginning, the first one too.
+    """
     uncommitted, committed = batches([1, 2], {0}, 15), batches([1, 2], {0, 1}, 15)
     assert "t[0]@20, is there for 38.0 h more" in retention_margin(committed).what
     assert retention_margin(uncommitted).level == "fail"

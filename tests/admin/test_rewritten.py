@@ -25,7 +25,13 @@ from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.sinks.parquet_files import _of_file
 from windrow.ingest.sinks.staged_file import FileStager
 
-PLACE = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
+PLACE = pa.struct(
+    [
+        pa.field("city", pa.string()),
+        pa.field("marks", pa.list_(pa.float64())),
+        pa.field("at", pa.struct([("x", pa.int8())])),
+    ]
+)
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "flag": (pa.bool_(), [True, False]),
     "tiny": (pa.int8(), [-128, 127]),
@@ -35,25 +41,43 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "single": (pa.float32(), [1.5, float("-inf"), -0.0, float("nan")]),
     "double": (pa.float64(), [0.1, -0.0, float("nan"), 5e-324]),
     "day": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31)]),
-    "stamp": (pa.timestamp("us", "UTC"), [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)]),
+    "stamp": (
+        pa.timestamp("us", "UTC"),
+        [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)],
+    ),
     "local": (pa.timestamp("us"), [datetime.fromisoformat("1969-12-31T23:59:59.999999")]),
     "price": (pa.decimal128(12, 2), [Decimal("-12.34"), Decimal("9999999999.99")]),
     "sum": (pa.decimal128(38, 4), [Decimal("-" + "9" * 34 + ".9999"), Decimal("0.0001")]),
     "text": (pa.string(), ["", "grün", "\0", "x" * 5000]),
     "bytes": (pa.binary(), [b"", bytes(range(256)), b"\0" * 9]),
-    "place": (PLACE, [{"city": "Ulm", "marks": [1.0, None], "at": {"x": 7}}, {"city": None, "marks": [], "at": None}]),
+    "place": (
+        PLACE,
+        [
+            {"city": "Ulm", "marks": [1.0, None], "at": {"x": 7}},
+            {"city": None, "marks": [], "at": None},
+        ],
+    ),
     "numbers": (pa.list_(pa.int32()), [[], [3, None, -1], [None]]),
     "lists": (pa.list_(pa.list_(pa.string())), [[], [[], None, ["a", None, ""]]]),
     "headers": (HEADERS, [[], [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]]),
     "map": (pa.map_(pa.string(), pa.binary()), [[], [("k", b"v"), ("n", None)]]),
-    "maps": (pa.map_(pa.string(), pa.list_(pa.int64())), [[("a", [1, None]), ("b", None), ("c", [])]]),
+    "maps": (
+        pa.map_(pa.string(), pa.list_(pa.int64())),
+        [[("a", [1, None]), ("b", None), ("c", [])]],
+    ),
 }
 ROWS = pa.schema([pa.field(name, kind) for name, (kind, _) in VALUES.items()])
 
 
 def columns(rows: int) -> pa.RecordBatch:
     """Every value and nulls, in turn."""
-    return pa.record_batch([pa.array([[None, *v][i % (len(v) + 1)] for i in range(rows)], k) for k, v in VALUES.values()], schema=ROWS)
+    return pa.record_batch(
+        [
+            pa.array([[None, *v][i % (len(v) + 1)] for i in range(rows)], k)
+            for k, v in VALUES.values()
+        ],
+        schema=ROWS,
+    )
 
 
 @pytest.fixture
@@ -90,7 +114,9 @@ def _staged(stager: FileStager[Any], split: Split) -> Staged:
 
 
 def _merged(table: DeltaTable) -> None:
-    merging = table.merge(table.to_pyarrow_table(), "s._offset = t._offset AND s._partition = t._partition", "s", "t")
+    merging = table.merge(
+        table.to_pyarrow_table(), "s._offset = t._offset AND s._partition = t._partition", "s", "t"
+    )
     merging.when_matched_update_all().execute()
 
 
@@ -104,8 +130,12 @@ REWRITES: dict[str, Callable[[DeltaTable], object]] = {
 
 
 @pytest.mark.parametrize("rewrite", REWRITES.values(), ids=REWRITES)
-def test_no_value_of_any_type_is_changed_by_a_rewrite(sink: DeltaBoth, rewrite: Callable[[DeltaTable], object]) -> None:
-    """Whatever deltalake does to the files, their values are found to be those that were committed."""
+def test_no_value_of_any_type_is_changed_by_a_rewrite(
+    sink: DeltaBoth, rewrite: Callable[[DeltaTable], object]
+) -> None:
+    """Whatever deltalake does to the files, their values are found to be those that
+    were committed.
+    """
     rewrite(DeltaTable(sink.uri))
     receipts = [c.receipt for c in sink.receipts()]
     assert compare_contents(receipts, sink.audit(), sink.dead_letters) == []
@@ -114,16 +144,38 @@ def test_no_value_of_any_type_is_changed_by_a_rewrite(sink: DeltaBoth, rewrite: 
 @pytest.mark.parametrize(
     "written",
     [
-        {"store_schema": False, "use_deprecated_int96_timestamps": True, "compression": "snappy", "use_compliant_nested_type": False},
-        {"store_schema": False, "data_page_version": "2.0", "use_dictionary": False, "row_group_size": 3},
-        {"store_decimal_as_integer": True, "use_byte_stream_split": ["double"], "use_dictionary": False, "version": "1.0"},
+        {
+            "store_schema": False,
+            "use_deprecated_int96_timestamps": True,
+            "compression": "snappy",
+            "use_compliant_nested_type": False,
+        },
+        {
+            "store_schema": False,
+            "data_page_version": "2.0",
+            "use_dictionary": False,
+            "row_group_size": 3,
+        },
+        {
+            "store_decimal_as_integer": True,
+            "use_byte_stream_split": ["double"],
+            "use_dictionary": False,
+            "version": "1.0",
+        },
     ],
     ids=["as Spark does", "version 2 pages", "other encodings"],
 )
-def test_no_value_of_any_type_is_changed_by_another_writer(sink: DeltaBoth, written: dict[str, Any]) -> None:
-    """Files of other programs, with timestamps of 96 bits and without Arrow's schema, have the same checksum."""
+def test_no_value_of_any_type_is_changed_by_another_writer(
+    sink: DeltaBoth, written: dict[str, Any]
+) -> None:
+    """Files of other programs, with timestamps of 96 bits and without Arrow's schema,
+    have the same checksum.
+    """
     for file in (Path(sink.uri) / "data").rglob("*.parquet"):
         again = io.BytesIO()
         pq.write_table(pq.read_table(file), again, **written)
-        sums = [sum(map(checksum, _of_file(pa.BufferReader(source)))) % 2**64 for source in (file.read_bytes(), again.getvalue())]
+        sums = [
+            sum(map(checksum, _of_file(pa.BufferReader(source)))) % 2**64
+            for source in (file.read_bytes(), again.getvalue())
+        ]
         assert sums[0] == sums[1]

@@ -1,6 +1,10 @@
-"""A table in `second_form`, whose receipts say nothing of rows and filtered messages: the windrow before these made it. It stays as it was.
+"""A table in `second_form`, whose receipts say nothing of rows and filtered messages:
+the windrow before these made it.
 
-Three hours of ten rows each. Of the third a poison and a broken rule are dead letters, a tombstone was dropped; the second was replaced.
+It stays as it was.
+
+Three hours of ten rows each. Of the third a poison and a broken rule are dead letters,
+a tombstone was dropped; the second was replaced.
 """
 
 from __future__ import annotations
@@ -31,8 +35,13 @@ def sink(tmp_path: Path) -> DeltaBoth:
 
 
 def test_it_is_read_and_written_as_it_was(sink: DeltaBoth) -> None:
-    """Byte for byte: what is read of each receipt, replaced ones too, is put into JSON again as it lies in its file."""
-    texts = [file.read_bytes() for file in (HERE / "second_form" / "table" / "_windrow" / "receipts").iterdir()]
+    """Byte for byte: what is read of each receipt, replaced ones too, is put into JSON
+    again as it lies in its file.
+    """
+    texts = [
+        file.read_bytes()
+        for file in (HERE / "second_form" / "table" / "_windrow" / "receipts").iterdir()
+    ]
     assert [to_json(from_json(text, Receipt)).encode() for text in texts] == texts
     assert len(texts) == 4
     found = receipts(sink)
@@ -42,7 +51,9 @@ def test_it_is_read_and_written_as_it_was(sink: DeltaBoth) -> None:
 
 @pytest.mark.parametrize("form", ["first_form", "second_form"])
 def test_the_text_of_any_form_is_kept(tmp_path: Path, form: str) -> None:
-    """What the ledger gets to keep of a receipt is what was committed, byte for byte, whatever this version would write."""
+    """What the ledger gets to keep of a receipt is what was committed, byte for byte,
+    whatever this version would write.
+    """
     shutil.copytree(HERE / form, tmp_path, dirs_exist_ok=True)
     sink = DeltaBoth(str(tmp_path / "table"), ROWS)
     texts = {file.read_bytes() for file in (tmp_path / "table" / "_windrow" / "receipts").iterdir()}
@@ -50,10 +61,19 @@ def test_the_text_of_any_form_is_kept(tmp_path: Path, form: str) -> None:
 
 
 def test_its_counts_mean_what_they_meant(sink: DeltaBoth) -> None:
-    """Each valid message is one row, and none was filtered; a sum over old counts says the same in today's form."""
+    """Each valid message is one row, and none was filtered; a sum over old counts says
+    the same in today's form.
+    """
     third = receipts(sink)[2]
     for counts in (third.counts, third.splits[0]):
-        assert (counts.read, counts.valid, counts.rows, counts.dead, counts.dropped, counts.filtered) == (13, 10, 10, 2, 1, 0)
+        assert (
+            counts.read,
+            counts.valid,
+            counts.rows,
+            counts.dead,
+            counts.dropped,
+            counts.filtered,
+        ) == (13, 10, 10, 2, 1, 0)
         assert (counts.rows_, counts.filtered_) == (msgspec.UNSET, msgspec.UNSET)
     total = Counts.total(third.splits)
     assert (total.rows_, total.filtered_, total.valid) == (10, 0, 10)

@@ -20,7 +20,11 @@ KEYS = [made.window.key for made in PLANS]
 
 
 class Transactions:
-    """Logs in memory. `opened`: by topic the windows of its open transactions, the oldest first; `grows`: where somebody writes."""
+    """Logs in memory.
+
+    `opened`: by topic the windows of its open transactions, the oldest first; `grows`:
+    where somebody writes.
+    """
 
     def __init__(self, opened: dict[str, list[str | None]], grows: str = "") -> None:
         self.open, self.grows, self.asked, self.ended = opened, grows, 0, list[str]()
@@ -32,12 +36,18 @@ class Transactions:
     def held_back(self) -> list[HeldBack]:
         """The oldest of each."""
         self.asked += 1
-        return [HeldBack(t, 0, 10 - len(o), 10 + self.asked * (t == self.grows), o[0]) for t, o in sorted(self.open.items()) if o]
+        return [
+            HeldBack(t, 0, 10 - len(o), 10 + self.asked * (t == self.grows), o[0])
+            for t, o in sorted(self.open.items())
+            if o
+        ]
 
     def end(self, ids: Sequence[str]) -> None:
         """Those with these ids go."""
         self.ended += ids
-        self.open = {topic: [key for key in keys if key not in ids] for topic, keys in self.open.items()}
+        self.open = {
+            topic: [key for key in keys if key not in ids] for topic, keys in self.open.items()
+        }
 
 
 def ended(transactions: Transactions, plans: Sequence[Plan] = PLANS, *, force: bool = False) -> Any:
@@ -46,7 +56,9 @@ def ended(transactions: Transactions, plans: Sequence[Plan] = PLANS, *, force: b
 
 
 def test_what_lies_behind_another_is_ended_too() -> None:
-    """Only the oldest open transaction of a log is seen: it is looked again until none of these windows is in the way."""
+    """Only the oldest open transaction of a log is seen: it is looked again until none
+    of these windows is in the way.
+    """
     transactions = Transactions({"a": [KEYS[0], KEYS[2]], "b": [KEYS[0], None, KEYS[1]]})
     done = ended(transactions)
     assert (done.windows, [held.window for held in done.left]) == ((KEYS[0], KEYS[2]), [None])
@@ -54,14 +66,18 @@ def test_what_lies_behind_another_is_ended_too() -> None:
 
 
 def test_other_windows_and_other_programs_stay() -> None:
-    """Of the windows that were asked for alone; where nothing of them is in the way, no id is taken from anybody."""
+    """Of the windows that were asked for alone; where nothing of them is in the way, no
+    id is taken from anybody.
+    """
     transactions = Transactions({"a": [KEYS[1]], "b": [None]})
     done = ended(transactions, PLANS[:1])
     assert (done.windows, done.ids, transactions.ended, len(done.left)) == ((), (), [], 2)
 
 
 def test_a_live_run_is_left_alone() -> None:
-    """Where messages come while it is watched, nothing is ended, and the place is named; --force ends it all the same."""
+    """Where messages come while it is watched, nothing is ended, and the place is
+    named; --force ends it all the same.
+    """
     transactions = Transactions({"a": [KEYS[0]], "b": [None]}, grows="a")
     with pytest.raises(RefusedError, match="may be alive") as refused:
         ended(transactions)
@@ -75,7 +91,9 @@ def test_another_programs_writing_is_no_live_run() -> None:
 
 
 def test_a_transaction_that_cannot_be_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One under other ids, of a pipeline whose windows have the same names, stays: after a while that is said."""
+    """One under other ids, of a pipeline whose windows have the same names, stays:
+    after a while that is said.
+    """
     monkeypatch.setattr(module, "_SEEN_SECONDS", 0.0)
     transactions = Transactions({"a": [KEYS[0]]})
     monkeypatch.setattr(transactions, "end", lambda _: None)

@@ -16,7 +16,14 @@ from tests.admin.things import ANEW, OTHER, Scene
 from tests.sinks.things import TOPIC, plan, plan_of, receipt, stage, window
 from windrow.ingest.admin.copies import Kept, compare_ledger
 from windrow.ingest.admin.rebuild import rebuild
-from windrow.ingest.admin.verify import Verified, _topic, compare_receipts, compare_rows, tiles, uncovered
+from windrow.ingest.admin.verify import (
+    Verified,
+    _topic,
+    compare_receipts,
+    compare_rows,
+    tiles,
+    uncovered,
+)
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.tables import FACTS, RECEIPTS
 from windrow.ingest.model.binding import Binding
@@ -42,7 +49,12 @@ def wrong(verified: Verified) -> list[tuple[str, str | None, str]]:
 def test_healthy(scene: Scene) -> None:
     """Of a healthy pipeline there is nothing to say."""
     verified = scene.verify()
-    assert (verified.windows, verified.rows, verified.findings, verified.exit_code) == (3, 54, (), 0)
+    assert (verified.windows, verified.rows, verified.findings, verified.exit_code) == (
+        3,
+        54,
+        (),
+        0,
+    )
 
 
 def test_healthy_after_replacing_and_compacting(scene: Scene) -> None:
@@ -82,8 +94,12 @@ def test_gap_is_information(tmp_path: Path) -> None:
 
 def test_lost_rows(scene: Scene) -> None:
     """Rows that were deleted behind our back are found, with their window and topic-partition."""
-    DeltaTable(scene.sink.uri).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 1 AND _offset = 12")
-    assert wrong(scene.verify()) == [("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")]
+    DeltaTable(scene.sink.uri).delete(
+        "_window = '2026-01-02T01:00:00Z' AND _partition = 1 AND _offset = 12"
+    )
+    assert wrong(scene.verify()) == [
+        ("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")
+    ]
 
 
 def _append(scene: Scene, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -95,13 +111,22 @@ def _append(scene: Scene, change: Callable[[pa.Table], pa.Table]) -> None:
 def test_duplicated_rows(scene: Scene) -> None:
     """A row that is there twice is found, even where the number is right by chance."""
     _append(scene, lambda row: row)
-    DeltaTable(scene.sink.uri).delete("_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15")
-    assert wrong(scene.verify()) == [("table", window(1).key, "shop.orders[0]: 1 rows have an offset that is there already")]
+    DeltaTable(scene.sink.uri).delete(
+        "_window = '2026-01-02T01:00:00Z' AND _partition = 0 AND _offset = 15"
+    )
+    assert wrong(scene.verify()) == [
+        ("table", window(1).key, "shop.orders[0]: 1 rows have an offset that is there already")
+    ]
 
 
 def test_row_of_another_window(scene: Scene) -> None:
     """A row whose offset lies outside the window's range is found."""
-    _append(scene, lambda row: row.set_column(row.schema.get_field_index("_offset"), "_offset", pa.array([99], pa.int64())))
+    _append(
+        scene,
+        lambda row: row.set_column(
+            row.schema.get_field_index("_offset"), "_offset", pa.array([99], pa.int64())
+        ),
+    )
     whats = [what for _, _, what in wrong(scene.verify())]
     assert whats == [
         "shop.orders[0]: 10 rows in the table, 9 in the receipt",
@@ -112,20 +137,29 @@ def test_row_of_another_window(scene: Scene) -> None:
 def test_foreign_window(scene: Scene) -> None:
     """Rows under a window that no receipt names are found."""
     key = pa.array(["2026-01-05T00:00:00Z"], pa.string())
-    _append(scene, lambda row: row.set_column(row.schema.get_field_index("_window"), "_window", key))
+    _append(
+        scene, lambda row: row.set_column(row.schema.get_field_index("_window"), "_window", key)
+    )
     assert scene.verify().exit_code == 1
     assert "2026-01-05T00:00:00Z" in str(wrong(scene.verify()))
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"PAR1 no more")])
 def test_lost_data_files(scene: Scene, damage: Callable[[Path], None]) -> None:
-    """Data files that are gone, or are no Parquet any more, are lost data: each window is told, and the way back to its rows works."""
+    """Data files that are gone, or are no Parquet any more, are lost data: each window
+    is told, and the way back to its rows works.
+    """
     files = sorted(Path(scene.sink.uri).glob("data/*/*.parquet"))
     for file in (files[0], files[-1]):
         damage(file)
     verified = scene.verify()
-    assert [(f.level, f.about, f.window) for f in verified.findings] == [("wrong", "table", window(n).key) for n in (0, 2)]
-    assert all(file.name in f.what for file, f in zip((files[0], files[-1]), verified.findings, strict=True))
+    assert [(f.level, f.about, f.window) for f in verified.findings] == [
+        ("wrong", "table", window(n).key) for n in (0, 2)
+    ]
+    assert all(
+        file.name in f.what
+        for file, f in zip((files[0], files[-1]), verified.findings, strict=True)
+    )
     assert all("windrow replay SPEC" in f.do for f in verified.findings)
     assert verified.exit_code == 1
     for n in (0, 2):
@@ -134,7 +168,9 @@ def test_lost_data_files(scene: Scene, damage: Callable[[Path], None]) -> None:
 
 
 def test_lost_dead_letters(scene: Scene) -> None:
-    """Dead letters that are gone, some or with their whole table, are found window by window; so are more than there were."""
+    """Dead letters that are gone, some or with their whole table, are found window by
+    window; so are more than there were.
+    """
     dead = f"{scene.sink.uri}_dead"
     letters = DeltaTable(dead).to_pyarrow_table(filters=[("_window", "=", window(2).key)])
     write_deltalake(dead, letters.slice(0, 1), mode="append")
@@ -149,7 +185,9 @@ def test_lost_dead_letters(scene: Scene) -> None:
 
 
 def test_dead_letters_of_other_attempts_do_not_count(scene: Scene) -> None:
-    """Neither those of a replaced generation nor those of an attempt that died before its commit."""
+    """Neither those of a replaced generation nor those of an attempt that died before
+    its commit.
+    """
     scene.commit(1, generation=1)
     died = plan(scene.sink, 2)
     scene.sink.commit_dead(died, "died", stage(scene.sink, died, 0, "died"))
@@ -157,10 +195,14 @@ def test_dead_letters_of_other_attempts_do_not_count(scene: Scene) -> None:
 
 
 def test_missing_dead_file(scene: Scene) -> None:
-    """A dead letters' file that is gone is lost data, too, and the other windows are still looked at."""
+    """A dead letters' file that is gone is lost data, too, and the other windows are
+    still looked at.
+    """
     next(Path(f"{scene.sink.uri}_dead").rglob("*.parquet")).unlink()
     DeltaTable(f"{scene.sink.uri}_dead").delete("_window = '2026-01-02T02:00:00Z'")
-    assert [(level, about) for level, about, _ in levels(scene.verify())] == [("wrong", "table")] * 2
+    assert [(level, about) for level, about, _ in levels(scene.verify())] == [
+        ("wrong", "table")
+    ] * 2
 
 
 def levels(verified: Verified) -> list[tuple[str, str, str | None]]:
@@ -168,14 +210,23 @@ def levels(verified: Verified) -> list[tuple[str, str, str | None]]:
     return [(f.level, f.about, f.window) for f in verified.findings]
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes().replace(b"10", b"11"))])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda file: file.write_bytes(file.read_bytes().replace(b"10", b"11"))]
+)
 def test_unreadable_receipts(scene: Scene, damage: Callable[[Path], None]) -> None:
-    """Receipts that are gone or damaged are each told, with the way back; the other windows are verified all the same."""
+    """Receipts that are gone or damaged are each told, with the way back; the other
+    windows are verified all the same.
+    """
     for n in (0, 1):
         damage(receipt_file(scene, n))
-    DeltaTable(scene.sink.uri).delete("_window = '2026-01-02T02:00:00Z' AND _partition = 1 AND _offset = 22")
+    DeltaTable(scene.sink.uri).delete(
+        "_window = '2026-01-02T02:00:00Z' AND _partition = 1 AND _offset = 22"
+    )
     verified = scene.verify()
-    assert levels(verified) == [("wrong", about, window(n).key) for n, about in ((0, "receipts"), (1, "receipts"), (2, "table"))]
+    assert levels(verified) == [
+        ("wrong", about, window(n).key)
+        for n, about in ((0, "receipts"), (1, "receipts"), (2, "table"))
+    ]
     assert all("windrow verify SPEC --restore-receipts" in f.do for f in verified.findings[:2])
     assert (verified.windows, verified.exit_code) == (1, 1)
 
@@ -190,7 +241,9 @@ def test_the_receipt_of_a_window_without_rows_is_missed(scene: Scene) -> None:
 
 
 def test_unreadable_batches_are_no_gap(tmp_path: Path) -> None:
-    """A micro-batch whose receipt is damaged was committed: it isn't told as lost on top of that."""
+    """A micro-batch whose receipt is damaged was committed: it isn't told as lost on
+    top of that.
+    """
     scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
     receipt_file(scene, 0, "batch-000000000").unlink()
     receipt_file(scene, 1, "batch-000000001").unlink()
@@ -209,21 +262,32 @@ def test_a_ledger_of_another_table(scene: Scene) -> None:
     """Where the ledger has the pipeline write elsewhere, that is told beside what is verified."""
     here = scene.sink.identity
     scene.ledger.rebind("orders", "delta:/elsewhere", here, [])
-    assert [what for _, _, what in wrong(scene.verify())] == [f"the pipeline writes to delta:/elsewhere, and the spec names {here}"]
+    assert [what for _, _, what in wrong(scene.verify())] == [
+        f"the pipeline writes to delta:/elsewhere, and the spec names {here}"
+    ]
 
 
 def test_a_copy_that_differs(scene: Scene) -> None:
-    """A copy of another attempt at the generation that counts, or of a newer generation, is wrong, and a rebuild takes the table's word."""
+    """A copy of another attempt at the generation that counts, or of a newer
+    generation, is wrong, and a rebuild takes the table's word.
+    """
     made = scene.commit(3)
-    for copy in (msgspec.structs.replace(made, attempt="lost"), msgspec.structs.replace(made, generation=1)):
+    for copy in (
+        msgspec.structs.replace(made, attempt="lost"),
+        msgspec.structs.replace(made, generation=1),
+    ):
         scene.ledger.record(copy)
-        assert [(about, where) for about, where, _ in wrong(scene.verify())] == [("ledger", window(3).key)]
+        assert [(about, where) for about, where, _ in wrong(scene.verify())] == [
+            ("ledger", window(3).key)
+        ]
         rebuild("orders", scene.sink, scene.ledger)
         assert scene.verify().findings == ()
 
 
 def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
-    """The second commit has another attempt, and perhaps an older generation: the ledger's copy follows the table."""
+    """The second commit has another attempt, and perhaps an older generation: the
+    ledger's copy follows the table.
+    """
     scene.commit(0, generation=1)
     shutil.rmtree(scene.sink.uri)
     scene.sink.prepare(Binding("orders", scene.ledger.identity(), "hourly"))
@@ -235,14 +299,18 @@ def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
         scene.sink.commit_dead(planned, "again", staged)
         scene.sink.commit(made, staged)
         scene.ledger.record(made)
-    assert [(f.window, "--rebuild-ledger" in f.do) for f in scene.verify().findings] == [(window(0).key, True)]
+    assert [(f.window, "--rebuild-ledger" in f.do) for f in scene.verify().findings] == [
+        (window(0).key, True)
+    ]
     rebuild("orders", scene.sink, scene.ledger)
     assert scene.verify().findings == ()
 
 
 def receipt_file(scene: Scene, number: int, key: str | None = None) -> Path:
     """Where the receipt of the n-th window lies."""
-    (found,) = (Path(scene.sink.uri) / "_windrow" / "receipts").glob(f"{(key or window(number).key).replace(':', '_')}.*.json")
+    (found,) = (Path(scene.sink.uri) / "_windrow" / "receipts").glob(
+        f"{(key or window(number).key).replace(':', '_')}.*.json"
+    )
     return found
 
 
@@ -275,11 +343,15 @@ def test_ledger_that_knows_more(scene: Scene) -> None:
     made = next(c.receipt for c in scene.sink.receipts())
     later = msgspec.structs.replace(made.plan, window=window(7))
     scene.ledger.record(msgspec.structs.replace(made, plan=later, digest=later.digest))
-    assert wrong(scene.verify()) == [("ledger", window(7).key, "the ledger knows a receipt that the table doesn't hold")]
+    assert wrong(scene.verify()) == [
+        ("ledger", window(7).key, "the ledger knows a receipt that the table doesn't hold")
+    ]
 
 
 def test_copy_missing(scene: Scene) -> None:
-    """A run that died between commit and report leaves a ledger without the copy: information, not damage."""
+    """A run that died between commit and report leaves a ledger without the copy:
+    information, not damage.
+    """
     with scene.ledger.database.writing("test") as connection:
         connection.execute(RECEIPTS.delete())
     verified = scene.verify()
@@ -291,40 +363,69 @@ def test_other_boundary(scene: Scene) -> None:
     """A ledger whose boundary cuts elsewhere is told with both offsets."""
     made = next(c.receipt for c in scene.sink.receipts())
     moved = Boundary.of(
-        made.plan.stop.label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 11, "settled"), Mark(TOPIC.topic, 1, 10, "settled")]
+        made.plan.stop.label,
+        "cluster",
+        [TOPIC],
+        [Mark(TOPIC.topic, 0, 11, "settled"), Mark(TOPIC.topic, 1, 10, "settled")],
     )
     found = compare_ledger(made, Kept(made.plan.start, moved, made.plan, made), made.ledger)
-    assert [f.what for f in found] == ["the boundary at its end differs in the ledger: shop.orders[0] at 11 and 10"]
+    assert [f.what for f in found] == [
+        "the boundary at its end differs in the ledger: shop.orders[0] at 11 and 10"
+    ]
 
 
 def test_how_a_cut_was_found_is_no_difference() -> None:
-    """Two boundaries that cut alike are equal, however each mark came about, and with partitions that were added later left out."""
+    """Two boundaries that cut alike are equal, however each mark came about, and with
+    partitions that were added later left out.
+    """
     label = window(0).start
-    one = Boundary.of(label, "cluster", [TopicSeen(TOPIC.topic, TOPIC.topic_id, 1)], [Mark(TOPIC.topic, 0, 5, "settled")])
-    other = Boundary.of(label, "cluster", [TOPIC], [Mark(TOPIC.topic, 0, 5, "clamped"), Mark(TOPIC.topic, 1, 0, "clamped")])
+    one = Boundary.of(
+        label,
+        "cluster",
+        [TopicSeen(TOPIC.topic, TOPIC.topic_id, 1)],
+        [Mark(TOPIC.topic, 0, 5, "settled")],
+    )
+    other = Boundary.of(
+        label,
+        "cluster",
+        [TOPIC],
+        [Mark(TOPIC.topic, 0, 5, "clamped"), Mark(TOPIC.topic, 1, 0, "clamped")],
+    )
     assert not difference(one, other)
-    begun = Boundary.of(label, "cluster", [TOPIC], other.marks, [Mark(TOPIC.topic, 0, 2, "position")])
+    begun = Boundary.of(
+        label, "cluster", [TOPIC], other.marks, [Mark(TOPIC.topic, 0, 2, "position")]
+    )
     assert not difference(other, begun)
 
 
 def test_topic_recreated(scene: Scene) -> None:
     """A topic with another id, and another cluster, are told for every window."""
     scene.broker.topic_id = "another"
-    assert {what for _, _, what in wrong(scene.verify())} == {"topic shop.orders was deleted and made again"}
+    assert {what for _, _, what in wrong(scene.verify())} == {
+        "topic shop.orders was deleted and made again"
+    }
     scene.broker.cluster = "elsewhere"
-    assert {what for _, _, what in wrong(scene.verify())} == {"committed from cluster cluster, this is elsewhere"}
+    assert {what for _, _, what in wrong(scene.verify())} == {
+        "committed from cluster cluster, this is elsewhere"
+    }
 
 
 def test_expired_is_information(scene: Scene) -> None:
-    """Windows whose messages expired are safe in the table; that they can't be replayed is information."""
+    """Windows whose messages expired are safe in the table; that they can't be replayed
+    is information.
+    """
     scene.broker.start = 15
     verified = scene.verify()
-    assert [f.what for f in verified.findings] == ["2 of 3 windows can't be replayed: the topic doesn't hold their start any more"]
+    assert [f.what for f in verified.findings] == [
+        "2 of 3 windows can't be replayed: the topic doesn't hold their start any more"
+    ]
     assert verified.exit_code == 0
 
 
 def test_cluster_down(scene: Scene) -> None:
-    """Without the cluster the rest is verified, and the exit code says that something was not looked at."""
+    """Without the cluster the rest is verified, and the exit code says that something
+    was not looked at.
+    """
     scene.broker.down = True
     verified = scene.verify()
     assert [(f.level, f.about) for f in verified.findings] == [("unchecked", "topic")]
@@ -332,15 +433,23 @@ def test_cluster_down(scene: Scene) -> None:
 
 
 def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
-    """Where messages became several rows, both are counted: a row that is missing and a message that is are each told."""
+    """Where messages became several rows, both are counted: a row that is missing and a
+    message that is are each told.
+    """
     made = next(c.receipt for c in scene.sink.receipts())
     splits = (msgspec.structs.replace(made.splits[0], rows_=20, rows_staged=20), *made.splits[1:])
     several = msgspec.structs.replace(made, splits=splits)
     other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
     assert compare_rows(several, [RowsHeld(TOPIC.topic, 0, 20, 9, 0, 9), other]) == []
     for held, says in (
-        (RowsHeld(TOPIC.topic, 0, 19, 9, 0, 9), "shop.orders[0]: 19 rows in the table, 20 in the receipt"),
-        (RowsHeld(TOPIC.topic, 0, 20, 8, 0, 9), "shop.orders[0]: rows of 8 messages in the table, of 9 in the receipt"),
+        (
+            RowsHeld(TOPIC.topic, 0, 19, 9, 0, 9),
+            "shop.orders[0]: 19 rows in the table, 20 in the receipt",
+        ),
+        (
+            RowsHeld(TOPIC.topic, 0, 20, 8, 0, 9),
+            "shop.orders[0]: rows of 8 messages in the table, of 9 in the receipt",
+        ),
     ):
         assert [f.what for f in compare_rows(several, [held, other])] == [says]
     assert [f.what for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), other])] == [
@@ -349,23 +458,35 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
 
 
 def test_rows_that_later_ones_replaced_may_be_gone(scene: Scene) -> None:
-    """Where it is known that such rows go: fewer are told, and right; one that is there twice, or too many, are as wrong as ever."""
+    """Where it is known that such rows go: fewer are told, and right; one that is there
+    twice, or too many, are as wrong as ever.
+    """
     made = next(c.receipt for c in scene.sink.receipts())
     other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
-    for held, level in ((RowsHeld(TOPIC.topic, 0, 5, 5, 1, 9), "info"), (RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), "wrong")):
+    for held, level in (
+        (RowsHeld(TOPIC.topic, 0, 5, 5, 1, 9), "info"),
+        (RowsHeld(TOPIC.topic, 0, 9, 8, 0, 9), "wrong"),
+    ):
         assert {f.level for f in compare_rows(made, [held, other])} == {"wrong"}
         assert {f.level for f in compare_rows(made, [held, other], replaced=True)} == {level}
     assert {f.level for f in compare_rows(made, [other], replaced=True)} == {"info"}
-    assert {f.level for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 10, 9, 0, 9), other], replaced=True)} == {"wrong"}
+    assert {
+        f.level
+        for f in compare_rows(made, [RowsHeld(TOPIC.topic, 0, 10, 9, 0, 9), other], replaced=True)
+    } == {"wrong"}
 
 
 def test_filtered_messages_add_up(scene: Scene) -> None:
     """They are among those that were read; a receipt that leaves them out of its sum is found."""
     made = next(c.receipt for c in scene.sink.receipts())
-    fewer = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, valid=15, rows_=15, filtered_=3))
+    fewer = msgspec.structs.replace(
+        made, counts=msgspec.structs.replace(made.counts, valid=15, rows_=15, filtered_=3)
+    )
     assert compare_receipts([fewer]) == []
     lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, filtered_=1))
-    assert [f.what for f in compare_receipts([lying])] == ["20 messages read are not 18 valid + 2 dead + 0 dropped + 1 filtered"]
+    assert [f.what for f in compare_receipts([lying])] == [
+        "20 messages read are not 18 valid + 2 dead + 0 dropped + 1 filtered"
+    ]
 
 
 def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
@@ -374,24 +495,37 @@ def test_a_row_at_the_very_end_of_the_range(scene: Scene) -> None:
     inside, beyond = RowsHeld(TOPIC.topic, 0, 9, 9, 0, 9), RowsHeld(TOPIC.topic, 0, 9, 9, 1, 10)
     other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
     assert compare_rows(made, [inside, other]) == []
-    assert [f.what for f in compare_rows(made, [beyond, other])] == ["shop.orders[0]: offsets 1 to 10 lie outside the receipt's range"]
+    assert [f.what for f in compare_rows(made, [beyond, other])] == [
+        "shop.orders[0]: offsets 1 to 10 lie outside the receipt's range"
+    ]
 
 
 def test_overlap_and_tiling(scene: Scene) -> None:
-    """An offset under two windows, and neighbours that don't meet, are found by the receipts alone."""
+    """An offset under two windows, and neighbours that don't meet, are found by the
+    receipts alone.
+    """
     first, second, _ = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
-    low = Boundary.of(second.plan.start.label, "cluster", [TOPIC], [Mark(TOPIC.topic, p, 9, "settled") for p in (0, 1)])
+    low = Boundary.of(
+        second.plan.start.label,
+        "cluster",
+        [TOPIC],
+        [Mark(TOPIC.topic, p, 9, "settled") for p in (0, 1)],
+    )
     splits = tuple(msgspec.structs.replace(s, start=9) for s in second.plan.splits)
     early = msgspec.structs.replace(second.plan, start=low, splits=splits)
     moved = msgspec.structs.replace(second, plan=early, digest=early.digest)
-    assert "offset 9 of partition 0 of topic topic-id-1 is under two windows" in str(compare_receipts([first, moved]))
+    assert "offset 9 of partition 0 of topic topic-id-1 is under two windows" in str(
+        compare_receipts([first, moved])
+    )
     assert "is not the start of the next: shop.orders[0] at 10 and 9" in str(tiles([first, moved]))
 
 
 def test_receipt_that_does_not_add_up(scene: Scene) -> None:
     """A receipt whose own numbers disagree is found."""
     made = next(c.receipt for c in scene.sink.receipts())
-    lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, read=19), splits=())
+    lying = msgspec.structs.replace(
+        made, counts=msgspec.structs.replace(made.counts, read=19), splits=()
+    )
     assert [f.what for f in compare_receipts([lying])] == [
         "19 messages read are not 18 valid + 2 dead + 0 dropped",
         "19 read + 0 invisible + 0 skipped are not the 20 offsets of the plan",
@@ -410,13 +544,19 @@ def test_rows_of_an_unplanned_partition(scene: Scene) -> None:
 
 
 def test_a_replaced_topic_is_a_seam(scene: Scene) -> None:
-    """Where a rebase lies between two windows, that is told, and nothing is wrong; earlier windows can't be replayed."""
+    """Where a rebase lies between two windows, that is told, and nothing is wrong;
+    earlier windows can't be replayed.
+    """
     scene.commit_plan(plan_of(scene.sink, window(3), (0, 10), [ANEW]))
     scene.broker.topic_id = ANEW.topic_id
     verified = scene.verify()
     assert [(f.level, f.about, f.what) for f in verified.findings] == [
         ("info", "windows", "the source was replaced at 2026-01-02T03:00:00Z (rebase)"),
-        ("info", "topic", "3 of 4 windows can't be replayed: their source was replaced, or is gone and not read"),
+        (
+            "info",
+            "topic",
+            "3 of 4 windows can't be replayed: their source was replaced, or is gone and not read",
+        ),
     ]
 
 
@@ -431,11 +571,18 @@ def test_a_rebase_without_a_window_yet(scene: Scene) -> None:
 
 
 def test_what_a_rebase_does_not_explain_is_torn() -> None:
-    """Topics that stay are cut alike on both sides; another cluster's offsets are not compared, and a left-out topic is gone."""
+    """Topics that stay are cut alike on both sides; another cluster's offsets are not
+    compared, and a left-out topic is gone.
+    """
     label = window(0).start
 
     def cut(topics: list[TopicSeen], *offsets: int, cluster: str = "cluster") -> Boundary:
-        return Boundary.of(label, cluster, topics, [Mark(t.topic, 0, o, "settled") for t, o in zip(topics, offsets, strict=True)])
+        return Boundary.of(
+            label,
+            cluster,
+            topics,
+            [Mark(t.topic, 0, o, "settled") for t, o in zip(topics, offsets, strict=True)],
+        )
 
     stop = cut([TOPIC, OTHER], 10, 20)
     assert not torn(stop, stop)
@@ -447,27 +594,41 @@ def test_what_a_rebase_does_not_explain_is_torn() -> None:
 
 
 def test_batches_come_one_after_the_other(tmp_path: Path) -> None:
-    """Micro-batches are verified as windows are; one that is missing between them, or before them, is wrong."""
+    """Micro-batches are verified as windows are; one that is missing between them, or
+    before them, is wrong.
+    """
     scene = Scene.of(tmp_path, [0, 1, 2], grid="batch")
     assert scene.verify().findings == ()
     receipts = sorted((c.receipt for c in scene.sink.receipts()), key=lambda r: r.window)
-    assert [(f.level, f.what) for f in tiles(receipts[1:])] == [("wrong", "not committed: batch-000000000 / batch-000000001")]
-    assert [(f.level, f.what) for f in tiles(receipts[::2])] == [("wrong", "not committed: batch-000000001 / batch-000000002")]
+    assert [(f.level, f.what) for f in tiles(receipts[1:])] == [
+        ("wrong", "not committed: batch-000000000 / batch-000000001")
+    ]
+    assert [(f.level, f.what) for f in tiles(receipts[::2])] == [
+        ("wrong", "not committed: batch-000000001 / batch-000000002")
+    ]
 
 
 def test_partial_windows_are_told(scene: Scene) -> None:
-    """What a window was told to go on without is information, in the receipt's own words, and its numbers add up."""
+    """What a window was told to go on without is information, in the receipt's own
+    words, and its numbers add up.
+    """
     made = next(c.receipt for c in scene.sink.receipts())
-    split = msgspec.structs.replace(made.splits[0], read=6, bytes=12, valid=5, rows_staged=5, skipped=4)
+    split = msgspec.structs.replace(
+        made.splits[0], read=6, bytes=12, valid=5, rows_staged=5, skipped=4
+    )
     splits = (split, *made.splits[1:])
-    told = msgspec.structs.replace(made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",))
+    told = msgspec.structs.replace(
+        made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",)
+    )
     assert [(f.level, f.what, f.window) for f in compare_receipts([told])] == [
         ("info", "the window is partial: 4 offsets were gone", made.window.key)
     ]
 
 
 def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
-    """In any number of splits, from where a new topic begins; a gap, an overlap, and what the boundary doesn't know are found."""
+    """In any number of splits, from where a new topic begins; a gap, an overlap, and
+    what the boundary doesn't know are found.
+    """
     made = plan(scene.sink, 1)
     first, *rest = made.splits
     halves = (msgspec.structs.replace(first, stop=13), msgspec.structs.replace(first, start=13))
@@ -480,7 +641,13 @@ def test_a_plan_covers_what_lies_between_its_boundaries(scene: Scene) -> None:
         "other[0] is read, and its boundary doesn't know it"
     ]
     new = Mark(OTHER.topic, 0, 30, "settled")
-    stop = Boundary.of(made.stop.label, "cluster", [TOPIC, OTHER], [*made.stop.marks, new], [Mark(OTHER.topic, 0, 25, "position")])
+    stop = Boundary.of(
+        made.stop.label,
+        "cluster",
+        [TOPIC, OTHER],
+        [*made.stop.marks, new],
+        [Mark(OTHER.topic, 0, 25, "position")],
+    )
     begun = msgspec.structs.replace(first, topic=OTHER.topic, start=25, stop=30)
     assert uncovered(msgspec.structs.replace(made, stop=stop, splits=(*made.splits, begun))) == []
 
@@ -491,11 +658,17 @@ def test_a_topic_that_is_gone(scene: Scene) -> None:
     assert {what for _, _, what in wrong(scene.verify())} == {"topic shop.orders was deleted"}
     last = plan_of(scene.sink, window(3), (30, 30))
     ends = [
-        msgspec.structs.replace(b, marks=tuple(msgspec.structs.replace(m, how="removed") for m in b.marks)) for b in (last.start, last.stop)
+        msgspec.structs.replace(
+            b, marks=tuple(msgspec.structs.replace(m, how="removed") for m in b.marks)
+        )
+        for b in (last.start, last.stop)
     ]
     scene.commit_plan(msgspec.structs.replace(last, start=ends[0], stop=ends[1]))
     assert [(f.level, f.what) for f in scene.verify().findings] == [
-        ("info", "3 of 4 windows can't be replayed: their source was replaced, or is gone and not read")
+        (
+            "info",
+            "3 of 4 windows can't be replayed: their source was replaced, or is gone and not read",
+        )
     ]
 
 
@@ -504,13 +677,22 @@ def test_several_topics_are_asked_about(scene: Scene) -> None:
     made = plan_of(scene.sink, window(0), (0, 10), [OTHER])
     older = receipt(made, stage(scene.sink, made, 0, "a0"), 0, "a0")
     current = plan(scene.sink, 2).stop
-    both = Boundary.of(current.label, "cluster", [*current.topics, OTHER], [*current.marks, Mark(OTHER.topic, 0, 10, "settled")])
+    both = Boundary.of(
+        current.label,
+        "cluster",
+        [*current.topics, OTHER],
+        [*current.marks, Mark(OTHER.topic, 0, 10, "settled")],
+    )
     found = _topic([older], both, scene.broker, "fail")  # type: ignore[arg-type]
     assert [(f.level, f.what) for f in found] == [("wrong", "topic shop.returns was deleted")]
 
 
-def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wrong, in words, with the way out, once it is told again and again; of another topic or cluster it would mean nothing."""
+def test_a_log_that_ends_below_the_newest_boundary(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wrong, in words, with the way out, once it is told again and again; of another
+    topic or cluster it would mean nothing.
+    """
     waited: list[float] = []
     monkeypatch.setattr("windrow.ingest.admin.verify.time", SimpleNamespace(sleep=waited.append))
     tp = scene.ledger.newest("orders")[0].marks[1].tp
@@ -519,7 +701,10 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: py
     scene.broker.end_of = {tp: 29}
     (found,) = scene.verify().findings
     assert (found.level, found.about, len(waited)) == ("wrong", "topic", 2)
-    assert found.what == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when 2026-01-02T03:00:00Z was frozen"
+    assert (
+        found.what == f"{tp}: the log ends at offset 29 now, below 30, which it had reached when"
+        " 2026-01-02T03:00:00Z was frozen"
+    )
     assert "source.on_loss: skip" in found.do
     scene.broker.topic_id = "another"
     assert "ends at" not in str(wrong(scene.verify()))
@@ -527,10 +712,15 @@ def test_a_log_that_ends_below_the_newest_boundary(scene: Scene, monkeypatch: py
     assert "ends at" not in str(wrong(scene.verify()))
 
 
-def test_an_end_that_is_too_small_for_a_moment(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_that_is_too_small_for_a_moment(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A leader that was just elected may name one: asked again, it is not."""
     scene.broker.end_of = dict.fromkeys((m.tp for m in scene.ledger.newest("orders")[0].marks), 0)
-    monkeypatch.setattr("windrow.ingest.admin.verify.time", SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()))
+    monkeypatch.setattr(
+        "windrow.ingest.admin.verify.time",
+        SimpleNamespace(sleep=lambda _: scene.broker.end_of.clear()),
+    )
     assert scene.verify().findings == ()
 
 
@@ -540,4 +730,6 @@ def test_renamed_columns(tmp_path: Path) -> None:
     scene = Scene.of(tmp_path, [0, 1], metadata=names)
     assert scene.verify().findings == ()
     DeltaTable(scene.sink.uri).delete('"kafka-partition" = 1 AND "kafka-offset" = 12')
-    assert wrong(scene.verify()) == [("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")]
+    assert wrong(scene.verify()) == [
+        ("table", window(1).key, "shop.orders[1]: 8 rows in the table, 9 in the receipt")
+    ]

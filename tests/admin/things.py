@@ -47,7 +47,10 @@ class FakeTopic:
         if self.down:
             raise UnreachableError("the cluster does not answer", "plan", "Start it.")
         there = [] if self.gone else [n for n in names if n == TOPIC.topic]
-        return {n: TopicInfo(n, self.topic_id, PARTITIONS, compacted=False, retention_ms=None) for n in there}
+        return {
+            n: TopicInfo(n, self.topic_id, PARTITIONS, compacted=False, retention_ms=None)
+            for n in there
+        }
 
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(tps, self.start)
@@ -72,9 +75,18 @@ class Scene:
     metadata: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
 
     @classmethod
-    def of(cls, folder: Path, windows: Sequence[int], grid: str = "hourly", metadata: Mapping[str, str] = DEFAULT) -> Scene:
+    def of(
+        cls,
+        folder: Path,
+        windows: Sequence[int],
+        grid: str = "hourly",
+        metadata: Mapping[str, str] = DEFAULT,
+    ) -> Scene:
         """With these hours, or micro-batches, committed as a run would."""
-        sink, ledger = DeltaBoth(str(folder / "orders"), ROWS, metadata), open_ledger(str(folder / "state.db"))
+        sink, ledger = (
+            DeltaBoth(str(folder / "orders"), ROWS, metadata),
+            open_ledger(str(folder / "state.db")),
+        )
         scene = cls(folder, sink, ledger, grid=grid, metadata=metadata)
         sink.prepare(Binding("orders", ledger.identity(), grid))
         ledger.bind_grid("orders", grid)
@@ -85,10 +97,14 @@ class Scene:
     def commit(self, number: int, generation: int = 0) -> Receipt:
         """One window of the n-th ten offsets."""
         asked = Window("orders", number, number + 1) if self.grid == BATCH else window(number)
-        return self.commit_plan(plan_of(self.sink, asked, (number * PER_WINDOW, (number + 1) * PER_WINDOW)), generation)
+        return self.commit_plan(
+            plan_of(self.sink, asked, (number * PER_WINDOW, (number + 1) * PER_WINDOW)), generation
+        )
 
     def commit_plan(self, planned: Plan, generation: int = 0) -> Receipt:
-        """One window, all steps; where its start is frozen already in another way, after a rebase."""
+        """One window, all steps; where its start is frozen already in another way,
+        after a rebase.
+        """
         try:
             self.ledger.freeze("orders", [planned.start, planned.stop])
         except IdentityError:
@@ -96,7 +112,14 @@ class Scene:
             self.ledger.freeze("orders", [planned.stop])
         planned = self.ledger.freeze_plan(planned)
         staged = stage(self.sink, planned, generation, f"a{generation}")
-        made = receipt(planned, staged, generation, f"a{generation}", ledger=self.ledger.identity(), grid=self.grid)
+        made = receipt(
+            planned,
+            staged,
+            generation,
+            f"a{generation}",
+            ledger=self.ledger.identity(),
+            grid=self.grid,
+        )
         made = msgspec.structs.replace(made, request=f"request of {planned.window.key}")
         self.sink.commit_dead(planned, made.attempt, staged)
         self.sink.commit(made, staged)
@@ -105,7 +128,9 @@ class Scene:
 
     def verify(self, *, deep: bool = False) -> Verified:
         """What verification finds now; with `deep` by what is read back too."""
-        return verify("orders", self.sink, self.sink.dead_letters, self.ledger, self.broker, deep=deep)  # type: ignore[arg-type]
+        return verify(
+            "orders", self.sink, self.sink.dead_letters, self.ledger, self.broker, deep=deep
+        )  # type: ignore[arg-type]
 
     def lose_ledger(self) -> None:
         """The state file is gone; an empty one is in its place."""

@@ -1,4 +1,6 @@
-"""A pipeline whose windows have dead letters that can be mended: Kafka in memory, a real ledger, and the table of any kind."""
+"""A pipeline whose windows have dead letters that can be mended: Kafka in memory, a
+real ledger, and the table of any kind.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def repaired(message: RefusedMessage) -> RefusedMessage:
 
 @dataclass
 class Ward:
-    """Two topic-partitions; in each, an hour that is filled has rows, and messages that are no JSON, have text for an id, break a rule."""
+    """Two topic-partitions; in each, an hour that is filled has rows, and messages that
+    are no JSON, have text for an id, break a rule.
+    """
 
     folder: Path
     kind: Kind
@@ -91,40 +95,72 @@ class Ward:
             tp = TopicPartition("shop.things", p)
             for i, value in enumerate(values):
                 offset = self.broker.produce(
-                    tp, value, key=b"k", timestamp=START + timedelta(hours=n, seconds=i), headers=[("h", b"1"), ("h", None)]
+                    tp,
+                    value,
+                    key=b"k",
+                    timestamp=START + timedelta(hours=n, seconds=i),
+                    headers=[("h", b"1"), ("h", None)],
                 )
                 self.known.setdefault(tp, {})[offset] = self._wanted(value)
 
     @staticmethod
     def _wanted(value: bytes | None) -> object:
-        """The id that a message says, however it is written; what an edit says of the rest, a test says."""
+        """The id that a message says, however it is written; what an edit says of the
+        rest, a test says.
+        """
         digits = (value or b"").removeprefix(b'{"id": ').removesuffix(b"}").strip(b'"')
         return int(digits) if digits.lstrip(b"-").isdigit() else None
 
     def fill(self, *hours: int) -> None:
         """Three rows and three dead letters an hour and topic-partition."""
         for n in hours:
-            self.produce(n, b'{"id": 1}', b"poison", b'{"id": 2}', b'{"id": "7"}', b'{"id": -5}', b'{"id": 3}')
+            self.produce(
+                n,
+                b'{"id": 1}',
+                b"poison",
+                b'{"id": 2}',
+                b'{"id": "7"}',
+                b'{"id": -5}',
+                b'{"id": 3}',
+            )
 
-    def pipeline(self, *, lenient: bool = False, model: str = "Thing", on_null: str = "dead", **over: Any) -> Pipeline:
+    def pipeline(
+        self, *, lenient: bool = False, model: str = "Thing", on_null: str = "dead", **over: Any
+    ) -> Pipeline:
         """The pipeline; `lenient` and `model` are how its owner mends the schema."""
-        decode = {"schema": f"schema.py:{model}", "on_null": on_null, **({"coerce": "lenient"} if lenient else {})}
+        decode = {
+            "schema": f"schema.py:{model}",
+            "on_null": on_null,
+            **({"coerce": "lenient"} if lenient else {}),
+        }
         spec = parse_spec(
             {
-                "id": "things", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things"},
-                "window": {"grid": "hourly", "start": START}, "decode": decode, "limits": {"max_dead_ratio": None},
-                "sink": {"path": str(self.folder / "table")}, "state": str(self.folder / "state.db"),
+                "id": "things",
+                "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things"},
+                "window": {"grid": "hourly", "start": START},
+                "decode": decode,
+                "limits": {"max_dead_ratio": None},
+                "sink": {"path": str(self.folder / "table")},
+                "state": str(self.folder / "state.db"),
             },
             self.folder,
-        )  # fmt: skip
+        )
 
         columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
         made = Pipeline(
-            spec=spec, columns=lambda: columns, decoder=lambda: make_decoder(spec.decode, spec.folder),
-            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=self.broker,
-            reader=lambda plan: MemoryReader(self.broker, plan), ledger=open_ledger(spec.state_url()), sink=self.sink,
-            dead_letters=self.store, engine=LocalEngine(), now=lambda: START + timedelta(days=30), sleep=lambda _: None,
-        )  # fmt: skip
+            spec=spec,
+            columns=lambda: columns,
+            decoder=lambda: make_decoder(spec.decode, spec.folder),
+            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)),
+            broker=self.broker,
+            reader=lambda plan: MemoryReader(self.broker, plan),
+            ledger=open_ledger(spec.state_url()),
+            sink=self.sink,
+            dead_letters=self.store,
+            engine=LocalEngine(),
+            now=lambda: START + timedelta(days=30),
+            sleep=lambda _: None,
+        )
         return replace(made, **over)
 
     def run(self, *hours: int, **over: Any) -> None:
@@ -134,10 +170,20 @@ class Ward:
             run(pipeline, hour(n), Request(f"r{n}"))
 
     def mend(
-        self, n: int, pipeline: Pipeline | None = None, edit: Edit | None = None, *, dry_run: bool = False, **chosen: str
-    ) -> Mended:  # fmt: skip
+        self,
+        n: int,
+        pipeline: Pipeline | None = None,
+        edit: Edit | None = None,
+        *,
+        dry_run: bool = False,
+        **chosen: str,
+    ) -> Mended:
         """Mend an hour."""
-        return mend(pipeline or self.pipeline(), hour(n), MendRequest("mending", Chosen(**chosen), edit, dry_run))
+        return mend(
+            pipeline or self.pipeline(),
+            hour(n),
+            MendRequest("mending", Chosen(**chosen), edit, dry_run),
+        )
 
     def receipt(self, n: int) -> Receipt:
         """The newest of an hour."""
@@ -146,14 +192,18 @@ class Ward:
     def open(self, n: int) -> list[tuple[int, int, str]]:
         """Partition, offset and reason of the open dead letters of an hour."""
         found = read_dead(self.sink, self.store, hour(n))
-        return sorted(zip(*(found[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True))
+        return sorted(
+            zip(*(found[c].to_pylist() for c in ("_partition", "_offset", "reason")), strict=True)
+        )
 
     def ids(self) -> dict[tuple[str, int, int], list[int]]:
         """The table's rows by window, partition and offset."""
         found: dict[tuple[str, int, int], list[int]] = {}
         for piece in self.pieces():
             for row in piece.to_pylist():
-                found.setdefault((row["_window"], row["_partition"], row["_offset"]), []).append(row["id"])
+                found.setdefault((row["_window"], row["_partition"], row["_offset"]), []).append(
+                    row["id"]
+                )
         return found
 
     def pieces(self) -> list[pa.Table]:
@@ -165,12 +215,22 @@ class Ward:
     def expect(self, edit: bool = True) -> None:
         """From now on what is no JSON is to be the row that `repaired` makes of it."""
         for offsets in self.known.values():
-            offsets.update({o: 1000 + o for o, wanted in offsets.items() if wanted is None and edit})
+            offsets.update(
+                {o: 1000 + o for o, wanted in offsets.items() if wanted is None and edit}
+            )
 
     def verdict(self) -> Report:
-        """The checker's, over everything that was produced: each message a row or an open dead letter, once."""
+        """The checker's, over everything that was produced: each message a row or an
+        open dead letter, once.
+        """
         receipts = [c.receipt for c in self.sink.receipts()]
-        return check(self.known, self.pieces(), [read_dead(self.sink, self.store, r.window) for r in receipts], receipts, content="id")
+        return check(
+            self.known,
+            self.pieces(),
+            [read_dead(self.sink, self.store, r.window) for r in receipts],
+            receipts,
+            content="id",
+        )
 
     def verified(self) -> Verified:
         """What `windrow verify --deep` says."""

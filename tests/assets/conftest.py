@@ -15,7 +15,8 @@ from tests.assets.world import World
 HERE = Path(__file__).parent
 DAGSTER_ITSELF = (
     "ignore::dagster.BetaWarning",  # backfill policies and observable sources, which we want
-    "ignore::dagster.PreviewWarning",  # of dagster-spark's own component, met when the registry is read
+    # of dagster-spark's own component, met when the registry is read
+    "ignore::dagster.PreviewWarning",
     "ignore::DeprecationWarning:dagster",  # Dagster warns of its own use of itself
 )
 
@@ -29,14 +30,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def instance_in(folder: Path) -> AbstractContextManager[dg.DagsterInstance]:
-    """One on disk, for a schedule opens its own; with one event log for all runs: each run's own would first have to be made."""
-    log = {"module": "dagster.core.storage.event_log", "class": "ConsolidatedSqliteEventLogStorage", "config": {"base_dir": str(folder)}}
+    """One on disk, for a schedule opens its own; with one event log for all runs: each
+    run's own would first have to be made.
+    """
+    log = {
+        "module": "dagster.core.storage.event_log",
+        "class": "ConsolidatedSqliteEventLogStorage",
+        "config": {"base_dir": str(folder)},
+    }
     return dg.instance_for_test({"event_log_storage": log}, temp_dir=str(folder))
 
 
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an instance's empty databases: to make their tables takes longer than most tests."""
+    """A folder with an instance's empty databases: to make their tables takes longer
+    than most tests.
+    """
     folder = tmp_path_factory.mktemp("fresh")
     with instance_in(folder) as made:
         made.get_runs()

@@ -1,4 +1,6 @@
-"""Dagster's runs of a real pipeline, each in a process of its own, and what Dagster shows of them."""
+"""Dagster's runs of a real pipeline, each in a process of its own, and what Dagster
+shows of them.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +26,64 @@ _NOTHING: Mapping[str, str] = {}
 
 
 def dagster_run(
-    place: Place, home: Path, first: int, last: int, crash: str = "", *,
-    tags: Mapping[str, str] = _NOTHING, env: Mapping[str, str] = _NOTHING,
-) -> BaseProcess:  # fmt: skip
-    """The hours first..last in one Dagster run. `home`: DAGSTER_HOME, perhaps with a dagster.yaml; `env`: what else is set."""
-    process = _SERVER.Process(target=_run, args=(place, home, first, last, crash, dict(tags), dict(env)))
+    place: Place,
+    home: Path,
+    first: int,
+    last: int,
+    crash: str = "",
+    *,
+    tags: Mapping[str, str] = _NOTHING,
+    env: Mapping[str, str] = _NOTHING,
+) -> BaseProcess:
+    """The hours first..last in one Dagster run.
+
+    `home`: DAGSTER_HOME, perhaps with a dagster.yaml; `env`: what else is set.
+    """
+    process = _SERVER.Process(
+        target=_run, args=(place, home, first, last, crash, dict(tags), dict(env))
+    )
     process.start()
     return process
 
 
-def _run(place: Place, home: Path, first: int, last: int, crash: str, tags: dict[str, str], env: dict[str, str]) -> None:
+def _run(
+    place: Place,
+    home: Path,
+    first: int,
+    last: int,
+    crash: str,
+    tags: dict[str, str],
+    env: dict[str, str],
+) -> None:
     os.environ.update(env, WINDROW_CRASH=crash, DAGSTER_HOME=str(home))
     spec = place.spec()
     defs = kafka_table(spec, {SPARK_KEY: LocalTasks()})
     tags |= range_tags(Stretch(key_of(spec.window, hour(first)), key_of(spec.window, hour(last))))
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        done = defs.resolve_job_def(job_name(spec)).execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+        done = defs.resolve_job_def(job_name(spec)).execute_in_process(
+            instance=instance, tags=tags, raise_on_error=False
+        )
     if not done.success:
         raise SystemExit(1)
 
 
 def receipts_shown(place: Place, home: Path, n: int) -> list[tuple[str, bool]]:
-    """What Dagster shows of the n-th hour: of each materialization the attempt in its receipt, and whether it was recovered."""
+    """What Dagster shows of the n-th hour: of each materialization the attempt in its
+    receipt, and whether it was recovered.
+    """
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=[key_of(place.spec().window, hour(n))])
-        events = [r.asset_materialization for r in instance.fetch_materializations(wanted, limit=10).records]
-    shown = [{name: value.value for name, value in event.metadata.items()} for event in events if event is not None]
+        wanted = dg.AssetRecordsFilter(
+            dg.AssetKey(["things"]), asset_partitions=[key_of(place.spec().window, hour(n))]
+        )
+        events = [
+            r.asset_materialization
+            for r in instance.fetch_materializations(wanted, limit=10).records
+        ]
+    shown = [
+        {name: value.value for name, value in event.metadata.items()}
+        for event in events
+        if event is not None
+    ]
     return [(_attempt(m["receipt"]), bool(m.get("recovered"))) for m in shown]
 
 

@@ -37,7 +37,9 @@ def tick(world: World, at: datetime) -> dg.RunRequest | str:
 
 
 def test_a_run_drains_what_is_waiting(world: World) -> None:
-    """All that was there is committed in batches, each shown by one event of its own right after its commit."""
+    """All that was there is committed in batches, each shown by one event of its own
+    right after its commit.
+    """
     put(world, 20)
     result = world.batches()
     assert result.success
@@ -57,7 +59,9 @@ def test_a_run_drains_what_is_waiting(world: World) -> None:
 
 
 def test_nothing_waiting_is_green_and_shows_nothing(world: World) -> None:
-    """Where nothing is waiting nothing is committed and nothing materialized, and that is no failure."""
+    """Where nothing is waiting nothing is committed and nothing materialized, and that
+    is no failure.
+    """
     assert world.batches().success
     assert world.shown() == []
     assert committed(world) == []
@@ -73,14 +77,21 @@ def test_without_drain_a_run_is_one_batch(world: World) -> None:
 
 
 def test_all_of_a_run_has_its_id(world: World) -> None:
-    """The batches of a run carry its root run's id and their place in it, so that its retries report them and go on."""
+    """The batches of a run carry its root run's id and their place in it, so that its
+    retries report them and go on.
+    """
     put(world, 12)
     result = world.batches()
-    assert [c.receipt.request for c in world.sink.receipts()] == [f"{result.run_id}/0", f"{result.run_id}/1"]
+    assert [c.receipt.request for c in world.sink.receipts()] == [
+        f"{result.run_id}/0",
+        f"{result.run_id}/1",
+    ]
 
 
 def test_replays_are_named(world: World) -> None:
-    """`replay` replaces exactly the named batches, from the same offsets, and nothing else is cut."""
+    """`replay` replaces exactly the named batches, from the same offsets, and nothing
+    else is cut.
+    """
     put(world, 20)
     assert world.batches().success
     before = {c.receipt.window: c.receipt for c in world.sink.receipts()}
@@ -103,7 +114,9 @@ def test_replays_are_named(world: World) -> None:
         ({"replay": "9"}, "was not cut yet"),
     ],
 )
-def test_options_that_say_nothing_are_refused(world: World, config: dict[str, object], why: str) -> None:
+def test_options_that_say_nothing_are_refused(
+    world: World, config: dict[str, object], why: str
+) -> None:
     """What can't be done is said at once, and not retried; no option is accepted and ignored."""
     put(world, 2)
     result = world.batches(**config)
@@ -115,7 +128,9 @@ def test_options_that_say_nothing_are_refused(world: World, config: dict[str, ob
 
 
 def test_a_refused_batch_waits_for_a_person(world: World) -> None:
-    """The schedule leaves a refused batch, and all behind it, alone until a person has run the job again."""
+    """The schedule leaves a refused batch, and all behind it, alone until a person has
+    run the job again.
+    """
     put(world, 6)
     for _ in range(20):
         world.send(0, 0, b"poison")
@@ -155,7 +170,9 @@ def test_the_schedule_asks_at_every(world: World) -> None:
 
 
 def test_six_hours_without_ticks_are_drained_by_one(world: World) -> None:
-    """After an outage of the schedule one tick's run commits all that came meanwhile; nothing is lost, nothing twice."""
+    """After an outage of the schedule one tick's run commits all that came meanwhile;
+    nothing is lost, nothing twice.
+    """
     put(world, 4)
     assert world.batches().success
     for n in range(1, 7):
@@ -171,12 +188,19 @@ def test_the_check_sees_what_dagster_shows_of_batches(world: World) -> None:
     """The receipts check finds a batch of which Dagster shows something else."""
     put(world, 12)
     assert world.batches().success
-    older = {"window": "batch-000000001", "receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"})}
+    older = {
+        "window": "batch-000000001",
+        "receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"}),
+    }
     world.instance.report_runless_asset_event(dg.AssetMaterialization("things", metadata=older))
     put(world, 2)
-    [told] = [e for e in world.batches().get_asset_check_evaluations() if e.check_name == "receipts"]
+    [told] = [
+        e for e in world.batches().get_asset_check_evaluations() if e.check_name == "receipts"
+    ]
     assert not told.passed
-    assert "batch-000000001: Dagster has generation 7, the table generation 0" in str(told.metadata["wrong"].value)
+    assert "batch-000000001: Dagster has generation 7, the table generation 0" in str(
+        told.metadata["wrong"].value
+    )
 
 
 def test_partitions_are_no_matter_of_batches(world: World) -> None:

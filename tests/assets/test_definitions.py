@@ -36,7 +36,9 @@ SCHEMA = Draft202012Validator(Attributes.model_json_schema())
 
 
 def test_orders_load() -> None:
-    """The project's definitions hold the topics, the tables downstream of them, their checks, jobs and schedules."""
+    """The project's definitions hold the topics, the tables downstream of them, their
+    checks, jobs and schedules.
+    """
     loaded = defs()
     specs = {s.key.to_user_string(): s for s in loaded.resolve_all_asset_specs()}
     assert set(specs) == {"kafka/shop.orders", "orders", "kafka/shop.customers", "customers"}
@@ -56,7 +58,9 @@ def test_the_yaml_is_the_commands_spec() -> None:
 
 
 def test_yaml_schema_knows_the_specs_keys() -> None:
-    """Editors and `dg check yaml` get the spec's own schema, without what the user doesn't write."""
+    """Editors and `dg check yaml` get the spec's own schema, without what the user
+    doesn't write.
+    """
     schema = Attributes.model_json_schema()
     assert {"id", "source", "window", "decode", "sink"} == set(schema["required"])
     assert "folder" not in schema["properties"]
@@ -65,7 +69,13 @@ def test_yaml_schema_knows_the_specs_keys() -> None:
 
 def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
     """All mistakes of a spec come in one error."""
-    source, window = {"bootstrap_servers": "nowhere", "topic": "t"}, {"grid": "weekly", "start": "2026-01-05T00:00:00Z"}
+    source, window = (
+        {"bootstrap_servers": "nowhere", "topic": "t"},
+        {
+            "grid": "weekly",
+            "start": "2026-01-05T00:00:00Z",
+        },
+    )
     wrong = {"id": "a b", "source": source, "window": window}
     with pytest.raises(SpecError) as caught:
         KafkaTable.from_attributes_dict(attributes=wrong)
@@ -77,9 +87,23 @@ def test_wrong_yaml_shows_all_mistakes(tmp_path: Path) -> None:
 def test_dg_checks_yaml() -> None:
     """`dg check yaml` and `dg list defs` take the project as it stands."""
     dg_command = str(Path(sys.executable).with_name("dg"))
-    checked = subprocess.run([dg_command, "check", "yaml"], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=540)
+    checked = subprocess.run(
+        [dg_command, "check", "yaml"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    listed = subprocess.run([dg_command, "list", "defs", "--json"], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=540)
+    listed = subprocess.run(
+        [dg_command, "list", "defs", "--json"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
     assert listed.returncode == 0, listed.stdout + listed.stderr
     assert "orders_closed" in listed.stdout
 
@@ -99,7 +123,9 @@ attributes:
 def component_file(source: str) -> Iterator[tuple[DefsFolderSandbox, Path]]:
     """A Dagster project with one component file, whose source says this."""
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
-        folder = sandbox.scaffold_component(component_cls=KafkaTable, defs_path="x", defs_yaml_contents={"type": "x"})
+        folder = sandbox.scaffold_component(
+            component_cls=KafkaTable, defs_path="x", defs_yaml_contents={"type": "x"}
+        )
         (folder / "things.py").write_text((Path(__file__).parent / "things.py").read_text())
         (folder / "defs.yaml").write_text(COMPONENT.replace("SOURCE", source))
         yield sandbox, folder
@@ -116,16 +142,27 @@ def chain(error: BaseException | None) -> list[str]:
         ("topik: a", "line 4: source.topik: unknown key; did you mean topic?"),
         ("topic: 010", "line 4: source.topic: YAML reads 010 as the number 8"),
         ("topic: a, topic: b", "line 4: source.topic: is there twice, first in line 4"),
-        ("topic: \"{{ 'a' * 10**11 }}\"", "line 4: source.topic: is not a template that can be used here"),
-        ('topic: "{{ env.NOT_SET_HERE }}"', "line 4: source.topic: the environment variable NOT_SET_HERE is not set"),
+        (
+            "topic: \"{{ 'a' * 10**11 }}\"",
+            "line 4: source.topic: is not a template that can be used here",
+        ),
+        (
+            'topic: "{{ env.NOT_SET_HERE }}"',
+            "line 4: source.topic: the environment variable NOT_SET_HERE is not set",
+        ),
     ],
 )
 def test_a_mistake_is_told_as_the_command_tells_it(source: str, said: str) -> None:
-    """What is wrong with a component file comes in the command's words, with the file and the line."""
+    """What is wrong with a component file comes in the command's words, with the file
+    and the line.
+    """
     with component_file(source) as (sandbox, folder):
         with pytest.raises(SpecError) as told:
             load_spec(folder / "defs.yaml")
-        with pytest.raises(Exception, match="x") as caught, sandbox.load_component_and_build_defs(defs_path=folder):
+        with (
+            pytest.raises(Exception, match="x") as caught,
+            sandbox.load_component_and_build_defs(defs_path=folder),
+        ):
             pass
     assert said in str(told.value)
     assert f"in {folder}/defs.yaml:" in str(told.value)
@@ -141,16 +178,23 @@ def specs(sandbox: DefsFolderSandbox, folder: Path) -> list[PipelineSpec]:
 
 @pytest.mark.parametrize("topic", ["0x10", "1e3", "010", "None", "True", "1.10", "1_000"])
 def test_a_name_is_the_same_to_both(topic: str) -> None:
-    """A name in quotes is that name to Dagster too, whose own templates would take it for a Python value."""
+    """A name in quotes is that name to Dagster too, whose own templates would take it
+    for a Python value.
+    """
     with component_file(f'topic: "{topic}"') as (sandbox, folder):
         assert specs(sandbox, folder) == [load_spec(folder / "defs.yaml")]
         assert specs(sandbox, folder)[0].source.topic == topic
 
 
 def test_several_components_in_a_file() -> None:
-    """Dagster takes several documents in one file: each is a pipeline of its own, and a mistake in the second has its line."""
+    """Dagster takes several documents in one file: each is a pipeline of its own, and a
+    mistake in the second has its line.
+    """
     with component_file("topic: a") as (sandbox, folder):
-        file, other = folder / "defs.yaml", COMPONENT.replace("SOURCE", "topic: b").replace("id: things", "id: others")
+        file, other = (
+            folder / "defs.yaml",
+            COMPONENT.replace("SOURCE", "topic: b").replace("id: things", "id: others"),
+        )
         file.write_text(f"{file.read_text()}---\n{other}")
         assert [spec.id for spec in specs(sandbox, folder)] == ["things", "others"]
         file.write_text(file.read_text().replace("topic: b", "topik: b"))
@@ -161,7 +205,13 @@ def test_several_components_in_a_file() -> None:
 
 FORMS: dict[str, list[object]] = {
     "source.topic": ["t", ["a", "b"], 7],
-    "source.start": ["label", {"committed": "g"}, {"timestamp": 1}, {"timestamp": "2026-01-01T00:00:00Z"}, {"offsets": {"0": 42}}],
+    "source.start": [
+        "label",
+        {"committed": "g"},
+        {"timestamp": 1},
+        {"timestamp": "2026-01-01T00:00:00Z"},
+        {"offsets": {"0": 42}},
+    ],
     "source.split_records": [5, "none", None],
     "source.publish_group": ["g", "none"],
     "source.tuning.fetch_min_bytes": ["16MiB", 512],
@@ -183,39 +233,65 @@ PROTOBUF = {"format": "protobuf", "descriptor": "x.proto", "message": "X"}
 CHANGES = {"format": "debezium-json"}
 NAMED = {"format": "avro-confluent"}
 BESIDE: dict[str, dict[str, object]] = {
-    "delimiter": CSV, "quote": CSV, "escape": CSV, "null_literal": CSV, "writer_schema": {"format": "avro"}, "descriptor": PROTOBUF,
-    "message": PROTOBUF, "database_include": {"format": "canal-json"}, "schema_include": CHANGES, "table_include": {"format": "canal-json"},
-    "envelope": CHANGES, "unavailable": CHANGES, "records": NAMED,
-    "written_with": NAMED, "other_records": {**NAMED, "records": ["R"]}, "subject_name_strategy": {**NAMED, "records": ["R"]},
+    "delimiter": CSV,
+    "quote": CSV,
+    "escape": CSV,
+    "null_literal": CSV,
+    "writer_schema": {"format": "avro"},
+    "descriptor": PROTOBUF,
+    "message": PROTOBUF,
+    "database_include": {"format": "canal-json"},
+    "schema_include": CHANGES,
+    "table_include": {"format": "canal-json"},
+    "envelope": CHANGES,
+    "unavailable": CHANGES,
+    "records": NAMED,
+    "written_with": NAMED,
+    "other_records": {**NAMED, "records": ["R"]},
+    "subject_name_strategy": {**NAMED, "records": ["R"]},
     "unknown_id": NAMED,
-}  # fmt: skip
+}
 """What a setting of one format needs beside it."""
 
 
 SINKS: dict[str, dict[str, object]] = {
-    "delta": {"path": "lake"}, "files": {"path": "lake"}, "iceberg": {"table": "a.b", "warehouse": "lake"},
-    "kafka": {"topic": "t", "staging": "lake"}, "postgres": {"url": "postgresql://h/d", "table": "t", "staging": "lake"},
+    "delta": {"path": "lake"},
+    "files": {"path": "lake"},
+    "iceberg": {"table": "a.b", "warehouse": "lake"},
+    "kafka": {"topic": "t", "staging": "lake"},
+    "postgres": {"url": "postgresql://h/d", "table": "t", "staging": "lake"},
     "sqlite": {"path": "shop.sqlite", "table": "t"},
     "routes": {"by": "topic", "tables": [{"sink": {"path": "lake"}}], "other": {"path": "lake"}},
-}  # fmt: skip
+}
 """What each kind of sink needs."""
 
 
 def sink_with(setting: str) -> dict[str, object]:
     """A section of the first kind that has a setting."""
     kinds = {name: kind_at(place).section for name, place in KINDS.items()}
-    names = {kind: {field.alias or name for name, field in section.model_fields.items()} for kind, section in kinds.items()}
+    names = {
+        kind: {field.alias or name for name, field in section.model_fields.items()}
+        for kind, section in kinds.items()
+    }
     kind = next(kind for kind in SINKS if setting in names[kind])
     return {"kind": kind, **SINKS[kind]}
 
 
 @pytest.mark.parametrize("name", sorted({*FORMS, *FIELDS} - {"source.partitions"}))
 def test_dg_takes_what_the_command_takes(name: str) -> None:
-    """The schema that `dg check yaml` and editors go by allows each form of a setting, and a template in the place of its value."""
-    for value in FORMS.get(name, []) + ([] if name in {"source.client", "dead_letters.client", "metadata"} else ["{{ env('X', 'y') }}"]):
-        attributes = yaml.safe_load(COMPONENT.replace("SOURCE", "topic: a").replace("2026-01-05T00:00:00Z", "'2026-01-05T00:00:00Z'"))[
-            "attributes"
-        ]
+    """The schema that `dg check yaml` and editors go by allows each form of a setting,
+    and a template in the place of its value.
+    """
+    for value in FORMS.get(name, []) + (
+        []
+        if name in {"source.client", "dead_letters.client", "metadata"}
+        else ["{{ env('X', 'y') }}"]
+    ):
+        attributes = yaml.safe_load(
+            COMPONENT.replace("SOURCE", "topic: a").replace(
+                "2026-01-05T00:00:00Z", "'2026-01-05T00:00:00Z'"
+            )
+        )["attributes"]
         section = attributes
         *above, last = name.split(".")
         if above == ["window"] and last in MicroBatches.model_fields:
@@ -226,7 +302,9 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
             below = section.setdefault(part, {})
             section = below[0] if isinstance(below, list) else below
         if above[:1] == ["decode"]:
-            section.update(BESIDE.get(last, {}), **({"fields": ["id"]} if above[1:] == ["key"] else {}))
+            section.update(
+                BESIDE.get(last, {}), **({"fields": ["id"]} if above[1:] == ["key"] else {})
+            )
         if above[-1:] == ["registry"]:
             section["url"] = "http://127.0.0.1:8081"
         if above == ["sink", "key"]:
@@ -241,7 +319,9 @@ def test_dg_takes_what_the_command_takes(name: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [("pay-x", "pay_x"), ("pay", "pay")])
 def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
-    """Two pipelines whose ids Dagster would write alike, or that have one id, are refused with both files, not with a name of ours."""
+    """Two pipelines whose ids Dagster would write alike, or that have one id, are
+    refused with both files, not with a name of ours.
+    """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         folders = []
         for place, name in (("first", one), ("second", other)):
@@ -253,27 +333,51 @@ def test_ids_that_become_one_name_are_refused(one: str, other: str) -> None:
                 "sink": {"path": f"lake/{place}"},
             }
             contents = {"type": "windrow.dagster.KafkaTable", "attributes": attributes}
-            folders.append(sandbox.scaffold_component(component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents))
+            folders.append(
+                sandbox.scaffold_component(
+                    component_cls=KafkaTable, defs_path=place, defs_yaml_contents=contents
+                )
+            )
         with pytest.raises(Exception) as caught, sandbox.build_all_defs():
             pass
     chain = f"{caught.value} {caught.value.__cause__}"
-    for said in (*(str(folder / "defs.yaml") for folder in folders), one, other, "Give one of them another id"):
+    for said in (
+        *(str(folder / "defs.yaml") for folder in folders),
+        one,
+        other,
+        "Give one of them another id",
+    ):
         assert said in chain
 
 
 def test_client_properties_never_reach_the_ui(world: World) -> None:
     """Resources are shown without configuration: a password may be among a client's properties."""
-    secret = world.spec.model_copy(update={"source": world.spec.source.model_copy(update={"client": {"sasl.password": "tell-no-one"}})})
+    secret = world.spec.model_copy(
+        update={
+            "source": world.spec.source.model_copy(
+                update={"client": {"sasl.password": "tell-no-one"}}
+            )
+        }
+    )
     loaded = kafka_table(secret)
     resources = loaded.resources or {}
-    shown = [repr(getattr(r, "config_schema", None)) + repr(getattr(r, "description", "")) for r in resources.values()]
-    assert "tell-no-one" not in "".join(shown) + repr([s.metadata for s in loaded.resolve_all_asset_specs()])
+    shown = [
+        repr(getattr(r, "config_schema", None)) + repr(getattr(r, "description", ""))
+        for r in resources.values()
+    ]
+    assert "tell-no-one" not in "".join(shown) + repr(
+        [s.metadata for s in loaded.resolve_all_asset_specs()]
+    )
 
 
 def test_topic_is_observable(world: World) -> None:
-    """An observation says which topic it is (its data version) and what it holds; more messages don't make it another one."""
+    """An observation says which topic it is (its data version) and what it holds; more
+    messages don't make it another one.
+    """
     seen, key = [], topic_key(TOPIC)
-    observed = dg.Definitions(topic_assets(world.spec), resources={"things_kafka": MemorySource(world)})
+    observed = dg.Definitions(
+        topic_assets(world.spec), resources={"things_kafka": MemorySource(world)}
+    )
     job = observed.resolve_implicit_global_asset_job_def()
     for hours in (2, 1):
         world.fill(hours, first=len(seen) * 2)
@@ -287,10 +391,21 @@ def test_topic_is_observable(world: World) -> None:
 
 
 def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
-    """A password of the cluster is in no event, metadata, tag, config or snapshot of a run, good or refused."""
+    """A password of the cluster is in no event, metadata, tag, config or snapshot of a
+    run, good or refused.
+    """
     secret = "hunter2-C4nary"
-    sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": secret}
-    other = World(tmp_path, world.instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "client": sasl})
+    sasl = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": secret,
+    }
+    other = World(
+        tmp_path,
+        world.instance,
+        source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "client": sasl},
+    )
     other.fill(2)
     other.send(1, 59, b"poison")
     other.relax(max_dead_ratio=0.0)
@@ -299,7 +414,9 @@ def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
     assert not other.run(1).success
     runs = world.instance.get_runs()
     told = [str(entry) for run in runs for entry in world.instance.all_logs(run.run_id)]
-    told += [repr(run) + repr(world.instance.get_job_snapshot(str(run.job_snapshot_id))) for run in runs]
+    told += [
+        repr(run) + repr(world.instance.get_job_snapshot(str(run.job_snapshot_id))) for run in runs
+    ]
     told += [repr(spec) for spec in other.defs.resolve_all_asset_specs()] + [
         repr(other.defs.get_repository_def().get_top_level_resources())
     ]
@@ -309,20 +426,30 @@ def test_no_secret_reaches_dagster(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("error::dagster.BetaWarning")
 def test_a_pipeline_warns_of_nothing(world: World) -> None:
-    """What windrow uses of Dagster that is in beta is windrow's own business: no warning cuts through a user's output."""
+    """What windrow uses of Dagster that is in beta is windrow's own business: no
+    warning cuts through a user's output.
+    """
     assert kafka_table(world.spec).schedules
 
 
 def test_a_scaffold_that_is_refused_leaves_nothing() -> None:
-    """The sentence alone, without a stack trace; the folder that dg made isn't in the way of the next try."""
+    """The sentence alone, without a stack trace; the folder that dg made isn't in the
+    way of the next try.
+    """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         with pytest.raises(click.ClickException, match="nowhere"):
-            sandbox.scaffold_component(component_cls=KafkaTable, defs_path="p", scaffold_params={"topic": "t", "cluster": "nowhere"})
+            sandbox.scaffold_component(
+                component_cls=KafkaTable,
+                defs_path="p",
+                scaffold_params={"topic": "t", "cluster": "nowhere"},
+            )
         assert not (sandbox.defs_folder_path / "p").exists()
 
 
 def test_a_scaffolded_pipeline_loads() -> None:
-    """`dg scaffold defs` writes what `windrow init` does, with the folder's name as id; an empty pipeline is refused."""
+    """`dg scaffold defs` writes what `windrow init` does, with the folder's name as id;
+    an empty pipeline is refused.
+    """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         folder = sandbox.scaffold_component(component_cls=KafkaTable, defs_path="payments")
         spec = load_spec(folder / "defs.yaml")

@@ -1,4 +1,6 @@
-"""The demo end to end, as a newcomer runs it: real Kafka, real Spark, Dagster; then its second run, and the UI."""
+"""The demo end to end, as a newcomer runs it: real Kafka, real Spark, Dagster; then its
+second run, and the UI.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.long]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.long,
+]
 
 PROJECT = Path(__file__).parents[2]
 OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "ORDERS_START")
@@ -32,8 +40,14 @@ RUN = COMMAND.rsplit(maxsplit=1)[-1]
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`python -m windrow.assets.demo ...` in an environment without the demo's own variables."""
     return subprocess.run(
-        [sys.executable, *PROGRAM, *arguments], cwd=PROJECT, env=ENV, capture_output=True, text=True, check=False, timeout=900
-    )  # fmt: skip
+        [sys.executable, *PROGRAM, *arguments],
+        cwd=PROJECT,
+        env=ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +63,25 @@ def first(home: Path) -> subprocess.CompletedProcess[str]:
 def table_versions(home: Path) -> list[int]:
     from deltalake import DeltaTable
 
-    return [DeltaTable(str(home / ".windrow" / "demo" / "lake" / name)).version() for name in ("orders", "customers")]
+    return [
+        DeltaTable(str(home / ".windrow" / "demo" / "lake" / name)).version()
+        for name in ("orders", "customers")
+    ]
 
 
 def test_first_run(first: subprocess.CompletedProcess[str]) -> None:
-    """24 windows of about 500 rows each, none collapsed onto a transaction's marker; both checks find nothing wrong."""
+    """24 windows of about 500 rows each, none collapsed onto a transaction's marker;
+    both checks find nothing wrong.
+    """
     assert first.returncode == 0, first.stdout + first.stderr
     assert "12,000 orders are in the table exactly once" in first.stdout
     assert "Nothing lost, nothing twice" in first.stdout
     assert "Checked against their own fold: " in first.stdout
-    written = [int(line.split()[-3]) for line in first.stdout.splitlines() if re.match(r"\d\d-\d\d \d\d:00 ", line)]
+    written = [
+        int(line.split()[-3])
+        for line in first.stdout.splitlines()
+        if re.match(r"\d\d-\d\d \d\d:00 ", line)
+    ]
     assert len(written) == 24
     assert sum(written) == 12_000
     assert 450 < min(written) <= max(written) < 550
@@ -75,10 +98,20 @@ def test_second_run_writes_nothing(first: subprocess.CompletedProcess[str], home
 
 
 @pytest.mark.sampled(1, of=10)
-def test_into_another_kind_of_sink(first: subprocess.CompletedProcess[str], home: Path, part: int, dice: random.Random) -> None:
-    """`make demo SINK=...`: the same orders, and another reader than windrow finds each of them once; which kind, the seed says."""
+def test_into_another_kind_of_sink(
+    first: subprocess.CompletedProcess[str], home: Path, part: int, dice: random.Random
+) -> None:
+    """`make demo SINK=...`: the same orders, and another reader than windrow finds each
+    of them once; which kind, the seed says.
+    """
     assert first.returncode == 0
-    done = demo(RUN, "--home", str(home), "--sink", dice.choice(["files", "iceberg", "kafka", "postgres", "routes", "sqlite"]))
+    done = demo(
+        RUN,
+        "--home",
+        str(home),
+        "--sink",
+        dice.choice(["files", "iceberg", "kafka", "postgres", "routes", "sqlite"]),
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "12,000 orders are in the " in done.stdout
     assert "Nothing lost, nothing twice" in done.stdout
@@ -86,8 +119,12 @@ def test_into_another_kind_of_sink(first: subprocess.CompletedProcess[str], home
 
 @pytest.mark.sampled(1, of=10)
 def test_tasks_on_another_spark(tmp_path: Path, part: int, dice: random.Random) -> None:
-    """`make demo SPARK=...`: the same, with tasks on a cluster of two workers or a Connect server; which, the seed says."""
-    kind, address = dice.choice([("cluster", "spark://127.0.0.1:"), ("connect", "sc://localhost:|sc://127.0.0.1:")])
+    """`make demo SPARK=...`: the same, with tasks on a cluster of two workers or a
+    Connect server; which, the seed says.
+    """
+    kind, address = dice.choice(
+        [("cluster", "spark://127.0.0.1:"), ("connect", "sc://localhost:|sc://127.0.0.1:")]
+    )
     done = demo(RUN, "--messages", "12000", "--home", str(tmp_path), "--spark", kind)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(f"Tasks run on ({address})", done.stdout)
@@ -96,11 +133,19 @@ def test_tasks_on_another_spark(tmp_path: Path, part: int, dice: random.Random) 
     assert "Checked against their own fold: " in done.stdout
 
 
-def test_ui_shows_the_history_and_stop_ends_it(first: subprocess.CompletedProcess[str], home: Path) -> None:
-    """The UI answers on loopback with 24 green partitions and the metadata of a window; `stop` ends it and the broker; no warning."""
+def test_ui_shows_the_history_and_stop_ends_it(
+    first: subprocess.CompletedProcess[str], home: Path
+) -> None:
+    """The UI answers on loopback with 24 green partitions and the metadata of a window;
+    `stop` ends it and the broker; no warning.
+    """
     assert first.returncode == 0
     command = [sys.executable, *PROGRAM, "ui", "--home", str(home)]
-    loud = {"env": ENV | {"PYTHONUNBUFFERED": "1"}, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    loud = {
+        "env": ENV | {"PYTHONUNBUFFERED": "1"},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+    }
     with subprocess.Popen(command, cwd=PROJECT, text=True, **loud) as ui:
         try:
             assert ui.stdout is not None
@@ -112,13 +157,21 @@ def test_ui_shows_the_history_and_stop_ends_it(first: subprocess.CompletedProces
                     address = found[0]
                     break
             assert address, said
-            rest = threading.Thread(target=said.extend, args=(ui.stdout,), daemon=True)  # a full pipe would stop the server
+            # a full pipe would stop the server
+            rest = threading.Thread(target=said.extend, args=(ui.stdout,), daemon=True)
             rest.start()
             node = ask(address, ui)["assetNodeOrError"]
             assert node["partitionStats"]["numMaterialized"] == 24
             assert "orders" in node["assetKey"]["path"]
             labels = {e["label"] for e in node["assetMaterializations"][0]["metadataEntries"]}
-            assert {"receipt", "offsets", "messages_read", "rows_written", "lag_records", "table_version"} <= labels
+            assert {
+                "receipt",
+                "offsets",
+                "messages_read",
+                "rows_written",
+                "lag_records",
+                "table_version",
+            } <= labels
         finally:
             stopped = demo("stop", "--home", str(home))
         assert "Dagster's UI and the broker" in stopped.stdout
@@ -134,8 +187,14 @@ QUERY = """{ assetNodeOrError(assetKey: {path: ["orders"]}) { __typename ... on 
 
 
 def ask(address: str, server: subprocess.Popen[str]) -> dict[str, Any]:
-    """The answer to QUERY, as soon as the server is up and has loaded the definitions; the server's end, not a clock, ends the wait."""
-    request = urllib.request.Request(f"{address}/graphql", json.dumps({"query": QUERY}).encode(), {"Content-Type": "application/json"})
+    """The answer to QUERY, as soon as the server is up and has loaded the definitions;
+    the server's end, not a clock, ends the wait.
+    """
+    request = urllib.request.Request(
+        f"{address}/graphql",
+        json.dumps({"query": QUERY}).encode(),
+        {"Content-Type": "application/json"},
+    )
     pause = threading.Event()
     while server.poll() is None:
         try:

@@ -43,12 +43,18 @@ def made() -> list[OrderMessage]:
 
 
 def test_the_day_holds_what_it_promises(made: list[OrderMessage]) -> None:
-    """Orders, each once; 25 poison messages; tombstones; null keys; one message of 2099; and orders that were taken back."""
+    """Orders, each once; 25 poison messages; tombstones; null keys; one message of
+    2099; and orders that were taken back.
+    """
     kinds = Counter(m.kind for m in made)
     assert (kinds["order"], kinds["poison"], kinds["tombstone"]) == (2400, 25, TOMBSTONES)
     assert kinds["aborted"] == 5
     assert {m.order_id for m in made if m.kind == "order"} == set(range(1, 2401))
-    assert [m.order_id for m in made if m.timestamp > int((START + timedelta(days=2)).timestamp() * 1000)] == [601]
+    assert [
+        m.order_id
+        for m in made
+        if m.timestamp > int((START + timedelta(days=2)).timestamp() * 1000)
+    ] == [601]
     assert {m.partition for m in made} == set(range(PARTITIONS))
     assert any(m.key is None for m in made)
     assert {m.through for m in made} == {"plain", "commit", "abort"}
@@ -70,8 +76,17 @@ def test_some_orders_are_late(made: list[OrderMessage]) -> None:
 
 def decoded(values: list[bytes | None]) -> tuple[int, list[str]]:
     """How many of these became rows, and why the others did not."""
-    same = {"topic": "t", "partition": 0, "timestamp": START, "timestamp_type": "CreateTime", "key": None, "headers": []}
-    messages = pa.RecordBatch.from_pylist([same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES)
+    same = {
+        "topic": "t",
+        "partition": 0,
+        "timestamp": START,
+        "timestamp_type": "CreateTime",
+        "key": None,
+        "headers": [],
+    }
+    messages = pa.RecordBatch.from_pylist(
+        [same | {"offset": i, "value": v} for i, v in enumerate(values)], schema=MESSAGES
+    )
     found = Validate(ModelReference("schema.py:Order", ORDERS)).open()(
         JsonDecoder(ModelReference("schema.py:Order", ORDERS)).open()(messages)
     )
@@ -99,7 +114,12 @@ DEAD = pa.table({"_partition": pa.array([0], pa.int32()), "_offset": [2]})
 def manifest(tmp_path: Path) -> Path:
     file = tmp_path / "manifest.parquet"
     kinds = ["order", "order", "poison", "aborted"]
-    columns = {"partition": pl.Series([0] * 4, dtype=pl.Int32), "offset": [0, 1, 2, 3], "kind": kinds, "order_id": [1, 2, None, 10_000_000]}
+    columns = {
+        "partition": pl.Series([0] * 4, dtype=pl.Int32),
+        "offset": [0, 1, 2, 3],
+        "kind": kinds,
+        "order_id": [1, 2, None, 10_000_000],
+    }
     pl.DataFrame(columns).write_parquet(file)
     return file
 
@@ -118,13 +138,29 @@ def test_the_check_passes_what_is_right(manifest: Path) -> None:
         (ROWS, pa.concat_tables([DEAD, DEAD]), "1 dead letters are there more than once"),
         (ROWS.set_column(2, "order_id", [[1, 3]]), DEAD, "1 orders were never produced"),
         (
-            pa.concat_tables([ROWS, pa.table({"_partition": pa.array([0], pa.int32()), "_offset": [3], "order_id": [10_000_000]})]), DEAD,
+            pa.concat_tables(
+                [
+                    ROWS,
+                    pa.table(
+                        {
+                            "_partition": pa.array([0], pa.int32()),
+                            "_offset": [3],
+                            "order_id": [10_000_000],
+                        }
+                    ),
+                ]
+            ),
+            DEAD,
             "1 aborted orders are visible",
         ),
     ],
-)  # fmt: skip
-def test_the_check_names_what_is_wrong(manifest: Path, rows: pa.Table, dead: pa.Table, complaint: str) -> None:
-    """A lost, doubled, changed or invented order, a lost or doubled dead letter, an aborted order: each is named with its place."""
+)
+def test_the_check_names_what_is_wrong(
+    manifest: Path, rows: pa.Table, dead: pa.Table, complaint: str
+) -> None:
+    """A lost, doubled, changed or invented order, a lost or doubled dead letter, an
+    aborted order: each is named with its place.
+    """
     assert any(text.startswith(complaint) for text in check(manifest, rows, dead, []).wrong)
 
 
@@ -134,7 +170,9 @@ def changed() -> list[CustomerMessage]:
 
 
 def test_the_changes_are_of_every_kind(changed: list[CustomerMessage]) -> None:
-    """A snapshot, then inserts, updates, deletions with their tombstones; each customer in one partition; the same each time."""
+    """A snapshot, then inserts, updates, deletions with their tombstones; each customer
+    in one partition; the same each time.
+    """
     ops = Counter(None if m.value is None else json.loads(m.value)["op"] for m in changed)
     assert ops["r"] == THERE_BEFORE
     assert min(ops["c"], ops["u"], ops["d"]) > CHANGES // 20
@@ -144,16 +182,30 @@ def test_the_changes_are_of_every_kind(changed: list[CustomerMessage]) -> None:
     assert list(changes(START)) == changed
 
 
-def test_the_table_of_customers_is_their_fold(changed: list[CustomerMessage], tmp_path: Path) -> None:
-    """What the pipeline's decoder makes of all changes leaves, one after the other, just what the check expects; no message is refused."""
+def test_the_table_of_customers_is_their_fold(
+    changed: list[CustomerMessage], tmp_path: Path
+) -> None:
+    """What the pipeline's decoder makes of all changes leaves, one after the other,
+    just what the check expects; no message is refused.
+    """
     spec = load_spec(CUSTOMERS)
     assert spec.sink.key is not None
-    found = make_decoder(spec.decode, spec.folder, spec.sink.key.deletes).open()(valued([m.value for m in changed]))
+    found = make_decoder(spec.decode, spec.folder, spec.sink.key.deletes).open()(
+        valued([m.value for m in changed])
+    )
     assert (len(found.dead_index), found.dropped) == (0, sum(m.value is None for m in changed))
     assert found.deletes is not None
     table: dict[str, dict[str, object]] = {}
-    steps = [(index, 0, key) for index, key in zip(found.deletes.index.to_pylist(), found.deletes.keys.to_pylist(), strict=True)]
-    steps += [(index, 1, row) for index, row in zip(found.row_index.to_pylist(), found.rows.to_pylist(), strict=True)]
+    steps = [
+        (index, 0, key)
+        for index, key in zip(
+            found.deletes.index.to_pylist(), found.deletes.keys.to_pylist(), strict=True
+        )
+    ]
+    steps += [
+        (index, 1, row)
+        for index, row in zip(found.row_index.to_pylist(), found.rows.to_pylist(), strict=True)
+    ]
     for _, there, row in sorted(steps, key=lambda step: step[:2]):
         table.pop(row["customer"], None)
         table.update({row["customer"]: row} if there else {})
@@ -164,16 +216,22 @@ def test_the_table_of_customers_is_their_fold(changed: list[CustomerMessage], tm
     assert (verdict.changes, verdict.customers, verdict.wrong) == (len(changed), rows.num_rows, ())
     other = rows.set_column(1, rows.field("name"), [["Nobody", *rows["name"].to_pylist()[1:]]])
     for wrong, complaint in (
-        (rows.slice(1), "1 customers are lost, or not as they were last"), (other, "1 customers are lost, or not as they were last"),
+        (rows.slice(1), "1 customers are lost, or not as they were last"),
+        (other, "1 customers are lost, or not as they were last"),
         (pa.concat_tables([rows, rows.slice(0, 1)]), "1 customers are there more than once"),
         (pa.concat_tables([rows, other.slice(0, 1)]), "1 customers are there that should not be"),
-    ):  # fmt: skip
-        assert any(said.startswith(complaint) for said in check_customers(manifest, wrong).wrong), complaint
+    ):
+        assert any(said.startswith(complaint) for said in check_customers(manifest, wrong).wrong), (
+            complaint
+        )
 
 
 @pytest.mark.parametrize(
     ("now", "start"),
-    [("2026-01-06T12:30:00+00:00", "2026-01-05T12:00:00+00:00"), ("2026-01-06T12:01:00+00:00", "2026-01-05T11:00:00+00:00")],
+    [
+        ("2026-01-06T12:30:00+00:00", "2026-01-05T12:00:00+00:00"),
+        ("2026-01-06T12:01:00+00:00", "2026-01-05T11:00:00+00:00"),
+    ],
 )
 def test_the_last_window_is_closed_for_good(now: str, start: str) -> None:
     """The day ends so long ago that its last window can be run at once."""
@@ -181,19 +239,27 @@ def test_the_last_window_is_closed_for_good(now: str, start: str) -> None:
 
 
 def test_the_environment_file_keeps_other_lines(tmp_path: Path) -> None:
-    """Writing the demo's variables leaves a user's own lines alone and replaces older ones of the demo."""
+    """Writing the demo's variables leaves a user's own lines alone and replaces older
+    ones of the demo.
+    """
     place = DemoHome(tmp_path)
     place.env_file.write_text("MINE=1\nORDERS_START='2020-01-01T00:00:00Z'\n")
     place.write_env("127.0.0.1:1", START)
     lines = place.env_file.read_text().splitlines()
     assert lines[0] == "MINE=1"
-    assert [line for line in lines if line.startswith("ORDERS_START")] == ["ORDERS_START='2026-01-05T00:00:00Z'"]
+    assert [line for line in lines if line.startswith("ORDERS_START")] == [
+        "ORDERS_START='2026-01-05T00:00:00Z'"
+    ]
     assert place.start() == START
 
 
 @pytest.mark.parametrize(("mine", "left"), [("", None), ("MINE=1\n", "MINE=1\n")])
-def test_what_the_demo_wrote_into_the_environment_file_goes(tmp_path: Path, mine: str, left: str | None) -> None:
-    """`make clean` takes the demo's lines out, and the file with them if it holds nothing else; a second time changes nothing."""
+def test_what_the_demo_wrote_into_the_environment_file_goes(
+    tmp_path: Path, mine: str, left: str | None
+) -> None:
+    """`make clean` takes the demo's lines out, and the file with them if it holds
+    nothing else; a second time changes nothing.
+    """
     place = DemoHome(tmp_path)
     place.env_file.write_text(mine)
     place.write_env("127.0.0.1:1", START)
@@ -203,7 +269,9 @@ def test_what_the_demo_wrote_into_the_environment_file_goes(tmp_path: Path, mine
 
 
 def test_an_interrupted_set_up_is_begun_anew(tmp_path: Path) -> None:
-    """Without the manifest, which is written last, nothing of an earlier set-up is taken for whole."""
+    """Without the manifest, which is written last, nothing of an earlier set-up is
+    taken for whole.
+    """
     place = DemoHome(tmp_path)
     place.kafka.mkdir(parents=True)
     place.customers.touch()

@@ -1,4 +1,6 @@
-"""The events of a run: one per window, each with the version of what was committed, and what stands downstream goes on."""
+"""The events of a run: one per window, each with the version of what was committed, and
+what stands downstream goes on.
+"""
 
 # No postponed annotations here: Dagster reads those of the decorated function itself.
 
@@ -21,7 +23,9 @@ VERSION, INPUT = "dagster/data_version", f"dagster/input_data_version/kafka/{TOP
 
 def events(world: World) -> list[dg.AssetMaterialization]:
     """All of the table's, the oldest first."""
-    records = world.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[::-1]
+    records = world.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[
+        ::-1
+    ]
     return [r.asset_materialization for r in records if r.asset_materialization is not None]
 
 
@@ -36,7 +40,9 @@ def observe(world: World) -> str:
 def status(world: World) -> str:
     """What the UI writes on the first window: FRESH, or STALE, which it shows as unsynced."""
     graph = world.defs.resolve_asset_graph()
-    resolver = CachingStaleStatusResolver(world.instance, graph, LoadingContextForTest(world.instance))
+    resolver = CachingStaleStatusResolver(
+        world.instance, graph, LoadingContextForTest(world.instance)
+    )
     return resolver.get_status(dg.AssetKey(["things"]), world.key(0)).value
 
 
@@ -45,7 +51,9 @@ def test_each_window_of_a_range_has_one_event(world: World) -> None:
     world.fill(3)
     result = world.run(0, 2)
     assert result.success
-    assert [e.partition for e in result.get_asset_materialization_events()] == [world.key(n) for n in range(3)]
+    assert [e.partition for e in result.get_asset_materialization_events()] == [
+        world.key(n) for n in range(3)
+    ]
     assert [e.partition for e in events(world)] == [world.key(n) for n in range(3)]
 
 
@@ -63,19 +71,33 @@ def test_what_is_downstream_in_the_same_run_goes_on(world: World, last: int) -> 
     world.fill(3)
     made = []
 
-    @dg.asset(deps=["things"], partitions_def=partitions_of(world.spec.window), backfill_policy=dg.BackfillPolicy.single_run())
+    @dg.asset(
+        deps=["things"],
+        partitions_def=partitions_of(world.spec.window),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
     def hourly_sum(context: dg.AssetExecutionContext) -> None:
         made.extend(context.partition_keys)
 
     defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[hourly_sum]))
     job = defs.resolve_implicit_global_asset_job_def()
-    tags, wanted = range_tags(Stretch(world.key(0), world.key(last))), [dg.AssetKey(["things"]), dg.AssetKey(["hourly_sum"])]
-    assert job.execute_in_process(instance=world.instance, asset_selection=wanted, tags=tags).success
+    tags, wanted = (
+        range_tags(Stretch(world.key(0), world.key(last))),
+        [
+            dg.AssetKey(["things"]),
+            dg.AssetKey(["hourly_sum"]),
+        ],
+    )
+    assert job.execute_in_process(
+        instance=world.instance, asset_selection=wanted, tags=tags
+    ).success
     assert made == [world.key(n) for n in range(last + 1)]
 
 
 def test_the_version_is_what_was_committed(world: World) -> None:
-    """A window that is only reported again keeps its version, so that nothing downstream turns stale; one that is replaced changes it."""
+    """A window that is only reported again keeps its version, so that nothing
+    downstream turns stale; one that is replaced changes it.
+    """
     world.fill(2)
     for config in ({}, {}, {"on_committed": "replace"}):
         assert world.run(0, 1, **config).success
@@ -85,8 +107,12 @@ def test_the_version_is_what_was_committed(world: World) -> None:
 
 
 @pytest.mark.parametrize("by", ["topic", "topic_pattern"])
-def test_a_window_is_stale_only_once_its_topic_is_made_anew(tmp_path: Path, instance: dg.DagsterInstance, by: str) -> None:
-    """A window that was made before its topic was first observed is fresh before and after that; of a topic made anew it is stale."""
+def test_a_window_is_stale_only_once_its_topic_is_made_anew(
+    tmp_path: Path, instance: dg.DagsterInstance, by: str
+) -> None:
+    """A window that was made before its topic was first observed is fresh before and
+    after that; of a topic made anew it is stale.
+    """
     world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", by: TOPIC})
     world.fill(1)
     assert world.run(0).success
@@ -95,17 +121,25 @@ def test_a_window_is_stale_only_once_its_topic_is_made_anew(tmp_path: Path, inst
     assert status(world) == "FRESH"
     world.broker.delete_topic(TOPIC)
     world.broker.create_topic(TOPIC, partitions=2)
-    assert (observe(world) == seen) == (by == "topic_pattern")  # a pattern is its cluster's, whatever it matches
+    # a pattern is its cluster's, whatever it matches
+    assert (observe(world) == seen) == (by == "topic_pattern")
     assert status(world) == ("FRESH" if by == "topic_pattern" else "STALE")
 
 
 def test_a_table_of_two_topics_names_both(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """The event names each topic that the table comes from."""
-    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": [TOPIC, "shop.others"]})
+    world = World(
+        tmp_path,
+        instance,
+        source={"bootstrap_servers": "127.0.0.1:9", "topic": [TOPIC, "shop.others"]},
+    )
     world.broker.create_topic("shop.others")
     world.fill(1)
     world.broker.produce(TopicPartition("shop.others", 0), b'{"id": 1}', timestamp=world.now)
     assert world.run(0).success
     [event] = events(world)
-    assert {name for name in event.tags if name.startswith("dagster/input_data_version/")} == {INPUT, f"{INPUT[: -len(TOPIC)]}shop.others"}
+    assert {name for name in event.tags if name.startswith("dagster/input_data_version/")} == {
+        INPUT,
+        f"{INPUT[: -len(TOPIC)]}shop.others",
+    }
     assert kafka_table(world.spec) is not None

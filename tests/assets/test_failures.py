@@ -67,24 +67,36 @@ def test_a_failure_says_what_where_and_what_to_do(world: World) -> None:
     assert (found["kind"], found["exit_code"]) == ("DataLossError", 1)
 
 
-def test_what_can_pass_is_tried_again_and_then_told_alone(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
-    """Each retry says why in the same sentence, and so does the failure at last: not that the tries are used up."""
+def test_what_can_pass_is_tried_again_and_then_told_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """Each retry says why in the same sentence, and so does the failure at last: not
+    that the tries are used up.
+    """
     monkeypatch.setattr(world.broker, "stable_ends", away)
     world.load()
     world.fill(1)
     world.now = hour(1, 10)
     result = world.run(0)
     assert not result.success
-    retries = [e.event_specific_data for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
+    retries = [
+        e.event_specific_data
+        for e in result.all_events
+        if e.event_type_value == "STEP_UP_FOR_RETRY"
+    ]
     assert [list(r.error.stack) for r in retries] == [[]]
     assert "The broker is away" in retries[0].error.to_string()
     error = failure(result).error
-    assert error.message.startswith(f"Window {world.key(0)}: The broker is away (plan, shop.things[1]). Wait.")
+    assert error.message.startswith(
+        f"Window {world.key(0)}: The broker is away (plan, shop.things[1]). Wait."
+    )
     assert list(error.stack) == []
     assert shown(failure(result))["do"] == "Wait."
 
 
-def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
+def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(
+    world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
     """A ledger that can't be reached fails the run in the same words, after the same retries."""
     monkeypatch.setattr("windrow.resources.ledger.open_ledger", away)
     world.load()
@@ -94,8 +106,12 @@ def test_a_pipeline_that_can_not_be_opened_is_told_like_a_window(world: World, m
     assert list(data.error.stack) == []
 
 
-def test_a_bug_is_not_tried_again(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
-    """An exception that nobody foresaw is called a bug, keeps its own stack trace but not its text, and is not tried again."""
+def test_a_bug_is_not_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """An exception that nobody foresaw is called a bug, keeps its own stack trace but
+    not its text, and is not tried again.
+    """
 
     def broken(*_: object) -> object:
         raise KeyError(SECRET)  # a stack trace shows this line
@@ -113,8 +129,12 @@ def test_a_bug_is_not_tried_again(world: World, monkeypatch: pytest.MonkeyPatch,
     assert SECRET not in data.error.to_string() + str(shown(data))
 
 
-def test_a_bug_in_a_worker_is_not_tried_again(world: World, monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
-    """A bug that a task meets fails the step at once, with the worker's own stack trace, and without the text of what was raised."""
+def test_a_bug_in_a_worker_is_not_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, impatient: None
+) -> None:
+    """A bug that a task meets fails the step at once, with the worker's own stack
+    trace, and without the text of what was raised.
+    """
 
     def broken(*_: object) -> object:
         raise KeyError(SECRET)  # a stack trace shows this line
@@ -123,7 +143,9 @@ def test_a_bug_in_a_worker_is_not_tried_again(world: World, monkeypatch: pytest.
     world.fill(1)
     data = failure(world.run(0))
     assert world.attempts == 1
-    assert data.error.message.startswith(f"Window {world.key(0)}: KeyError: this is a bug in windrow, at ")
+    assert data.error.message.startswith(
+        f"Window {world.key(0)}: KeyError: this is a bug in windrow, at "
+    )
     assert list(data.error.stack) == []
     assert "in broken" in data.error.cause.message
     assert SECRET not in data.error.to_string()
@@ -131,7 +153,9 @@ def test_a_bug_in_a_worker_is_not_tried_again(world: World, monkeypatch: pytest.
     assert TOPIC in shown(data)["where"]
 
 
-def test_a_check_that_can_not_look_says_why_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_can_not_look_says_why_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The receipts check of a table that can't be read fails with the sentence alone."""
     world.fill(1)
     monkeypatch.setattr(world.sink, "receipts", away)
@@ -148,7 +172,9 @@ def test_a_topic_that_can_not_be_observed_says_why_alone(world: World) -> None:
             raise AWAY
 
     defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): Gone()})
-    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(instance=world.instance, raise_on_error=False)
+    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=world.instance, raise_on_error=False
+    )
     [failed] = result.get_step_failure_events()
     error = failed.step_failure_data.error
     assert error.message.startswith(f"Kafka topic {TOPIC}: The broker is away")

@@ -25,7 +25,9 @@ def shown(found: dg.AssetCheckEvaluation) -> dict[str, Any]:
 
 
 def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A window that went on without what was gone is committed, says so, and warns without failing the run."""
+    """A window that went on without what was gone is committed, says so, and warns
+    without failing the run.
+    """
     world = World(tmp_path, instance, source=SKIP)
     world.fill(2)
     world.broker.delete_records(TopicPartition(TOPIC, 0), 10)
@@ -37,7 +39,10 @@ def test_loss_is_told(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert not found.passed
     assert found.severity == dg.AssetCheckSeverity.WARN
     assert "2026-01-05T00:00:00Z: shop.things[0]" in shown(found)["lost"]
-    assert "went on without messages that were gone; first: 2026-01-05T00:00:00Z: shop.things[0]" in str(found.description)
+    assert (
+        "went on without messages that were gone; first: 2026-01-05T00:00:00Z: shop.things[0]"
+        in str(found.description)
+    )
 
 
 def test_a_whole_window_says_nothing_of_loss(world: World) -> None:
@@ -49,7 +54,9 @@ def test_a_whole_window_says_nothing_of_loss(world: World) -> None:
 
 
 def test_completeness_of_a_window(world: World) -> None:
-    """A window is complete once every topic-partition was seen past its end; the run says so, and counts what came late."""
+    """A window is complete once every topic-partition was seen past its end; the run
+    says so, and counts what came late.
+    """
     world.fill(2)
     world.send(1, 30, b'{"id": 1}')
     world.send(0, 30, b'{"id": 1}')
@@ -60,13 +67,21 @@ def test_completeness_of_a_window(world: World) -> None:
     assert world.metadata(1)["watermark"].value == hour(2).timestamp()
     found = checks(world.run(0))["completeness"]
     assert not found.passed
-    assert "2026-01-05T00:00:00Z: 1 message of its hours is in later windows. Nothing is lost" in str(found.description)
-    assert shown(found)["states"] == {"2026-01-05T00:00:00Z": "late", "2026-01-05T01:00:00Z": "complete"}
+    assert (
+        "2026-01-05T00:00:00Z: 1 message of its hours is in later windows. Nothing is lost"
+        in str(found.description)
+    )
+    assert shown(found)["states"] == {
+        "2026-01-05T00:00:00Z": "late",
+        "2026-01-05T01:00:00Z": "complete",
+    }
     assert world.metadata(0)["completeness"].value == "late"
 
 
 def test_who_holds_the_watermark_back(world: World) -> None:
-    """A topic-partition that is idle keeps the window open; past its time that warns, and names who it is."""
+    """A topic-partition that is idle keeps the window open; past its time that warns,
+    and names who it is.
+    """
     for i in range(60):
         world.send(0, i, b'{"id": 1}', 0)
         world.send(1, i, b'{"id": 1}', 0)
@@ -81,14 +96,19 @@ def test_who_holds_the_watermark_back(world: World) -> None:
     assert shown(found)["holding"] == "shop.things[1]"
     assert shown(found)["overdue"] == "2026-01-05T00:00:00Z"
     why = str(found.description)
-    assert why.startswith("2026-01-05T00:00:00Z is not complete, though delay and max_wait are over. `shop.things[1]` holds the watermark ")
+    assert why.startswith(
+        "2026-01-05T00:00:00Z is not complete, though delay and max_wait are over. `shop.things[1]`"
+        " holds the watermark "
+    )
     assert "no message from after that" in why
     assert "window.idle: exempt" in why
     assert next(iter(shown(found).items())) == ("why", why)
 
 
 def test_retention_margin_of_windows(world: World) -> None:
-    """It warns when the oldest window that is over and not committed comes close to the topic's retention."""
+    """It warns when the oldest window that is over and not committed comes close to the
+    topic's retention.
+    """
     world.fill(8)
     world.now = hour(7, 10)
     assert checks(world.run(0, 5))["retention_margin"].passed
@@ -101,7 +121,9 @@ def test_retention_margin_of_windows(world: World) -> None:
 
 
 def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """It warns when the first message that no batch has read comes close to the topic's retention."""
+    """It warns when the first message that no batch has read comes close to the topic's
+    retention.
+    """
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 4})
     world.fill(1)
     world.now = hour(2)
@@ -112,7 +134,9 @@ def test_retention_margin_of_batches(tmp_path: Path, instance: dg.DagsterInstanc
     assert "@4, expires in 24." in shown(found)["unread"]
 
 
-def test_a_cluster_that_does_not_answer_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_is_a_warning(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What can't be checked warns and fails no run; nor does a lag that can't be told."""
     world.fill(2)
     assert world.run(0).success
@@ -131,14 +155,25 @@ def test_a_cluster_that_does_not_answer_is_a_warning(world: World, monkeypatch: 
 
 def test_published_offsets_are_shown(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """What came of telling the consumer group is shown; that it refused fails nothing."""
-    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "publish_group": "readers"})
+    world = World(
+        tmp_path,
+        instance,
+        source={"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC, "publish_group": "readers"},
+    )
     world.fill(3)
     assert world.run(0).success
-    assert world.metadata(0)["published"].value == {"group": "readers", "succeeded": 2, "failed": 0, "why": []}
+    assert world.metadata(0)["published"].value == {
+        "group": "readers",
+        "succeeded": 2,
+        "failed": 0,
+        "why": [],
+    }
     world.broker.refuse_publish("readers", "somebody is at work in it")
     assert world.run(1).success
     assert world.metadata(1)["published"].value["failed"] == 2
-    assert "published" not in world.metadata(0) or world.metadata(0)["published"].value["failed"] == 0
+    assert (
+        "published" not in world.metadata(0) or world.metadata(0)["published"].value["failed"] == 0
+    )
 
 
 def test_lag_by_topic_partition(world: World) -> None:
@@ -157,17 +192,31 @@ def test_lag_by_topic_partition(world: World) -> None:
 
 
 def test_an_open_transaction_is_named(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A transaction that stays open after all patience holds the window open, and the check says that it is one, where, and since when."""
-    world = World(tmp_path, instance, window={"grid": "hourly", "start": START, "delay": "5m", "max_wait": "0s"})
+    """A transaction that stays open after all patience holds the window open, and the
+    check says that it is one, where, and since when.
+    """
+    world = World(
+        tmp_path,
+        instance,
+        window={"grid": "hourly", "start": START, "delay": "5m", "max_wait": "0s"},
+    )
     world.fill(3)
     world.now = hour(2, 5)
     assert world.run(0, 1).success
-    world.broker.produce(TopicPartition(TOPIC, 1), b"{}", timestamp=hour(2, 59), transaction=world.broker.transaction())
+    world.broker.produce(
+        TopicPartition(TOPIC, 1),
+        b"{}",
+        timestamp=hour(2, 59),
+        transaction=world.broker.transaction(),
+    )
     world.send(3, 10, b'{"id": 1}', 0)
     world.now = hour(3, 20)
     found = checks(world.run(2))["completeness"]
     assert not found.passed
-    assert "`shop.things[1]` holds the watermark at 2026-01-05T02:00:00Z: a transaction was open there" in str(found.description)
+    assert (
+        "`shop.things[1]` holds the watermark at 2026-01-05T02:00:00Z: a transaction was open there"
+        in str(found.description)
+    )
     assert "End the transaction of its producer" in str(found.description)
 
 
@@ -175,7 +224,7 @@ def test_what_passes_says_so_in_a_sentence(world: World) -> None:
     """Every check says in a sentence what was found, also where all is well."""
     world.fill(3)
     found = checks(world.run(0, 1))
-    assert {name: bool(each.passed and each.description) for name, each in found.items()} == dict.fromkeys(
-        ("receipts", "loss", "retention_margin", "completeness"), True
-    )
+    assert {
+        name: bool(each.passed and each.description) for name, each in found.items()
+    } == dict.fromkeys(("receipts", "loss", "retention_margin", "completeness"), True)
     assert found["completeness"].description == "2 windows are complete."

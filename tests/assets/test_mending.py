@@ -1,4 +1,6 @@
-"""Mending in Dagster: by partition, each window's event saying what is in the table then; micro-batches by their names."""
+"""Mending in Dagster: by partition, each window's event saying what is in the table
+then; micro-batches by their names.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def mend(world: World, first: int, last: int, **config: Any) -> dg.ExecuteInProc
     job = world.defs.resolve_job_def(mend_name(world.spec))
     ops = {"ops": {"things": {"config": config}}} if config else None
     tags = range_tags(Stretch(world.key(first), world.key(last)))
-    return job.execute_in_process(instance=world.instance, tags=tags, raise_on_error=False, run_config=ops)
+    return job.execute_in_process(
+        instance=world.instance, tags=tags, raise_on_error=False, run_config=ops
+    )
 
 
 def loosen(world: World) -> None:
@@ -42,7 +46,9 @@ def loosen(world: World) -> None:
 
 @pytest.fixture
 def torn(world: World) -> World:
-    """Three hours, two of them committed, each with a message that says its number as text, and one that is no JSON."""
+    """Three hours, two of them committed, each with a message that says its number as
+    text, and one that is no JSON.
+    """
     for n in range(3):
         world.fill(1, n)
         world.send(n, 59, b'{"id": "5"}')
@@ -53,19 +59,29 @@ def torn(world: World) -> World:
 
 
 def test_partitions_are_mended(torn: World) -> None:
-    """Each window's event shows what is in the table now, under a data version of its own; one that wasn't committed is run."""
+    """Each window's event shows what is in the table now, under a data version of its
+    own; one that wasn't committed is run.
+    """
     loosen(torn)
     versions = [e.asset_materialization.tags for e in _events(torn)]
     result = mend(torn, 0, 3)
     assert result.success
-    assert [event.partition for event in result.get_asset_materialization_events()] == [torn.key(n) for n in range(4)]
+    assert [event.partition for event in result.get_asset_materialization_events()] == [
+        torn.key(n) for n in range(4)
+    ]
     for n in range(3):
         shown = {name: value.value for name, value in torn.metadata(n).items()}
-        assert (shown["rows_written"], shown["dead_letters"], shown["dead_reasons"]) == (61, 1, {"not_json": 1})
+        assert (shown["rows_written"], shown["dead_letters"], shown["dead_reasons"]) == (
+            61,
+            1,
+            {"not_json": 1},
+        )
         assert (shown.get("mended"), shown.get("generation")) == ((1, 1) if n < 2 else (None, None))
         assert "recovered" not in shown
     after = [e.asset_materialization.tags for e in _events(torn)]
-    assert not {t["dagster/data_version"] for t in versions} & {t["dagster/data_version"] for t in after[:4]}
+    assert not {t["dagster/data_version"] for t in versions} & {
+        t["dagster/data_version"] for t in after[:4]
+    }
     assert {e.check_name: e.passed for e in result.get_asset_check_evaluations()}["receipts"]
     assert torn.verdict().ok, str(torn.verdict())
 
@@ -75,7 +91,9 @@ def _events(world: World) -> list[Any]:
 
 
 def test_a_refused_window_is_passed_over(world: World) -> None:
-    """As a run does, a mending goes on behind a window that is refused, and fails at its end with that one's name."""
+    """As a run does, a mending goes on behind a window that is refused, and fails at
+    its end with that one's name.
+    """
     world.fill(1)
     world.send(0, 59, b'{"id": "5"}')
     for _ in range(200):
@@ -86,7 +104,10 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     result = mend(world, 0, 2)
     assert world.green() == {world.key(0), world.key(2)}
     assert world.receipt_of(0).counts.dead == 0
-    assert f"Window {world.key(1)}: 1 of 3 windows was refused: 2026-01-05T01:00:00Z (check)" in failure_of(result)
+    assert (
+        f"Window {world.key(1)}: 1 of 3 windows was refused: 2026-01-05T01:00:00Z (check)"
+        in failure_of(result)
+    )
 
 
 def test_nothing_to_mend_is_green(torn: World) -> None:
@@ -103,7 +124,11 @@ def test_a_script_and_a_reason(torn: World, tmp_path: Path) -> None:
     assert mend(torn, 0, 1, reason="not_json", edit=str(tmp_path / "mend.py")).success
     for n in range(2):
         shown = {name: value.value for name, value in torn.metadata(n).items()}
-        assert (shown["mended"], shown["edited"], shown["dead_reasons"]) == (1, 1, {"wrong_type": 1})
+        assert (shown["mended"], shown["edited"], shown["dead_reasons"]) == (
+            1,
+            1,
+            {"wrong_type": 1},
+        )
     failed = torn.run(0, on_committed="replace")
     assert "holds 1 messages that were edited to mend them" in failure_of(failed)
     assert torn.run(0, on_committed="replace", accept_fewer=True).success

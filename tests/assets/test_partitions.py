@@ -11,13 +11,31 @@ from dagster._utils.schedules import cron_string_iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.assets.partitions import OFTEN, Stretch, catch_up, closed, crons_of, earlier, key_of, partitions_of, stretches, windows_of
+from windrow.assets.partitions import (
+    OFTEN,
+    Stretch,
+    catch_up,
+    closed,
+    crons_of,
+    earlier,
+    key_of,
+    partitions_of,
+    stretches,
+    windows_of,
+)
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import TimeWindows
 from windrow.ingest.source.enumerator.grid import after, is_closed, window_at
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
-DAILY_CRONS = ["hourly", "daily", "*/15 * * * *", "7,23,55 */3 * * *", "30 1,13 * * *", "0 */7 * * *"]
+DAILY_CRONS = [
+    "hourly",
+    "daily",
+    "*/15 * * * *",
+    "7,23,55 */3 * * *",
+    "30 1,13 * * *",
+    "0 */7 * * *",
+]
 """Grids that are the same each day."""
 CRONS = [*DAILY_CRONS, "0 9-17 * * 1-5", "15 4 1,15 * *", "0 0 * * 0", "20 22 13 * 5"]
 GRIDS = st.sampled_from(CRONS)
@@ -57,10 +75,13 @@ def starts_of(grid: str, count: int) -> list[datetime]:
 
 
 @pytest.mark.parametrize(
-    ("grid", "key"), [("hourly", "2026-01-05-00:00"), ("daily", "2026-01-05"), ("20 22 13 * 5", "2026-01-09-22:20")]
-)  # fmt: skip
+    ("grid", "key"),
+    [("hourly", "2026-01-05-00:00"), ("daily", "2026-01-05"), ("20 22 13 * 5", "2026-01-09-22:20")],
+)
 def test_first_partition_is_the_spec_start(grid: str, key: str) -> None:
-    """The first partition is the window at the spec's start, in UTC; a cron grid's keys tell the minute."""
+    """The first partition is the window at the spec's start, in UTC; a cron grid's keys
+    tell the minute.
+    """
     assert partitions_of(window(grid)).get_first_partition_key() == key
 
 
@@ -69,14 +90,18 @@ def test_dagster_cuts_time_as_the_grid_does(grid: str) -> None:
     """Dagster's partitions and the grid's windows are the same ones, irregular ones too."""
     starts = starts_of(grid, 60)
     partitions = partitions_of(window(grid))
-    assert partitions.get_partition_keys(current_time=starts[-1]) == [key_of(window(grid), s) for s in starts[:-1]]
+    assert partitions.get_partition_keys(current_time=starts[-1]) == [
+        key_of(window(grid), s) for s in starts[:-1]
+    ]
     found = [partitions.time_window_for_partition_key(key_of(window(grid), s)) for s in starts[:-1]]
     assert [(w.start, w.end) for w in found] == list(pairwise(starts))
 
 
 @given(GRIDS, st.lists(st.integers(0, 80), min_size=1, max_size=20, unique=True))
 def test_keys_and_windows_are_one_to_one(grid: str, numbers: list[int]) -> None:
-    """A key names exactly one window on the grid, and windows come in the order of time whatever the order of keys."""
+    """A key names exactly one window on the grid, and windows come in the order of time
+    whatever the order of keys.
+    """
     labels = starts_of(grid, max(numbers) + 1)
     starts = [labels[n] for n in numbers]
     found = windows_of(spec(grid), [key_of(window(grid), s) for s in starts])
@@ -85,8 +110,12 @@ def test_keys_and_windows_are_one_to_one(grid: str, numbers: list[int]) -> None:
 
 
 @given(GRIDS, DELAYS, NOWS, st.integers(1, 50))
-def test_closed_windows_are_the_newest_closed_ones(grid: str, delay: timedelta, now: datetime, newest: int) -> None:
-    """`closed` names exactly the newest windows of the pipeline whose end + delay has passed, without a gap."""
+def test_closed_windows_are_the_newest_closed_ones(
+    grid: str, delay: timedelta, now: datetime, newest: int
+) -> None:
+    """`closed` names exactly the newest windows of the pipeline whose end + delay has
+    passed, without a gap.
+    """
     every, at = [], first(grid)
     while is_closed(window_at("p", grid, at), delay, now):
         every.append(key_of(window(grid), at))
@@ -95,18 +124,30 @@ def test_closed_windows_are_the_newest_closed_ones(grid: str, delay: timedelta, 
 
 
 @given(GRIDS, st.integers(0, 150), st.sets(st.integers(0, 150)))
-def test_earlier_windows_are_counted_as_they_are_listed(grid: str, number: int, numbers: set[int]) -> None:
-    """How many windows before one are not done is what listing them one by one gives, whatever is done after it."""
+def test_earlier_windows_are_counted_as_they_are_listed(
+    grid: str, number: int, numbers: set[int]
+) -> None:
+    """How many windows before one are not done is what listing them one by one gives,
+    whatever is done after it.
+    """
     keys = [key_of(window(grid), start) for start in starts_of(grid, 151)]
     done = {keys[n] for n in numbers}
-    assert earlier(window(grid), keys[number], done) == len([key for key in keys[:number] if key not in done])
+    assert earlier(window(grid), keys[number], done) == len(
+        [key for key in keys[:number] if key not in done]
+    )
 
 
 @given(st.sampled_from(DAILY_CRONS), DELAYS, st.integers(0, 100))
-def test_each_tick_finds_a_window_that_closed_since_the_last(grid: str, delay: timedelta, number: int) -> None:
+def test_each_tick_finds_a_window_that_closed_since_the_last(
+    grid: str, delay: timedelta, number: int
+) -> None:
     """There is one tick per window, never before its end + delay, and within a minute of it."""
     start, end = starts_of(grid, number + 2)[-2:]
-    tick = next(cron_string_iterator((end + delay).timestamp(), one(crons_of(window(grid, delay)), end + delay), "UTC"))
+    tick = next(
+        cron_string_iterator(
+            (end + delay).timestamp(), one(crons_of(window(grid, delay)), end + delay), "UTC"
+        )
+    )
     assert timedelta(0) <= tick - (end + delay) < timedelta(minutes=1)
     assert closed(window(grid, delay), tick, 1) == [key_of(window(grid), start)]
 
@@ -117,7 +158,9 @@ def one(crons: list[str], moment: datetime) -> str:
 
 
 @given(GRIDS, SHORT, st.integers(0, 40))
-def test_some_tick_comes_soon_after_any_window_closes(grid: str, delay: timedelta, number: int) -> None:
+def test_some_tick_comes_soon_after_any_window_closes(
+    grid: str, delay: timedelta, number: int
+) -> None:
     """Whatever the grid: within five minutes of a window's end + delay a tick finds it."""
     start, end = starts_of(grid, number + 2)[-2:]
     crons = crons_of(window(grid, delay))
@@ -127,7 +170,9 @@ def test_some_tick_comes_soon_after_any_window_closes(grid: str, delay: timedelt
 
 
 def test_a_grid_of_some_days_is_looked_at_often_where_no_cron_says_when() -> None:
-    """A delay that leads into the next day can't be said in cron's day fields; one that doesn't can."""
+    """A delay that leads into the next day can't be said in cron's day fields; one that
+    doesn't can.
+    """
     assert crons_of(window("0 22 * * 5", timedelta(hours=1))) == ["0 23 * * 5"]
     assert crons_of(window("0 22 * * 5", timedelta(hours=3))) == [OFTEN]
     assert crons_of(window("*/20 * * * *", timedelta(minutes=3))) == ["3,23,43 * * * *"]
@@ -148,7 +193,10 @@ def test_stretches_cover_the_keys_and_nothing_else(grid: str, numbers: set[int])
     found = stretches(window(grid), [key_of(window(grid), labels[n]) for n in numbers])
     covered: list[int] = []
     for s in found:
-        begin, last = (labels.index(partitions_of(window(grid)).time_window_for_partition_key(k).start) for k in (s.first, s.last))
+        begin, last = (
+            labels.index(partitions_of(window(grid)).time_window_for_partition_key(k).start)
+            for k in (s.first, s.last)
+        )
         ns = list(range(begin, last + 1))
         assert not covered or ns[0] > covered[-1] + 1
         covered += ns
@@ -163,4 +211,7 @@ def test_no_keys_no_stretches() -> None:
 def test_a_gap_splits_a_stretch() -> None:
     """A window that is there already is not run again only because its neighbours are missing."""
     keys = ["2026-01-05-00:00", "2026-01-05-01:00", "2026-01-05-03:00"]
-    assert stretches(window(), keys) == [Stretch("2026-01-05-00:00", "2026-01-05-01:00"), Stretch("2026-01-05-03:00", "2026-01-05-03:00")]
+    assert stretches(window(), keys) == [
+        Stretch("2026-01-05-00:00", "2026-01-05-01:00"),
+        Stretch("2026-01-05-03:00", "2026-01-05-03:00"),
+    ]

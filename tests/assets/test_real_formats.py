@@ -22,19 +22,31 @@ pytestmark = pytest.mark.broker
 @pytest.mark.some(1)
 @pytest.mark.parametrize("name", CASES)
 def test_from_a_topic_to_a_table(
-    name: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, schema_registry: RegistryServer
-) -> None:  # fmt: skip
-    """The rows are the command's, and each column's lineage leads to the part of the message that it comes from."""
+    name: str,
+    kafka: str,
+    tmp_path: Path,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    schema_registry: RegistryServer,
+) -> None:
+    """The rows are the command's, and each column's lineage leads to the part of the
+    message that it comes from.
+    """
     case = CASES[name]
     somebody(case, kafka, tmp_path, schema_registry)
     monkeypatch.setenv("BROKER", kafka)
     spec = load_spec(tmp_path / "things.yaml")
     job = kafka_table(spec, {SPARK_KEY: LocalTasks()}).resolve_job_def(job_name(spec))
-    assert job.execute_in_process(instance=instance, tags=range_tags(Stretch("2026-01-05-01:00", "2026-01-05-01:00"))).success
+    assert job.execute_in_process(
+        instance=instance, tags=range_tags(Stretch("2026-01-05-01:00", "2026-01-05-01:00"))
+    ).success
     assert rows(tmp_path) == case.rows
     [event] = instance.fetch_materializations(dg.AssetKey(["things"]), limit=1).records
     assert event.asset_materialization is not None
     parts = event.asset_materialization.metadata["dagster/column_lineage"].value.deps_by_column
     fields = case.decode.get("key", {}).get("fields", ())
-    wanted = {column: "key" if column in fields else "headers" if column == "trace" else "value" for column in case.rows[0]}
+    wanted = {
+        column: "key" if column in fields else "headers" if column == "trace" else "value"
+        for column in case.rows[0]
+    }
     assert {column: dep.column_name for column in wanted for dep in parts[column]} == wanted

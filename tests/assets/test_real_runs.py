@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.assets.processes import dagster_run, five_hours, make_dagsters_tables, receipts_shown
-from tests.integration.harness import Place, judge, version, visible, wait_until_stopped, wake_to_the_end
+from tests.integration.harness import (
+    Place,
+    judge,
+    version,
+    visible,
+    wait_until_stopped,
+    wake_to_the_end,
+)
 
 pytestmark = pytest.mark.broker
 
@@ -21,7 +28,10 @@ def place(kafka: str, tmp_path: Path) -> Place:
 
 
 def test_two_dagster_runs_of_one_window(place: Place) -> None:
-    """1 Both stop right before their commit. 2 Both wake. Both runs succeed, one commits, the other shows the same receipt as recovered."""
+    """1 Both stop right before their commit. 2 Both wake.
+
+    Both runs succeed, one commits, the other shows the same receipt as recovered.
+    """
     runs = [dagster_run(place, place.folder, 1, 1, "commit.before:stop") for _ in range(2)]
     for run in runs:
         wait_until_stopped(run)
@@ -33,7 +43,9 @@ def test_two_dagster_runs_of_one_window(place: Place) -> None:
 
 @pytest.mark.long
 def test_a_killed_range_leaves_its_finished_windows_green(place: Place) -> None:
-    """Killed right after its second window's commit; the rerun of the whole range shows that one as recovered and writes the rest."""
+    """Killed right after its second window's commit; the rerun of the whole range shows
+    that one as recovered and writes the rest.
+    """
     first = dagster_run(place, place.folder, 1, 1)
     first.join(120)
     killed = dagster_run(place, place.folder, 1, 5, "commit.after:kill")
@@ -46,6 +58,12 @@ def test_a_killed_range_leaves_its_finished_windows_green(place: Place) -> None:
     again.join(240)
     assert again.exitcode == 0
     assert version(place) == before + 3
-    assert [receipts_shown(place, place.folder, n)[0][1] for n in range(1, 6)] == [True, True, False, False, False]
+    assert [receipts_shown(place, place.folder, n)[0][1] for n in range(1, 6)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     report = judge(place, visible(place.bootstrap, place.topic))
     assert report.ok, report

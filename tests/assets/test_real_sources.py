@@ -1,4 +1,6 @@
-"""Whole runs through Dagster on real Kafka and a real Delta table: every kind of window, of source and of start."""
+"""Whole runs through Dagster on real Kafka and a real Delta table: every kind of
+window, of source and of start.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ import pytest
 
 from tests.assets.world import LocalTasks, ranges
 from tests.integration.harness import HERE, Place, judge, millis, visible
-from tests.kafka.produce import OpenTransaction, Put, create_topic, delete_records, produce, transaction
+from tests.kafka.produce import (
+    OpenTransaction,
+    Put,
+    create_topic,
+    delete_records,
+    produce,
+    transaction,
+)
 from windrow.assets.factory import kafka_table
 from windrow.assets.foundations import Clock
 from windrow.assets.names import SPARK_KEY, job_name
@@ -33,43 +42,68 @@ FROM_TWO = {"start": "2026-01-05T02:00:00Z"}
 def filled(kafka: str, name: str | None = None) -> str:
     """A topic with 100 messages in each of three hours."""
     topic = create_topic(kafka, partitions=2, name=name)
-    produce(kafka, topic, [Put(VALUE, millis(h, i * 60 // 100), i % 2) for h in range(1, 4) for i in range(100)])
+    produce(
+        kafka,
+        topic,
+        [Put(VALUE, millis(h, i * 60 // 100), i % 2) for h in range(1, 4) for i in range(100)],
+    )
     return topic
 
 
 def run_of(
-    place: Place, instance: dg.DagsterInstance, *stretch: str, sleep: Callable[[float], None] = time.sleep
+    place: Place,
+    instance: dg.DagsterInstance,
+    *stretch: str,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> dg.ExecuteInProcessResult:
     """One run that succeeds; `sleep`: what is done instead of waiting."""
     spec = place.spec()
     defs = kafka_table(spec, {SPARK_KEY: LocalTasks()}, Clock(sleep=sleep))
     tags = range_tags(Stretch(*stretch)) if stretch else {}
-    result = defs.resolve_job_def(job_name(spec)).execute_in_process(instance=instance, tags=tags, raise_on_error=False)
+    result = defs.resolve_job_def(job_name(spec)).execute_in_process(
+        instance=instance, tags=tags, raise_on_error=False
+    )
     assert result.success
     return result
 
 
-def execute(place: Place, instance: dg.DagsterInstance, *stretch: str, sleep: Callable[[float], None] = time.sleep) -> list[dict[str, Any]]:
+def execute(
+    place: Place,
+    instance: dg.DagsterInstance,
+    *stretch: str,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[dict[str, Any]]:
     """One run; the metadata of each materialization until now, in order."""
     run_of(place, instance, *stretch, sleep=sleep)
     events = instance.fetch_materializations(dg.AssetKey(["things"]), limit=100).records[::-1]
-    return [{k: v.value for k, v in e.asset_materialization.metadata.items()} for e in events if e.asset_materialization is not None]
+    return [
+        {k: v.value for k, v in e.asset_materialization.metadata.items()}
+        for e in events
+        if e.asset_materialization is not None
+    ]
 
 
 def test_a_cron_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Windows of twenty minutes become partitions of their own, none of their messages lost or twice."""
+    """Windows of twenty minutes become partitions of their own, none of their messages
+    lost or twice.
+    """
     topic = filled(kafka)
     window = {"grid": "*/20 * * * *", "start": "2026-01-05T01:00:00Z", "delay": "1m"}
     place = Place(kafka, topic, tmp_path, {"window": window})
     shown = execute(place, instance, "2026-01-05-01:00", "2026-01-05-03:40")
     assert len({m["window"] for m in shown}) == 9
-    assert instance.get_materialized_partitions(dg.AssetKey(["things"])) >= {"2026-01-05-01:20", "2026-01-05-03:40"}
+    assert instance.get_materialized_partitions(dg.AssetKey(["things"])) >= {
+        "2026-01-05-01:20",
+        "2026-01-05-03:40",
+    }
     report = judge(place, visible(kafka, topic))
     assert report.ok, report
 
 
 def test_micro_batches(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """All that waits is committed in batches; a second run, with nothing waiting, shows nothing more."""
+    """All that waits is committed in batches; a second run, with nothing waiting, shows
+    nothing more.
+    """
     topic = filled(kafka)
     place = Batched(kafka, topic, tmp_path)
     shown = execute(place, instance)
@@ -88,7 +122,11 @@ class Batched(Place):
         return parse_spec(
             {
                 "id": "things",
-                "source": {"bootstrap_servers": self.bootstrap, "topic": self.topic, **self.over.get("source", {})},
+                "source": {
+                    "bootstrap_servers": self.bootstrap,
+                    "topic": self.topic,
+                    **self.over.get("source", {}),
+                },
                 "window": {"grid": "batch", "max_records": 120},
                 "decode": {"schema": "things.py:Thing"},
                 "sink": {"path": str(self.folder / "things")},
@@ -98,7 +136,9 @@ class Batched(Place):
         )
 
 
-def test_a_pattern_over_two_topics(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_a_pattern_over_two_topics(
+    kafka: str, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     """A pattern's topics all come into the table, each message once; the run shows both."""
     prefix = f"p{uuid.uuid4().hex[:8]}"
     topics = [filled(kafka, f"{prefix}.{n}") for n in ("one", "two")]
@@ -106,7 +146,9 @@ def test_a_pattern_over_two_topics(kafka: str, tmp_path: Path, instance: dg.Dags
     place = Place(kafka, topics[0], tmp_path, {"source": source})
     shown = execute(place, instance, "2026-01-05-01:00", "2026-01-05-03:00")
     assert {topic for m in shown for topic in ranges(m["offsets"])} == set(topics)
-    report = judge(place, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()})
+    report = judge(
+        place, {tp: offsets for topic in topics for tp, offsets in visible(kafka, topic).items()}
+    )
     assert report.ok, report
 
 
@@ -122,12 +164,18 @@ STARTS = {
 
 @pytest.mark.parametrize("kind", ["hourly", "batches"])
 @pytest.mark.parametrize("name", STARTS)
-def test_where_a_pipeline_begins(name: str, kind: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """From the very offsets that `source.start` means, nothing before them and all that comes after them, also after the first run."""
+def test_where_a_pipeline_begins(
+    name: str, kind: str, kafka: str, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """From the very offsets that `source.start` means, nothing before them and all that
+    comes after them, also after the first run.
+    """
     topic, (start, begins) = filled(kafka), STARTS[name]
     if name == "committed":
         start = {"committed": f"group-of-{topic}"}
-        Place(kafka, topic, tmp_path).pipeline().broker.publish(f"group-of-{topic}", dict(zip(tps(topic), begins, strict=True)))
+        Place(kafka, topic, tmp_path).pipeline().broker.publish(
+            f"group-of-{topic}", dict(zip(tps(topic), begins, strict=True))
+        )
     kinds = {"hourly": Place, "batches": Batched}
     place = kinds[kind](kafka, topic, tmp_path, {"source": {"start": start}, "window": FROM_TWO})
     hours = [("2026-01-05-02:00",) * 2, ("2026-01-05-03:00",) * 2] if kind == "hourly" else [(), ()]
@@ -138,7 +186,10 @@ def test_where_a_pipeline_begins(name: str, kind: str, kafka: str, tmp_path: Pat
     seen = ranges(shown[0]["offsets"])[topic]
     assert (seen["0"][0], seen["1"][0]) == begins
     assert sum({m["window"]: m["messages_read"] for m in shown}.values()) == 320 - sum(begins)
-    wanted = {tp: {o: what for o, what in found.items() if o >= begins[tp.partition]} for tp, found in visible(kafka, topic).items()}
+    wanted = {
+        tp: {o: what for o, what in found.items() if o >= begins[tp.partition]}
+        for tp, found in visible(kafka, topic).items()
+    }
     report = judge(place, wanted)
     assert report.ok, report
 
@@ -153,7 +204,10 @@ def test_a_daily_grid(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) 
     place = Place(kafka, topic, tmp_path, {"window": {"grid": "daily"}})
     [day, empty] = execute(place, instance, "2026-01-05", "2026-01-06")[:2]
     assert (day["messages_read"], empty["messages_read"]) == (300, 0)
-    assert instance.get_materialized_partitions(dg.AssetKey(["things"])) == {"2026-01-05", "2026-01-06"}
+    assert instance.get_materialized_partitions(dg.AssetKey(["things"])) == {
+        "2026-01-05",
+        "2026-01-06",
+    }
 
 
 def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -164,25 +218,45 @@ def test_read_uncommitted(kafka: str, tmp_path: Path, instance: dg.DagsterInstan
     for folder in ("strict", "loose"):
         (tmp_path / folder).mkdir()
     strict = Place(kafka, topic, tmp_path / "strict", {"window": window})
-    loose = Place(kafka, topic, tmp_path / "loose", {"window": window, "source": {"isolation": "read_uncommitted"}})
+    loose = Place(
+        kafka,
+        topic,
+        tmp_path / "loose",
+        {"window": window, "source": {"isolation": "read_uncommitted"}},
+    )
     shown = [execute(place, instance, "2026-01-05", "2026-01-05")[-1] for place in (strict, loose)]
-    assert [(m["messages_read"], m["rows_written"], m.get("aborted", 0)) for m in shown] == [(300, 300, 7), (307, 307, 0)]
+    assert [(m["messages_read"], m["rows_written"], m.get("aborted", 0)) for m in shown] == [
+        (300, 300, 7),
+        (307, 307, 0),
+    ]
 
 
-def test_loss_that_is_skipped_warns(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A window that goes on without what is gone is committed and shows it; its check warns and fails nothing."""
+def test_loss_that_is_skipped_warns(
+    kafka: str, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """A window that goes on without what is gone is committed and shows it; its check
+    warns and fails nothing.
+    """
     topic = filled(kafka)
     place = Place(kafka, topic, tmp_path, {"source": {"on_loss": "skip"}})
     execute(place, instance, "2026-01-05-00:00", "2026-01-05-00:00")
     delete_records(kafka, topic, 0, 30)
     result = run_of(place, instance, "2026-01-05-01:00", "2026-01-05-01:00")
     [loss] = [e for e in result.get_asset_check_evaluations() if e.check_name == "loss"]
-    assert (loss.passed, loss.severity, loss.metadata["skipped"].value) == (False, dg.AssetCheckSeverity.WARN, 30)
+    assert (loss.passed, loss.severity, loss.metadata["skipped"].value) == (
+        False,
+        dg.AssetCheckSeverity.WARN,
+        30,
+    )
     assert f"{topic}[0]" in str(loss.metadata["lost"].value)
 
 
-def test_an_open_transaction_is_waited_for(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """While max_wait lasts a run waits for an open transaction: what it brings is in the window of its hour."""
+def test_an_open_transaction_is_waited_for(
+    kafka: str, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """While max_wait lasts a run waits for an open transaction: what it brings is in
+    the window of its hour.
+    """
     topic = filled(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])
@@ -199,8 +273,12 @@ def test_an_open_transaction_is_waited_for(kafka: str, tmp_path: Path, instance:
     assert "warnings" not in shown[-1]
 
 
-def test_an_open_transaction_is_not_waited_for_longer(kafka: str, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """After max_wait the window is what is stable, and says so; what the transaction brings is late in the next window, not lost."""
+def test_an_open_transaction_is_not_waited_for_longer(
+    kafka: str, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """After max_wait the window is what is stable, and says so; what the transaction
+    brings is late in the next window, not lost.
+    """
     topic = filled(kafka)
     opened = OpenTransaction(kafka, topic)
     opened.send([Put(VALUE, millis(3, 59)) for _ in range(5)])

@@ -18,8 +18,12 @@ from windrow.ingest.config.load import load_spec
 pytestmark = pytest.mark.broker
 
 
-def test_the_last_word_on_each_customer(kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range, and before it a newer hour, make the table that the command makes; each event says what its window did to the table."""
+def test_the_last_word_on_each_customer(
+    kafka: str, tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A range, and before it a newer hour, make the table that the command makes; each
+    event says what its window did to the table.
+    """
     somebody(kafka, tmp_path, "mode: upsert")
     monkeypatch.setenv("BROKER", kafka)
     spec = load_spec(tmp_path / "things.yaml")
@@ -29,8 +33,19 @@ def test_the_last_word_on_each_customer(kafka: str, tmp_path: Path, instance: dg
         assert job.execute_in_process(instance=instance, tags=tags).success
     assert customers(tmp_path) == LEFT
     events = instance.fetch_materializations(dg.AssetKey(["things"]), limit=3).records
-    metadata = {e.partition_key: e.asset_materialization.metadata for e in events if e.asset_materialization is not None}
-    did = {
-        key: [found[name].value for name in ("rows_written", "deletes", "rows_added", "rows_removed")] for key, found in metadata.items()
+    metadata = {
+        e.partition_key: e.asset_materialization.metadata
+        for e in events
+        if e.asset_materialization is not None
     }
-    assert did == {"2026-01-05-03:00": [2, 1, 2, 0], "2026-01-05-01:00": [4, 1, 2, 0], "2026-01-05-02:00": [2, 1, 1, 1]}
+    did = {
+        key: [
+            found[name].value for name in ("rows_written", "deletes", "rows_added", "rows_removed")
+        ]
+        for key, found in metadata.items()
+    }
+    assert did == {
+        "2026-01-05-03:00": [2, 1, 2, 0],
+        "2026-01-05-01:00": [4, 1, 2, 0],
+        "2026-01-05-02:00": [2, 1, 1, 1],
+    }

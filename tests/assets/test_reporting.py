@@ -20,18 +20,29 @@ def test_a_retry_asks_for_what_its_root_asked(root: str | None, request_: str) -
 
 
 def test_dagster_hands_a_retry_its_root(world: World) -> None:
-    """A run that was made as a retry of another one has that one as its root, in the field that is asked."""
+    """A run that was made as a retry of another one has that one as its root, in the
+    field that is asked.
+    """
     job = world.defs.resolve_job_def("things_windows")
     first = world.instance.create_run_for_job(job)
-    again = world.instance.create_run_for_job(job, parent_run_id=first.run_id, root_run_id=first.run_id)
+    again = world.instance.create_run_for_job(
+        job, parent_run_id=first.run_id, root_run_id=first.run_id
+    )
     contexts: list[Any] = [SimpleNamespace(run=run) for run in (first, again)]
     assert {request_id(context) for context in contexts} == {first.run_id}
 
 
 def test_the_default_executor_is_told_what_it_costs(world: World) -> None:
-    """A run whose steps have processes of their own says what would save their start; one that has one process says nothing."""
+    """A run whose steps have processes of their own says what would save their start;
+    one that has one process says nothing.
+    """
     said: list[str] = []
-    for executor in (world.defs.resolve_job_def("things_windows").executor_def, dg.in_process_executor):
-        context: Any = SimpleNamespace(job_def=SimpleNamespace(executor_def=executor), log=SimpleNamespace(info=said.append))
+    for executor in (
+        world.defs.resolve_job_def("things_windows").executor_def,
+        dg.in_process_executor,
+    ):
+        context: Any = SimpleNamespace(
+            job_def=SimpleNamespace(executor_def=executor), log=SimpleNamespace(info=said.append)
+        )
         warn_of_processes(context)
     assert ["executor=dg.in_process_executor" in line for line in said] == [True]

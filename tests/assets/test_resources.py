@@ -1,4 +1,6 @@
-"""Resources are what runs: whoever gives another one under a key changes what a run reads, writes and keeps; nothing is built beside."""
+"""Resources are what runs: whoever gives another one under a key changes what a run
+reads, writes and keeps; nothing is built beside.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ clusters:
     bootstrap_servers: "127.0.0.1:9"
     client: {security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: "{{ env.CANARY }}"}
   staging: {bootstrap_servers: "127.0.0.1:8"}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(autouse=True)
@@ -69,13 +71,19 @@ class Noted(MemorySource):
         return super().connect(isolation)
 
 
-def run_of(world: World, defs: dg.Definitions, key: str, job: str = "things_windows") -> dg.ExecuteInProcessResult:
+def run_of(
+    world: World, defs: dg.Definitions, key: str, job: str = "things_windows"
+) -> dg.ExecuteInProcessResult:
     """One partition's run of these definitions."""
-    return defs.resolve_job_def(job).execute_in_process(instance=world.instance, partition_key=key, raise_on_error=False)
+    return defs.resolve_job_def(job).execute_in_process(
+        instance=world.instance, partition_key=key, raise_on_error=False
+    )
 
 
 def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
-    """The same definitions on another source have that one's messages in the table, and its offsets in the metadata: those of the plan."""
+    """The same definitions on another source have that one's messages in the table, and
+    its offsets in the metadata: those of the plan.
+    """
     other = World(tmp_path, world.instance)
     other.fill(2, per_hour=10)
     world.fill(2)
@@ -85,13 +93,17 @@ def test_a_run_reads_what_its_source_has(world: World, tmp_path: Path) -> None:
     receipt, shown = world.receipt_of(0), world.metadata(0)
     assert (receipt.counts.read, shown["messages_read"].value) == (10, 10)
     assert receipt.plan.stop.cluster_id == other.broker.cluster_id()
-    assert ranges(shown["offsets"]) == {TOPIC: {str(s.partition): [s.start, s.stop] for s in receipt.plan.splits}}
+    assert ranges(shown["offsets"]) == {
+        TOPIC: {str(s.partition): [s.start, s.stop] for s in receipt.plan.splits}
+    }
     assert [split for reader in other.kept for split in reader.splits] == list(receipt.plan.splits)
     assert set(source.asked) == {"read_committed"}
 
 
 def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: Path) -> None:
-    """Boundaries, plans and copies go to the ledger that is given, rows to the table that is given, and nowhere else."""
+    """Boundaries, plans and copies go to the ledger that is given, rows to the table
+    that is given, and nowhere else.
+    """
     world.fill(2)
     elsewhere = str(tmp_path / "other.db")
     table = MemoryTable(world)
@@ -105,14 +117,23 @@ def test_a_run_keeps_and_writes_where_its_resources_are(world: World, tmp_path: 
 
 
 def test_checks_and_observations_stand_on_the_same(world: World, tmp_path: Path) -> None:
-    """The checks of a run look where the run wrote, and the topic that is observed is the source's."""
+    """The checks of a run look where the run wrote, and the topic that is observed is
+    the source's.
+    """
     other = World(tmp_path, world.instance)
     other.fill(1)
     source = Noted(other)
     defs = standing_on(world.defs, {kafka_key(world.spec): source})
-    assert {c.check_name: c.passed for c in run_of(world, defs, world.key(0)).get_asset_check_evaluations()}["receipts"]
+    assert {
+        c.check_name: c.passed
+        for c in run_of(world, defs, world.key(0)).get_asset_check_evaluations()
+    }["receipts"]
     asked = len(source.asked)
-    seen = defs.resolve_job_def("things_topics").execute_in_process(instance=world.instance).get_asset_observation_events()
+    seen = (
+        defs.resolve_job_def("things_topics")
+        .execute_in_process(instance=world.instance)
+        .get_asset_observation_events()
+    )
     [observed] = [e.asset_observation_data.asset_observation for e in seen]
     assert observed.metadata["messages"].value == 60
     assert asked >= 4  # the run, and its checks
@@ -120,19 +141,30 @@ def test_checks_and_observations_stand_on_the_same(world: World, tmp_path: Path)
 
 
 def test_pipelines_of_a_cluster_share_its_resource(tmp_path: Path) -> None:
-    """One resource per cluster under its name, one of its own for a pipeline that says how it is reached; all of it merges and loads."""
-    specs = [on_cluster(tmp_path, "one"), on_cluster(tmp_path, "two"), on_cluster(tmp_path, "three", tuning={"rack": "a"})]
+    """One resource per cluster under its name, one of its own for a pipeline that says
+    how it is reached; all of it merges and loads.
+    """
+    specs = [
+        on_cluster(tmp_path, "one"),
+        on_cluster(tmp_path, "two"),
+        on_cluster(tmp_path, "three", tuning={"rack": "a"}),
+    ]
     merged = dg.Definitions.merge(*map(kafka_table, specs))
     dg.Definitions.validate_loadable(merged)
     assert [kafka_key(spec) for spec in specs] == ["prod_cluster", "prod_cluster", "three_kafka"]
-    assert {key for key in merged.resources or {} if key.endswith(("_cluster", "_kafka"))} == {"prod_cluster", "three_kafka"}
+    assert {key for key in merged.resources or {} if key.endswith(("_cluster", "_kafka"))} == {
+        "prod_cluster",
+        "three_kafka",
+    }
 
 
 def test_a_staging_cluster_is_one_other_resource(world: World, tmp_path: Path) -> None:
     """All pipelines of a cluster run on what is given under its one key."""
     world.fill(2)
     specs = [on_cluster(tmp_path, name) for name in ("one", "two")]
-    merged = dg.Definitions.merge(*(kafka_table(spec, clock=Clock(lambda: world.now, world.sleep)) for spec in specs))
+    merged = dg.Definitions.merge(
+        *(kafka_table(spec, clock=Clock(lambda: world.now, world.sleep)) for spec in specs)
+    )
     staging = {"prod_cluster": MemorySource(world), SPARK_KEY: world.tasks}
     on_staging = standing_on(merged, staging)
     for name in ("one", "two"):
@@ -151,16 +183,35 @@ def test_a_resource_that_nothing_asks_for_is_refused(world: World) -> None:
 
 
 def test_a_resource_of_another_kind_is_refused(world: World) -> None:
-    """What stands under a key and can't be asked for its thing is the mistake of who gave it: the error says so, and is no bug."""
-    for key, made in ((kafka_key(world.spec), LedgerState(url="x")), (ledger_key(world.spec), "state.db"), (SPARK_KEY, None)):
+    """What stands under a key and can't be asked for its thing is the mistake of who
+    gave it: the error says so, and is no bug.
+    """
+    for key, made in (
+        (kafka_key(world.spec), LedgerState(url="x")),
+        (ledger_key(world.spec), "state.db"),
+        (SPARK_KEY, None),
+    ):
         failed = run_of(world, standing_on(world.defs, {key: made}), world.key(0))
-        [why] = [e.step_failure_data.error.message for e in failed.all_events if e.is_step_failure and e.step_failure_data.error]
-        assert f"Under the key {key} stands a {type(made).__name__}, which is no such resource" in why
+        [why] = [
+            e.step_failure_data.error.message
+            for e in failed.all_events
+            if e.is_step_failure and e.step_failure_data.error
+        ]
+        assert (
+            f"Under the key {key} stands a {type(made).__name__}, which is no such resource" in why
+        )
 
 
-def test_dead_letters_go_to_the_source_that_is_given(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A topic of the source's cluster is one of whatever stands under its key; a source that can't have one is refused, not passed by."""
-    world, topic = World(tmp_path, instance, dead_letters={"topic": "things.dead"}), MemoryDeadTopic("things.dead")
+def test_dead_letters_go_to_the_source_that_is_given(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """A topic of the source's cluster is one of whatever stands under its key; a source
+    that can't have one is refused, not passed by.
+    """
+    world, topic = (
+        World(tmp_path, instance, dead_letters={"topic": "things.dead"}),
+        MemoryDeadTopic("things.dead"),
+    )
     world.fill(1)
     world.send(0, 59, b"poison")
     world.send(2, 0, b'{"id": 1}')
@@ -171,11 +222,19 @@ def test_dead_letters_go_to_the_source_that_is_given(tmp_path: Path, instance: d
             return topic
 
     failed = run_of(world, world.defs, world.key(0))
-    [why] = [e.step_failure_data.error.message for e in failed.all_events if e.is_step_failure and e.step_failure_data.error]
+    [why] = [
+        e.step_failure_data.error.message
+        for e in failed.all_events
+        if e.is_step_failure and e.step_failure_data.error
+    ]
     assert "which is no such resource" in why
-    assert run_of(world, standing_on(world.defs, {kafka_key(world.spec): HasTopic(world)}), world.key(0)).success
+    assert run_of(
+        world, standing_on(world.defs, {kafka_key(world.spec): HasTopic(world)}), world.key(0)
+    ).success
     assert [letter["value"] for letter in topic.letters] == [b"poison"]
-    assert KafkaSource(bootstrap_servers="127.0.0.1:9").dead_topic("things.dead").name == "things.dead"
+    assert (
+        KafkaSource(bootstrap_servers="127.0.0.1:9").dead_topic("things.dead").name == "things.dead"
+    )
 
 
 def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> None:
@@ -190,7 +249,9 @@ def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> N
             seen.append("torn down")
 
     key = kafka_key(world.spec)
-    given = kafka_table(world.spec, {key: Tunnelled(bootstrap_servers="127.0.0.1:9")}).resources or {}
+    given = (
+        kafka_table(world.spec, {key: Tunnelled(bootstrap_servers="127.0.0.1:9")}).resources or {}
+    )
     with dg.build_resources({"it": given[key]}) as made:
         assert (made.it.bootstrap_servers, seen) == ("127.0.0.1:9", ["set up"])
     assert seen == ["set up", "torn down"]
@@ -198,33 +259,71 @@ def test_what_a_given_resource_sets_up_is_there_until_the_end(world: World) -> N
 
 def test_a_resource_s_repr_holds_no_secret() -> None:
     """Whoever prints or logs one shows where it points to at most."""
-    shown = repr([KafkaSource(bootstrap_servers="a:1", client={"sasl.password": "hunter2"}), LedgerState(url="postgresql://me:hunter2@db")])
+    shown = repr(
+        [
+            KafkaSource(bootstrap_servers="a:1", client={"sasl.password": "hunter2"}),
+            LedgerState(url="postgresql://me:hunter2@db"),
+        ]
+    )
     assert "a:1" in shown
     assert "hunter2" not in shown
 
 
-def test_a_cluster_s_password_never_reaches_the_ui(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Resources show no configuration, given ones neither; what they take from the environment is filled in when they are made."""
+def test_a_cluster_s_password_never_reaches_the_ui(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resources show no configuration, given ones neither; what they take from the
+    environment is filled in when they are made.
+    """
     spec = on_cluster(tmp_path, "one")
     monkeypatch.setenv("STAGING", "127.0.0.1:7")
-    given = KafkaSource(bootstrap_servers=dg.EnvVar("STAGING"), client={"client.id": "hunter2-C4nary"})
+    given = KafkaSource(
+        bootstrap_servers=dg.EnvVar("STAGING"), client={"client.id": "hunter2-C4nary"}
+    )
     for defs in (kafka_table(spec), kafka_table(spec, {"prod_cluster": given})):
         resources = defs.get_repository_def().get_top_level_resources()
-        shown = json.dumps([repr(r.config_schema.as_field() if r.config_schema else None) + str(r.description) for r in resources.values()])
+        shown = json.dumps(
+            [
+                repr(r.config_schema.as_field() if r.config_schema else None) + str(r.description)
+                for r in resources.values()
+            ]
+        )
         assert "hunter2" not in shown + repr(resources) + repr(spec)
-    with dg.build_resources({"it": (kafka_table(spec, {"prod_cluster": given}).resources or {})["prod_cluster"]}) as made:
-        assert (made.it.bootstrap_servers, dict(made.it.client)) == ("127.0.0.1:7", {"client.id": "hunter2-C4nary"})
+    with dg.build_resources(
+        {"it": (kafka_table(spec, {"prod_cluster": given}).resources or {})["prod_cluster"]}
+    ) as made:
+        assert (made.it.bootstrap_servers, dict(made.it.client)) == (
+            "127.0.0.1:7",
+            {"client.id": "hunter2-C4nary"},
+        )
 
 
-@pytest.mark.parametrize("told", [{"env": "KAFKA_PASSWORD"}, {"file": "/run/secrets/kafka-password"}])
+@pytest.mark.parametrize(
+    "told", [{"env": "KAFKA_PASSWORD"}, {"file": "/run/secrets/kafka-password"}]
+)
 def test_a_password_by_reference_stays_one(tmp_path: Path, told: dict[str, str]) -> None:
-    """A pipeline whose password is a reference becomes definitions, and its resource says the same reference, read by nobody yet."""
-    (tmp_path / "schema.py").write_text((Path(__file__).parents[1] / "integration" / "things.py").read_text())
-    client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": told}
-    spec = parse_spec({
-        "id": "secret", "source": {"bootstrap_servers": "127.0.0.1:1", "topic": TOPIC, "client": client},
-        "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"}, "decode": {"schema": "schema.py:Thing"}, "sink": {"path": "lake"},
-    }, tmp_path)  # fmt: skip
+    """A pipeline whose password is a reference becomes definitions, and its resource
+    says the same reference, read by nobody yet.
+    """
+    (tmp_path / "schema.py").write_text(
+        (Path(__file__).parents[1] / "integration" / "things.py").read_text()
+    )
+    client = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": told,
+    }
+    spec = parse_spec(
+        {
+            "id": "secret",
+            "source": {"bootstrap_servers": "127.0.0.1:1", "topic": TOPIC, "client": client},
+            "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
+            "decode": {"schema": "schema.py:Thing"},
+            "sink": {"path": "lake"},
+        },
+        tmp_path,
+    )
     assert kafka_key(spec) in (kafka_table(spec).resources or {})
     source = KafkaSource.of(spec.cluster)
     assert source.client["sasl.password"] == told
@@ -232,7 +331,9 @@ def test_a_password_by_reference_stays_one(tmp_path: Path, told: dict[str, str])
 
 
 def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> None:
-    """Two windrow.yaml of one code location may not mean two clusters by one name; each by itself, or one file, may."""
+    """Two windrow.yaml of one code location may not mean two clusters by one name; each
+    by itself, or one file, may.
+    """
     specs = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -241,17 +342,22 @@ def test_two_clusters_of_one_name_are_told_with_both_files(tmp_path: Path) -> No
     (tmp_path / "two" / "windrow.yaml").write_text(CLUSTERS.replace("127.0.0.1:9", "127.0.0.1:7"))
     changed = parse_spec(
         {
-            "id": "two", "source": {"cluster": "prod", "topic": TOPIC}, "window": {"grid": "batch"}, "decode": {"schema": "a.b:C"},
+            "id": "two",
+            "source": {"cluster": "prod", "topic": TOPIC},
+            "window": {"grid": "batch"},
+            "decode": {"schema": "a.b:C"},
             "sink": {"path": "x"},
         },
         tmp_path / "two",
-    )  # fmt: skip
+    )
     with pytest.raises(SpecError, match="name a cluster prod and mean two") as caught:
         refuse_two_clusters(specs[0], [changed])
     assert all(str(tmp_path / name / "defs.yaml") in caught.value.what for name in ("one", "two"))
 
 
-@pytest.mark.parametrize("more", [{"master": "local[1]"}, {"spark_config": {"spark.driver.memory": "1g"}}])
+@pytest.mark.parametrize(
+    "more", [{"master": "local[1]"}, {"spark_config": {"spark.driver.memory": "1g"}}]
+)
 def test_a_server_has_a_master_of_its_own(more: dict[str, Any]) -> None:
     """What a Spark that is up wouldn't hear of is refused beside its address."""
     with pytest.raises(ValueError, match="connect excludes master and spark_config"):
@@ -274,7 +380,9 @@ def test_a_session_that_was_there_stays(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 def test_a_run_on_a_spark_that_is_up(spark_server: str) -> None:
-    """The resource's tasks run on the server that it names, and its session ends with the run; the server doesn't."""
+    """The resource's tasks run on the server that it names, and its session ends with
+    the run; the server doesn't.
+    """
     for _ in range(2):
         with dg.build_resources({"spark": Spark(connect=spark_server)}) as resources:
             engine = resources.spark.engine()

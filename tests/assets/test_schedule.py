@@ -26,13 +26,18 @@ def tick(world: World, at: datetime) -> list[tuple[str, str]] | str:
     found = ask(world, "things_closed", at)
     if isinstance(found, str):
         return found
-    return [(r.tags["dagster/asset_partition_range_start"], r.tags["dagster/asset_partition_range_end"]) for r in found]
+    return [
+        (r.tags["dagster/asset_partition_range_start"], r.tags["dagster/asset_partition_range_end"])
+        for r in found
+    ]
 
 
 def done(world: World, *hours: int) -> None:
     """Dagster shows these windows as green."""
     for n in hours:
-        world.instance.report_runless_asset_event(dg.AssetMaterialization("things", partition=world.key(n)))
+        world.instance.report_runless_asset_event(
+            dg.AssetMaterialization("things", partition=world.key(n))
+        )
 
 
 def test_it_asks_for_the_window_just_closed(world: World) -> None:
@@ -47,18 +52,24 @@ def test_a_window_that_is_not_closed_is_not_yet(world: World) -> None:
 
 
 def test_an_outage_is_caught_up(world: World) -> None:
-    """Windows that closed unseen are asked for by the next tick, in one run per stretch without a gap."""
+    """Windows that closed unseen are asked for by the next tick, in one run per stretch
+    without a gap.
+    """
     done(world, 0, 3)
     assert tick(world, hour(7, 5)) == [(world.key(1), world.key(2)), (world.key(4), world.key(6))]
 
 
 def test_catching_up_has_an_end(world: World) -> None:
-    """A schedule that is switched on late asks for the newest windows only; a backfill of years is a person's decision."""
+    """A schedule that is switched on late asks for the newest windows only; a backfill
+    of years is a person's decision.
+    """
     assert tick(world, hour(1000, 5)) == [(world.key(1000 - CATCH_UP), world.key(999))]
 
 
 def test_a_tick_says_what_it_leaves(world: World) -> None:
-    """A tick that leaves older windows says how many and that they are for a backfill: in its runs' tags, or in why it has none."""
+    """A tick that leaves older windows says how many and that they are for a backfill:
+    in its runs' tags, or in why it has none.
+    """
     done(world, 3, 4)
     [request] = ask(world, "things_closed", hour(100, 5))
     assert isinstance(request, dg.RunRequest)
@@ -81,14 +92,18 @@ def test_nothing_is_said_where_nothing_is_left(world: World) -> None:
     assert "windrow/left" not in request.tags
 
 
-def test_a_tick_says_what_it_leaves_in_its_log(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tick_says_what_it_leaves_in_its_log(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The tick's own log, which Dagster keeps with it, has the sentence too."""
     ask(world, "things_closed", hour(100, 5))
     assert f"52 windows before {world.key(52)} are not materialized." in capsys.readouterr().err
 
 
 def test_a_run_is_found_by_its_hours(world: World) -> None:
-    """A run over several windows is tagged with where they start and end, whether the schedule asked for it or a person."""
+    """A run over several windows is tagged with where they start and end, whether the
+    schedule asked for it or a person.
+    """
     hours = {"windrow/start": "2026-01-05T00:00:00Z", "windrow/end": "2026-01-05T03:00:00Z"}
     [request] = ask(world, "things_closed", hour(3, 5))
     assert isinstance(request, dg.RunRequest)
@@ -99,9 +114,13 @@ def test_a_run_is_found_by_its_hours(world: World) -> None:
     assert hours.items() <= run.tags.items()
 
 
-def test_short_windows_are_caught_up_for_two_days(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_short_windows_are_caught_up_for_two_days(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
     """However many windows two days have, a tick after an outage that long asks for all of them."""
-    world = World(tmp_path, instance, window={"grid": "*/15 * * * *", "start": START, "delay": "1m"})
+    world = World(
+        tmp_path, instance, window={"grid": "*/15 * * * *", "start": START, "delay": "1m"}
+    )
     assert tick(world, hour(96, 1)) == [("2026-01-07-00:00", "2026-01-08-23:45")]
 
 
@@ -117,8 +136,12 @@ def test_a_refused_window_blocks_no_other(world: World) -> None:
     assert tick(world, hour(5, 5)) == [(world.key(0), world.key(0)), (world.key(4), world.key(4))]
 
 
-def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where windows are committed in their order, nothing behind one that was refused is asked for."""
+def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where windows are committed in their order, nothing behind one that was refused
+    is asked for.
+    """
     monkeypatch.setattr(PipelineSpec, "in_order", property(lambda _: True))
     world.fill(1)
     for _ in range(200):
@@ -129,16 +152,24 @@ def test_a_refused_window_holds_back_those_that_can_only_come_behind_it(world: W
 
 
 def assert_it_fails_and_is_asked_for_again(world: World) -> None:
-    """The first hour's run fails, isn't shown as refused for its data, and so the next tick asks for that hour."""
+    """The first hour's run fails, isn't shown as refused for its data, and so the next
+    tick asks for that hour.
+    """
     assert not world.run(0).success
     assert tick(world, hour(1, 5)) == [(world.key(0), world.key(0))]
 
 
 @pytest.mark.parametrize("wrong", ["ledger", "grid", "receipt"])
 def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
-    """A table of another ledger or grid, or with a damaged receipt, says nothing of a window's data: once mended, it is asked for again."""
+    """A table of another ledger or grid, or with a damaged receipt, says nothing of a
+    window's data: once mended, it is asked for again.
+    """
     world.fill(1)
-    ledger, grid = ("another", "hourly") if wrong == "ledger" else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
+    ledger, grid = (
+        ("another", "hourly")
+        if wrong == "ledger"
+        else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
+    )
     world.sink.prepare(Binding("things", ledger, grid))
     if wrong == "receipt":
         world.sink.looks = damaged  # type: ignore[method-assign]
@@ -147,14 +178,19 @@ def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
 
 def damaged(windows: Sequence[Window]) -> Iterator[None]:
     """What a sink says whose receipt is gone."""
-    raise DamagedError(f"the receipt of window {windows[0].key} is missing", "commit", "Restore it.")
+    raise DamagedError(
+        f"the receipt of window {windows[0].key} is missing", "commit", "Restore it."
+    )
 
 
 def test_one_run_at_a_time(world: World) -> None:
     """While a run of the schedule is going, the tick leaves everything to the next one."""
     job = world.defs.resolve_job_def("things_windows")
     world.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-    assert tick(world, hour(3, 5)) == "The run before is still going; the next tick asks for what it leaves."
+    assert (
+        tick(world, hour(3, 5))
+        == "The run before is still going; the next tick asks for what it leaves."
+    )
 
 
 @pytest.mark.parametrize("status", ["QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING"])
@@ -181,9 +217,17 @@ def going(status: dg.DagsterRunStatus, job: str = "things") -> bool:
 
 
 def test_what_failed_at_one_tick_is_asked_for_at_the_next(world: World) -> None:
-    """Dagster starts each run key once, so the tick is a part of it; asked twice at one tick it is one run."""
-    first, again, later = (ask(world, "things_closed", at) for at in (hour(3, 5), hour(3, 5), hour(4, 5)))
-    keys = [{request.run_key for request in asked} for asked in (first, again, later) if not isinstance(asked, str)]
+    """Dagster starts each run key once, so the tick is a part of it; asked twice at one
+    tick it is one run.
+    """
+    first, again, later = (
+        ask(world, "things_closed", at) for at in (hour(3, 5), hour(3, 5), hour(4, 5))
+    )
+    keys = [
+        {request.run_key for request in asked}
+        for asked in (first, again, later)
+        if not isinstance(asked, str)
+    ]
     assert keys[0] == keys[1]
     assert len(keys[0] | keys[2]) == 2
 
@@ -199,11 +243,17 @@ def test_what_it_asks_for_can_be_run(world: World) -> None:
 @pytest.fixture
 def quarters(tmp_path: Path, instance: dg.DagsterInstance) -> World:
     """A pipeline of a quarter of an hour, but not around every hour's end."""
-    return World(tmp_path, instance, window={"grid": "5-50/15 * * * *", "start": hour(0, 5), "delay": "2m", "max_wait": "0s"})
+    return World(
+        tmp_path,
+        instance,
+        window={"grid": "5-50/15 * * * *", "start": hour(0, 5), "delay": "2m", "max_wait": "0s"},
+    )
 
 
 def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
-    """After an outage of the schedule one tick asks for all windows since, and its run leaves no hole: the checker finds nothing wrong."""
+    """After an outage of the schedule one tick asks for all windows since, and its run
+    leaves no hole: the checker finds nothing wrong.
+    """
     world = quarters
     world.fill(8)
     world.now = hour(1, 40)
@@ -216,18 +266,33 @@ def test_six_hours_without_ticks_are_caught_up(quarters: World) -> None:
     assert tick(world, world.now) == "No closed window is waiting."
     held = [c.receipt for c in world.sink.receipts()]
     assert [r.window.end for r in held[:-1]] == [r.window.start for r in held[1:]]
-    behind = {tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) < 7 * 60 + 35} for tp, offsets in world.sent.items()}
-    before = {tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) >= 5} for tp, offsets in behind.items()}
+    behind = {
+        tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) < 7 * 60 + 35}
+        for tp, offsets in world.sent.items()
+    }
+    before = {
+        tp: {o: what for o, what in offsets.items() if world.minute_of(tp, o) >= 5}
+        for tp, offsets in behind.items()
+    }
     world.sent = before
     assert world.verdict().ok, world.verdict()
 
 
-def test_a_window_that_waits_for_a_transaction_is_not_refused(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A window that can't be cut yet, for a transaction is open, fails with one sentence, and the next tick asks for it again."""
+def test_a_window_that_waits_for_a_transaction_is_not_refused(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """A window that can't be cut yet, for a transaction is open, fails with one
+    sentence, and the next tick asks for it again.
+    """
     window = {"grid": "hourly", "start": START, "delay": "5m", "max_wait": "24h"}
     world = World(tmp_path, instance, window=window)
     world.fill(1)
-    world.broker.produce(TopicPartition(TOPIC, 0), b"{}", timestamp=hour(0, 59), transaction=world.broker.transaction())
+    world.broker.produce(
+        TopicPartition(TOPIC, 0),
+        b"{}",
+        timestamp=hour(0, 59),
+        transaction=world.broker.transaction(),
+    )
     world.impatient = True
     world.now = hour(1, 5)
     assert_it_fails_and_is_asked_for_again(world)

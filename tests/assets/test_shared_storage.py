@@ -1,4 +1,6 @@
-"""Dagster's storage on PostgreSQL, as docs/operations.md sets it up: runs of several machines on one history."""
+"""Dagster's storage on PostgreSQL, as docs/operations.md sets it up: runs of several
+machines on one history.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,16 @@ query($tags: [ExecutionTag!]) {
   runsOrError(filter: {tags: $tags}) { ... on Runs { results { runId status } } }
   assetOrError(assetKey: {path: ["things"]}) { ... on Asset { assetMaterializations(limit: 100) { runId partition } } }
 }
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
 def env(database: str, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
     """What every machine has in its environment, this one too.
 
-    The URL names the driver, as the page does. Without it SQLAlchemy 2.1 takes psycopg 3, by which dagster-postgres 0.29.27 sends
-    `NOTIFY run_events, $1` with a placeholder that the server refuses.
+    The URL names the driver, as the page does. Without it SQLAlchemy 2.1 takes psycopg
+    3, by which dagster-postgres 0.29.27 sends `NOTIFY run_events, $1` with a
+    placeholder that the server refuses.
     """
     url = database.replace("postgresql://", "postgresql+psycopg2://", 1)
     monkeypatch.setenv("DAGSTER_DATABASE", url)
@@ -60,13 +63,17 @@ def home(folder: Path, name: str) -> Path:
 
 @contextmanager
 def webserver(dagster_home: Path, env: Mapping[str, str]) -> Iterator[int]:
-    """The port of a webserver of a machine of its own, which has no code of ours and starts no run; it answers by then."""
+    """The port of a webserver of a machine of its own, which has no code of ours and
+    starts no run; it answers by then.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     where = ["--empty-workspace", "--read-only", "-h", "127.0.0.1", "-p", str(port)]
     command = [str(Path(sys.executable).parent / "dagster-webserver"), *where]
-    process = subprocess.Popen(command, env={**os.environ, **env, "DAGSTER_HOME": str(dagster_home)}, cwd=dagster_home)
+    process = subprocess.Popen(
+        command, env={**os.environ, **env, "DAGSTER_HOME": str(dagster_home)}, cwd=dagster_home
+    )
     try:
         deadline = time.monotonic() + 240
         while not answers(port):
@@ -95,30 +102,49 @@ def ask(port: int, method: str, path: str, body: object = None) -> Any:
     """One request to a webserver, and the document that it answers with."""
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
-        connection.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        connection.request(
+            method,
+            path,
+            None if body is None else json.dumps(body),
+            {"Content-Type": "application/json"},
+        )
         return json.loads(connection.getresponse().read())
     finally:
         connection.close()
 
 
 def test_the_page_says_the_same() -> None:
-    """The storage that docs/operations.md tells people to set up is that of deploy/dagster.yaml, on which these tests run."""
+    """The storage that docs/operations.md tells people to set up is that of
+    deploy/dagster.yaml, on which these tests run.
+    """
     blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (text,) = [block for block in blocks if "DAGSTER_DATABASE" in block]
     assert yaml.safe_load(text) == {"storage": yaml.safe_load(SETTINGS.read_text())["storage"]}
 
 
 @pytest.mark.long
-def test_two_machines_on_one_history(kafka: str, tmp_path: Path, env: Mapping[str, str], postgres_url: str) -> None:
-    """Two runs of one backfill, with homes of their own, stop side by side before their first commits; they share the third hour.
+def test_two_machines_on_one_history(
+    kafka: str, tmp_path: Path, env: Mapping[str, str], postgres_url: str
+) -> None:
+    """Two runs of one backfill, with homes of their own, stop side by side before their
+    first commits; they share the third hour.
 
-    Both succeed, the table has each hour once, and a webserver of a third home shows both runs and all that they materialized.
+    Both succeed, the table has each hour once, and a webserver of a third home shows
+    both runs and all that they materialized.
     """
     place = Place(kafka, five_hours(kafka), tmp_path, {"state": postgres_url})
     here, one, other = (home(tmp_path, name) for name in ("here", "one", "other"))
     make_dagsters_tables(here)
     runs = [
-        dagster_run(place, at, first, last, "commit.before:stop", tags=BACKFILL, env={**env, "HOME": str(at)})
+        dagster_run(
+            place,
+            at,
+            first,
+            last,
+            "commit.before:stop",
+            tags=BACKFILL,
+            env={**env, "HOME": str(at)},
+        )
         for at, first, last in ((one, 1, 3), (other, 3, 5))
     ]
     for run in runs:
@@ -133,14 +159,27 @@ def test_two_machines_on_one_history(kafka: str, tmp_path: Path, env: Mapping[st
     assert [r.generation for r in receipts] == [0] * 5
     shown = {n: receipts_shown(place, here, n) for n in range(1, 6)}
     assert {n: sorted(recovered for _, recovered in of) for n, of in shown.items()} == {
-        1: [False], 2: [False], 3: [False, True], 4: [False], 5: [False]
-    }  # fmt: skip
+        1: [False],
+        2: [False],
+        3: [False, True],
+        4: [False],
+        5: [False],
+    }
     assert len({attempt for attempt, _ in shown[3]}) == 1
     with webserver(home(tmp_path, "web"), env) as port:
-        query = {"query": SHOWN, "variables": {"tags": [{"key": key, "value": value} for key, value in BACKFILL.items()]}}
+        query = {
+            "query": SHOWN,
+            "variables": {
+                "tags": [{"key": key, "value": value} for key, value in BACKFILL.items()]
+            },
+        }
         data = ask(port, "POST", "/graphql", query)["data"]
-    assert {r["runId"]: r["status"] for r in data["runsOrError"]["results"]} == {run.run_id: "SUCCESS" for run in started}
+    assert {r["runId"]: r["status"] for r in data["runsOrError"]["results"]} == {
+        run.run_id: "SUCCESS" for run in started
+    }
     hours: dict[str, list[str]] = {run.run_id: [] for run in started}
     for each in data["assetOrError"]["assetMaterializations"]:
         hours[each["runId"]].append(each["partition"])
-    assert sorted(map(sorted, hours.values())) == [[f"2026-01-05-0{n}:00" for n in of] for of in ((1, 2, 3), (3, 4, 5))]
+    assert sorted(map(sorted, hours.values())) == [
+        [f"2026-01-05-0{n}:00" for n in of] for of in ((1, 2, 3), (3, 4, 5))
+    ]

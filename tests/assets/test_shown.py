@@ -42,12 +42,18 @@ def shown(world: World, n: int = 0) -> dict[str, Any]:
 
 
 def test_what_matters_comes_first(world: World) -> None:
-    """Rows, dead letters, the window, its offsets and the lag stand first, in this order; of zeros only those are there."""
+    """Rows, dead letters, the window, its offsets and the lag stand first, in this
+    order; of zeros only those are there.
+    """
     world.fill(2)
     assert world.run(0).success
     found = world.metadata(0)
     assert list(found)[: len(FIRST)] == FIRST
-    zeros = [name for name, value in found.items() if not isinstance(value.value, bool) and value.value == 0]
+    zeros = [
+        name
+        for name, value in found.items()
+        if not isinstance(value.value, bool) and value.value == 0
+    ]
     assert set(zeros) <= {"dead_letters", "lag_records", "lag_seconds", "run_seconds"}
     assert "recovered" not in found
     assert len([name for name in found if not name.startswith("dagster/")]) <= 17
@@ -55,7 +61,11 @@ def test_what_matters_comes_first(world: World) -> None:
 
 def test_every_entry_is_explained(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """The table's description says what each entry means, those that are seldom there too."""
-    source = {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things", "publish_group": "readers"}
+    source = {
+        "bootstrap_servers": "127.0.0.1:9",
+        "topic": "shop.things",
+        "publish_group": "readers",
+    }
     world = World(tmp_path, instance, source=source)
     world.fill(2)
     world.send(1, 30, b"poison")
@@ -77,7 +87,9 @@ def test_the_window_is_told_as_the_command_takes_it(world: World) -> None:
 
 
 def test_lag_is_of_the_newest_window_only(world: World) -> None:
-    """A window that is reported again after later ones were committed shows no lag: what is beyond its stop has been read."""
+    """A window that is reported again after later ones were committed shows no lag:
+    what is beyond its stop has been read.
+    """
     world.fill(3)
     assert world.run(0, 2).success
     world.fill(1, first=3)
@@ -88,7 +100,9 @@ def test_lag_is_of_the_newest_window_only(world: World) -> None:
 
 
 def test_columns_keep_their_checks(world: World) -> None:
-    """What the definition says of columns, their checks and descriptions, is in each event too: Dagster shows the newest event's."""
+    """What the definition says of columns, their checks and descriptions, is in each
+    event too: Dagster shows the newest event's.
+    """
     declared = table_asset(world).metadata["dagster/column_schema"]
     assert columns_of(declared)["id"] == (False, ["greater_than_or_equal_to(0)"])
     assert columns_of(declared)["_offset"] == (False, [])
@@ -119,10 +133,14 @@ class Now(pa.DataFrameModel):
 
 
 def test_columns_of_an_older_schema_claim_nothing() -> None:
-    """A window that was read with another schema shows the checks of those columns only that are still what they were."""
+    """A window that was read with another schema shows the checks of those columns only
+    that are still what they were.
+    """
     now = Columns.of(Now)
     found = column_schema(Columns.of(Before).described(), now, DEFAULT)
-    assert {name: other for name, (_, other) in columns_of(found).items() if not name.startswith("_")} == {
+    assert {
+        name: other for name, (_, other) in columns_of(found).items() if not name.startswith("_")
+    } == {
         "id": columns_of(declared_schema(now, DEFAULT))["id"][1],
         "kind": [],
     }
@@ -153,42 +171,61 @@ def test_a_code_span_holds_any_text(text: str) -> None:
 
 
 def test_patterns_are_shown_as_they_are(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A pattern, and a cron grid, stand in code spans: Markdown would take their stars for emphasis."""
+    """A pattern, and a cron grid, stand in code spans: Markdown would take their stars
+    for emphasis.
+    """
     source = {"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\.*_*"}
     window = {"grid": "*/15 * * * *", "start": START, "delay": timedelta(minutes=1)}
     world = World(tmp_path, instance, source=source, window=window)
     assert (
-        table_description(world.spec).splitlines()[2] == r"topics matching `shop\.*_*`: one window at a time (`*/15 * * * *`), exactly once"
+        table_description(world.spec).splitlines()[2]
+        == r"topics matching `shop\.*_*`: one window at a time (`*/15 * * * *`), exactly once"
     )
-    assert [asset.description for asset in topic_assets(world.spec)] == [r"Kafka topics matching `shop\.*_*`"]
+    assert [asset.description for asset in topic_assets(world.spec)] == [
+        r"Kafka topics matching `shop\.*_*`"
+    ]
 
 
 def test_no_two_nodes_are_named_alike(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """The graph writes the last part of a key on a node: a pattern's is not its table's."""
-    world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\..*"})
+    world = World(
+        tmp_path,
+        instance,
+        source={"bootstrap_servers": "127.0.0.1:9", "topic_pattern": r"shop\..*"},
+    )
     names = [s.key.path[-1] for s in world.defs.resolve_all_asset_specs()]
     assert sorted(names) == ["things", "topics-of-things"]
 
 
 def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> None:
-    """A window whose messages became other numbers of rows says how many messages became any, and how many none."""
+    """A window whose messages became other numbers of rows says how many messages
+    became any, and how many none.
+    """
     world.fill(1)
     assert world.run(0).success
     assert not {"messages_written", "filtered"} & set(world.metadata(0))
     held = world.receipt_of(0)
-    (split, *others) = held.splits
-    fewer = msgspec.structs.replace(split, valid=split.valid - 2, filtered_=2, rows_=50, rows_staged=50)
-    receipt = msgspec.structs.replace(held, splits=(fewer, *others), counts=Counts.total([fewer, *others]))
-    found = window_metadata(world.spec, world.columns, Result(Committed(receipt, 1), recovered=False))
+    split, *others = held.splits
+    fewer = msgspec.structs.replace(
+        split, valid=split.valid - 2, filtered_=2, rows_=50, rows_staged=50
+    )
+    receipt = msgspec.structs.replace(
+        held, splits=(fewer, *others), counts=Counts.total([fewer, *others])
+    )
+    found = window_metadata(
+        world.spec, world.columns, Result(Committed(receipt, 1), recovered=False)
+    )
     rows = 50 + sum(s.rows for s in others)
     assert (found["rows_written"], found["dagster/partition_row_count"]) == (rows, rows)
     assert (found["messages_read"], found["messages_written"], found["filtered"]) == (60, 58, 2)
-    (first, *_) = found["offsets"].records
+    first, *_ = found["offsets"].records
     assert first.data["rows"] == 50
 
 
 def test_the_asset_says_where_it_is_from_and_where_it_is(world: World, tmp_path: Path) -> None:
-    """The model's docstring is the first that is read; the table's place can be copied, and spec and schema be opened."""
+    """The model's docstring is the first that is read; the table's place can be copied,
+    and spec and schema be opened.
+    """
     file = tmp_path / "defs.yaml"
     world.spec = world.spec.model_copy(update={"spec_file": file})
     world.load()
@@ -200,7 +237,9 @@ def test_the_asset_says_where_it_is_from_and_where_it_is(world: World, tmp_path:
 
 
 def test_a_run_says_what_it_reads(world: World) -> None:
-    """When a window begins to be read the run's log says so; that it is committed says its event."""
+    """When a window begins to be read the run's log says so; that it is committed says
+    its event.
+    """
     world.fill(2)
     result = world.run(0, 1)
     said = [entry.user_message for entry in world.instance.all_logs(result.run_id)]
@@ -208,7 +247,9 @@ def test_a_run_says_what_it_reads(world: World) -> None:
 
 
 def test_the_newest_event_shows_the_whole_table(world: World, tmp_path: Path) -> None:
-    """The last event of a run has the table's rows and bytes, as the table's log has them: the asset's page shows them."""
+    """The last event of a run has the table's rows and bytes, as the table's log has
+    them: the asset's page shows them.
+    """
     resources = {kafka_key(world.spec): MemorySource(world), SPARK_KEY: world.tasks}
     world.defs = kafka_table(world.spec, resources, Clock(lambda: world.now, world.sleep))
     world.fill(2)
@@ -217,4 +258,6 @@ def test_the_newest_event_shows_the_whole_table(world: World, tmp_path: Path) ->
     shown = world.metadata(1)
     files = list(Path(world.spec.sink_path()).rglob("*.parquet"))
     assert shown["dagster/row_count"].value == 120
-    assert shown["dagster/size_bytes"].value == sum(f.stat().st_size for f in files if "_windrow" not in f.parts)
+    assert shown["dagster/size_bytes"].value == sum(
+        f.stat().st_size for f in files if "_windrow" not in f.parts
+    )

@@ -64,7 +64,9 @@ def test_metadata_says_all_of_it(world: World) -> None:
     shown = world.metadata(1)
     receipt = world.receipt_of(1)
     assert from_json(msgspec.json.encode(shown["receipt"].value), Receipt) == receipt
-    numbers = {name: shown[name].value for name in ("messages_read", "rows_written", "dead_letters")}
+    numbers = {
+        name: shown[name].value for name in ("messages_read", "rows_written", "dead_letters")
+    }
     assert numbers == {"messages_read": 61, "rows_written": 60, "dead_letters": 1}
     splits = {str(s.partition): [s.start, s.stop] for s in receipt.plan.splits}
     assert ranges(shown["offsets"]) == {TOPIC: splits}
@@ -82,7 +84,9 @@ def test_metadata_says_all_of_it(world: World) -> None:
 
 
 def test_lag_is_what_the_topic_has_beyond_the_window(world: World) -> None:
-    """Lag counts offsets between the window's stop and the topic's end, and is nothing where nothing is left; shown of a run's last."""
+    """Lag counts offsets between the window's stop and the topic's end, and is nothing
+    where nothing is left; shown of a run's last.
+    """
     world.fill(4)
     assert world.run(0).success
     assert world.run(1, 2).success
@@ -113,7 +117,9 @@ def test_replace_is_explicit(world: World) -> None:
 
 
 def test_a_refused_window_is_passed_over(world: World) -> None:
-    """The windows before and behind the refused one are green, it is not: an observation of it says why, and the run fails by its name."""
+    """The windows before and behind the refused one are green, it is not: an
+    observation of it says why, and the run fails by its name.
+    """
     world.fill(3)
     for _ in range(200):
         world.send(2, 59, b"poison")
@@ -121,7 +127,10 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     result = world.run(0, 3)
     assert not result.success
     assert world.green() == {world.key(0), world.key(1), world.key(3)}
-    assert f"Window {world.key(2)}: 1 of 4 windows was refused: 2026-01-05T02:00:00Z (check)" in failure_of(result)
+    assert (
+        f"Window {world.key(2)}: 1 of 4 windows was refused: 2026-01-05T02:00:00Z (check)"
+        in failure_of(result)
+    )
     assert "refused: JSON is malformed: Expecting value (200). First: " in failure_of(result)
     assert world.attempts == 1
     [record] = world.instance.fetch_observations(dg.AssetKey(["things"]), limit=9).records
@@ -130,7 +139,9 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     assert "max_dead_ratio" in str(record.asset_observation.metadata["refused"].value)
 
 
-def test_what_stops_a_run_names_what_was_not_tried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stops_a_run_names_what_was_not_tried(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What stops all windows stops the run there: the failure says which windows are left."""
     monkeypatch.setattr("windrow.assets.reporting.RETRY", dg.RetryPolicy(max_retries=0))
     world.load()
@@ -138,7 +149,9 @@ def test_what_stops_a_run_names_what_was_not_tried(world: World, monkeypatch: py
     world.now = hour(1, 10)
     result = world.run(0, 3)
     assert world.green() == {world.key(0)}
-    assert "Not tried: 2026-01-05T02:00:00Z to 2026-01-05T03:00:00Z, 2 windows." in failure_of(result)
+    assert "Not tried: 2026-01-05T02:00:00Z to 2026-01-05T03:00:00Z, 2 windows." in failure_of(
+        result
+    )
 
 
 def test_an_open_window_fails_with_one_clear_sentence(world: World) -> None:
@@ -171,19 +184,34 @@ def test_what_may_pass_by_itself_is_retried(world: World, monkeypatch: pytest.Mo
 
 
 def test_the_check_holds_copies_against_receipts(world: World) -> None:
-    """The check passes while Dagster and the ledger say what the table says, and names the window where Dagster says something else."""
+    """The check passes while Dagster and the ledger say what the table says, and names
+    the window where Dagster says something else.
+    """
     world.fill(3)
     good = world.run(0, 1)
-    assert passed(good) == {"receipts": True, "loss": True, "retention_margin": True, "completeness": True}
+    assert passed(good) == {
+        "receipts": True,
+        "loss": True,
+        "retention_margin": True,
+        "completeness": True,
+    }
     older = {"receipt": dg.MetadataValue.json({"digest": "x", "generation": 7, "attempt": "y"})}
-    world.instance.report_runless_asset_event(dg.AssetMaterialization("things", partition=world.key(0), metadata=older))
+    world.instance.report_runless_asset_event(
+        dg.AssetMaterialization("things", partition=world.key(0), metadata=older)
+    )
     [check] = [e for e in world.run(1).get_asset_check_evaluations() if e.check_name == "receipts"]
     assert not check.passed
-    assert "2026-01-05T00:00:00Z: Dagster has generation 7, the table generation 0" in str(check.metadata["wrong"].value)
+    assert "2026-01-05T00:00:00Z: Dagster has generation 7, the table generation 0" in str(
+        check.metadata["wrong"].value
+    )
 
 
-def test_the_check_asks_where_windows_are_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neighbours tile if they cut at the same offsets, however each cut was found; else the check fails and says where they don't."""
+def test_the_check_asks_where_windows_are_cut(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbours tile if they cut at the same offsets, however each cut was found; else
+    the check fails and says where they don't.
+    """
     world.fill(2)
     assert world.run(0, 1).success
     one, other = world.receipt_of(0), world.receipt_of(1)
@@ -191,14 +219,20 @@ def test_the_check_asks_where_windows_are_cut(world: World, monkeypatch: pytest.
 
     def starting(**changes: object) -> Receipt:
         marks = (msgspec.structs.replace(start.marks[0], **changes), *start.marks[1:])
-        plan = msgspec.structs.replace(other.plan, start=msgspec.structs.replace(start, marks=marks))
+        plan = msgspec.structs.replace(
+            other.plan, start=msgspec.structs.replace(start, marks=marks)
+        )
         return msgspec.structs.replace(other, plan=plan, digest=plan.digest)
 
     assert gaps([one, starting(how="clamped", leader_epoch=99)]) == []
     replaced = msgspec.structs.replace(starting(offset=start.marks[0].offset + 1), generation=1)
     [told] = gaps([one, replaced])
-    assert told.startswith(f"{one.window.key} stops elsewhere than {other.window.key} starts: {start.marks[0].tp} at ")
-    monkeypatch.setattr(world.sink, "receipts", lambda: [Committed(r, None) for r in (one, replaced)])
+    assert told.startswith(
+        f"{one.window.key} stops elsewhere than {other.window.key} starts: {start.marks[0].tp} at "
+    )
+    monkeypatch.setattr(
+        world.sink, "receipts", lambda: [Committed(r, None) for r in (one, replaced)]
+    )
     [check] = [e for e in world.run(0).get_asset_check_evaluations() if e.check_name == "receipts"]
     assert not check.passed
     wrong = str(check.metadata["wrong"].value)
@@ -207,7 +241,10 @@ def test_the_check_asks_where_windows_are_cut(world: World, monkeypatch: pytest.
 
 
 def killed_at_the_third_window(folder: str) -> None:
-    """A run over four windows whose process is killed in the third one's commit. Runs in a process of its own."""
+    """A run over four windows whose process is killed in the third one's commit.
+
+    Runs in a process of its own.
+    """
     with dg.DagsterInstance.local_temp(folder) as instance:
         world = World(Path(folder), instance)
         world.fill(4)
@@ -226,26 +263,50 @@ def killed_at_the_third_window(folder: str) -> None:
 @pytest.mark.slow
 def test_a_killed_run_leaves_its_finished_windows_green(tmp_path: Path) -> None:
     """What was committed before a `kill -9` is green in Dagster, what was not is not."""
-    code = "import sys; from tests.assets.test_table import killed_at_the_third_window as run; run(sys.argv[1])"
+    code = (
+        "import sys; from tests.assets.test_table import killed_at_the_third_window as run;"
+        " run(sys.argv[1])"
+    )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    died = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=540)
+    died = subprocess.run(
+        command,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
     assert died.returncode == -signal.SIGKILL, died.stderr
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         world = World(tmp_path, instance)
         assert world.green() == {world.key(0), world.key(1)}
 
 
-def test_a_run_never_lists_all_partitions(tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A range of a fine grid that began long ago costs what the range holds: nobody asks for all of the table's partitions."""
+def test_a_run_never_lists_all_partitions(
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A range of a fine grid that began long ago costs what the range holds: nobody
+    asks for all of the table's partitions.
+    """
 
     def listed(*_: object, **__: object) -> list[str]:
         raise AssertionError("all partitions were listed")
 
-    window = {"grid": "* * * * *", "start": START - timedelta(days=300), "delay": "1m", "max_wait": "0s"}
+    window = {
+        "grid": "* * * * *",
+        "start": START - timedelta(days=300),
+        "delay": "1m",
+        "max_wait": "0s",
+    }
     world = World(tmp_path, instance, window=window)
     world.fill(1)
     monkeypatch.setattr(dg.TimeWindowPartitionsDefinition, "get_partition_keys", listed)
     result = world.run_range("2026-01-05-00:00", "2026-01-05-00:03")
     assert result.success
-    assert {e.check_name for e in result.get_asset_check_evaluations()} == {"receipts", "loss", "retention_margin", "completeness"}
+    assert {e.check_name for e in result.get_asset_check_evaluations()} == {
+        "receipts",
+        "loss",
+        "retention_margin",
+        "completeness",
+    }
     assert world.green() == {f"2026-01-05-00:0{n}" for n in range(4)}

@@ -43,10 +43,14 @@ def two_topics(tmp_path: Path, instance: dg.DagsterInstance, **source: object) -
 def observed(world: World) -> dict[str, dg.AssetObservation]:
     """What observing all of the pipeline's sources shows, by asset."""
     keys = upstream_keys(world.spec)
-    defs = dg.Definitions(topic_assets(world.spec), resources={kafka_key(world.spec): MemorySource(world)})
+    defs = dg.Definitions(
+        topic_assets(world.spec), resources={kafka_key(world.spec): MemorySource(world)}
+    )
     job = defs.resolve_implicit_global_asset_job_def()
     result = job.execute_in_process(instance=world.instance, asset_selection=keys)
-    found = [e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()]
+    found = [
+        e.asset_observation_data.asset_observation for e in result.get_asset_observation_events()
+    ]
     return {o.asset_key.to_user_string(): o for o in found}
 
 
@@ -56,11 +60,16 @@ def deps_of(defs: dg.Definitions, table: str = "things") -> set[str]:
 
 
 def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The table comes from all its topics, each observed by itself; the columns' lineage leads to all of them."""
+    """The table comes from all its topics, each observed by itself; the columns'
+    lineage leads to all of them.
+    """
     world = two_topics(tmp_path, instance, topic=[TOPIC, OTHER])
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
     seen = observed(world)
-    assert {key: o.metadata["messages"].value for key, o in seen.items()} == {f"kafka/{TOPIC}": 120, f"kafka/{OTHER}": 9}
+    assert {key: o.metadata["messages"].value for key, o in seen.items()} == {
+        f"kafka/{TOPIC}": 120,
+        f"kafka/{OTHER}": 9,
+    }
     assert world.run(0).success
     shown = world.metadata(0)
     assert {(r.data["topic"], r.data["partition"]) for r in shown["offsets"].records} == {
@@ -68,14 +77,21 @@ def test_each_named_topic_is_an_asset(tmp_path: Path, instance: dg.DagsterInstan
         (TOPIC, 1),
         *((OTHER, p) for p in range(3)),
     }
-    assert ranges(shown["offsets"]) == {TOPIC: {"0": [0, 30], "1": [0, 30]}, OTHER: {str(p): [0, 2] for p in range(3)}}
+    assert ranges(shown["offsets"]) == {
+        TOPIC: {"0": [0, 30], "1": [0, 30]},
+        OTHER: {str(p): [0, 2] for p in range(3)},
+    }
     upstream = shown["dagster/column_lineage"].value.deps_by_column["id"]
     assert {d.asset_key.to_user_string() for d in upstream} == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
-    assert sum(r.data["read"] for r in shown["offsets"].records) == shown["messages_read"].value == 66
+    assert (
+        sum(r.data["read"] for r in shown["offsets"].records) == shown["messages_read"].value == 66
+    )
 
 
 def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """A pattern is observed as one asset that shows all topics that match; a new one doesn't make it another."""
+    """A pattern is observed as one asset that shows all topics that match; a new one
+    doesn't make it another.
+    """
     world = two_topics(tmp_path, instance, topic_pattern=r"shop\..*")
     assert deps_of(world.defs) == {"kafka/pattern/topics-of-things"}
     [first] = observed(world).values()
@@ -84,11 +100,17 @@ def test_a_pattern_is_one_asset(tmp_path: Path, instance: dg.DagsterInstance) ->
     world.broker.create_topic("shop.new")
     world.broker.create_topic("shopping")
     [again] = observed(world).values()
-    assert [r.data["topic"] for r in again.metadata["topics"].value.records] == ["shop.new", OTHER, TOPIC]
+    assert [r.data["topic"] for r in again.metadata["topics"].value.records] == [
+        "shop.new",
+        OTHER,
+        TOPIC,
+    ]
     assert again.data_version == first.data_version
     assert world.run(0).success
     lineage = world.metadata(0)["dagster/column_lineage"].value.deps_by_column
-    assert lineage["_offset"] == [dg.TableColumnDep(dg.AssetKey(["kafka", "pattern", "topics-of-things"]), "offset")]
+    assert lineage["_offset"] == [
+        dg.TableColumnDep(dg.AssetKey(["kafka", "pattern", "topics-of-things"]), "offset")
+    ]
 
 
 def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterInstance) -> None:
@@ -97,7 +119,10 @@ def test_some_partitions_are_their_topics(tmp_path: Path, instance: dg.DagsterIn
     assert deps_of(world.defs) == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
     assert observed(world)[f"kafka/{OTHER}"].metadata["partitions"].value == 3
     assert world.run(0).success
-    assert ranges(world.metadata(0)["offsets"]) == {TOPIC: {"1": [0, 30]}, OTHER: {"0": [0, 2], "2": [0, 2]}}
+    assert ranges(world.metadata(0)["offsets"]) == {
+        TOPIC: {"1": [0, 30]},
+        OTHER: {"0": [0, 2], "2": [0, 2]},
+    }
 
 
 def test_two_pipelines_on_one_topic_merge_by_hand(world: World) -> None:
@@ -112,7 +137,9 @@ def test_two_pipelines_on_one_topic_merge_by_hand(world: World) -> None:
 
 @pytest.mark.parametrize("source", [{"topic": TOPIC}, {"topic": [TOPIC, OTHER]}])
 def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
-    """Two component files may name one topic: what is loaded from their folder has it once, and can be used."""
+    """Two component files may name one topic: what is loaded from their folder has it
+    once, and can be used.
+    """
     with create_defs_folder_sandbox(project_name="sandbox") as sandbox:
         for name, its in (("one", source), ("two", {"topic": TOPIC})):
             attributes = {
@@ -123,7 +150,9 @@ def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
                 "sink": {"path": f"lake/{name}"},
             }
             contents = {"type": "windrow.dagster.KafkaTable", "attributes": attributes}
-            sandbox.scaffold_component(component_cls=KafkaTable, defs_path=name, defs_yaml_contents=contents)
+            sandbox.scaffold_component(
+                component_cls=KafkaTable, defs_path=name, defs_yaml_contents=contents
+            )
         with sandbox.build_all_defs() as defs:
             dg.Definitions.validate_loadable(defs)
             keys = [s.key.to_user_string() for s in defs.resolve_all_asset_specs()]
@@ -133,35 +162,67 @@ def test_two_component_files_on_one_topic(source: dict[str, object]) -> None:
 
 
 def test_splits_are_what_can_be_read(world: World) -> None:
-    """Splits reach from a boundary, or the log's start, to the stable ends; what the boundary doesn't know begins at the log's start."""
+    """Splits reach from a boundary, or the log's start, to the stable ends; what the
+    boundary doesn't know begins at the log's start.
+    """
     world.broker.create_topic(OTHER)
     world.fill(1)
     world.send(0, 0, b"{}", 0, OTHER)
     world.broker.delete_records(TopicPartition(TOPIC, 0), 5)
     held = snapshot(world.broker, Topics((TOPIC, OTHER)))
-    assert [(s.topic, s.partition, s.start, s.stop) for s in held.splits()] == [(OTHER, 0, 0, 1), (TOPIC, 0, 5, 30), (TOPIC, 1, 0, 30)]
+    assert [(s.topic, s.partition, s.start, s.stop) for s in held.splits()] == [
+        (OTHER, 0, 0, 1),
+        (TOPIC, 0, 5, 30),
+        (TOPIC, 1, 0, 30),
+    ]
     topic_id = held.topics[TOPIC].topic_id
-    after = Boundary.of(1, held.cluster_id, [TopicSeen(TOPIC, topic_id, 2)], [Mark(TOPIC, 0, 30, "end"), Mark(TOPIC, 1, 7, "end")])
-    assert [(s.topic, s.partition, s.start, s.stop) for s in held.splits(after)] == [(OTHER, 0, 0, 1), (TOPIC, 1, 7, 30)]
+    after = Boundary.of(
+        1,
+        held.cluster_id,
+        [TopicSeen(TOPIC, topic_id, 2)],
+        [Mark(TOPIC, 0, 30, "end"), Mark(TOPIC, 1, 7, "end")],
+    )
+    assert [(s.topic, s.partition, s.start, s.stop) for s in held.splits(after)] == [
+        (OTHER, 0, 0, 1),
+        (TOPIC, 1, 7, 30),
+    ]
 
 
 def test_the_resource_is_told_all_that_the_spec_says(world: World) -> None:
-    """Isolation, tuning and client properties of a spec reach its KafkaSource, or go with what is asked of it, and reach the client."""
-    told = {**SERVERS, "topic": TOPIC, "isolation": "read_uncommitted", "tuning": {"fetch_wait": "2s", "rack": "a"}}
+    """Isolation, tuning and client properties of a spec reach its KafkaSource, or go
+    with what is asked of it, and reach the client.
+    """
+    told = {
+        **SERVERS,
+        "topic": TOPIC,
+        "isolation": "read_uncommitted",
+        "tuning": {"fetch_wait": "2s", "rack": "a"},
+    }
     spec = World.spec_of(Path("/tmp"), source={**told, "client": {"client.id": "me"}})
     source = KafkaSource.of(spec.cluster)
     assert dict(source.client) == {"client.id": "me"}
     _, reader = source.connect(spec.source.isolation)
     made = reader(ReadPlan("c", {}, "fail"))
     assert isinstance(made, KafkaReader)
-    wanted = {"isolation.level": "read_uncommitted", "fetch.wait.max.ms": 2000, "client.rack": "a", "client.id": "me"}
+    wanted = {
+        "isolation.level": "read_uncommitted",
+        "fetch.wait.max.ms": 2000,
+        "client.rack": "a",
+        "client.id": "me",
+    }
     assert {name: made.properties[name] for name in wanted} == wanted
-    with pytest.raises(SpecError, match=r"the resource KafkaSource:\n  tuning\.fetch_wait: must be a duration"):
-        KafkaSource(bootstrap_servers="127.0.0.1:9", tuning={"fetch_wait": "soon"}).connect("read_committed")
+    with pytest.raises(
+        SpecError, match=r"the resource KafkaSource:\n  tuning\.fetch_wait: must be a duration"
+    ):
+        KafkaSource(bootstrap_servers="127.0.0.1:9", tuning={"fetch_wait": "soon"}).connect(
+            "read_committed"
+        )
 
 
 def test_a_columns_lineage_leads_to_its_part_of_the_message(tmp_path: Path) -> None:
-    """A key's column comes from the key, a header's from the headers, all others from the value; one that both have, from both."""
+    """A key's column comes from the key, a header's from the headers, all others from
+    the value; one that both have, from both.
+    """
     decode = {"schema": "a.b:C", "key": {"fields": ["shop", "id"]}, "headers": {"trace": "x-trace"}}
     columns = ["shop", "id", "trace", "amount"]
     for more, of_key in (({}, ["key", "value"]), ({"fields_include": "except_key"}, ["key"])):
@@ -171,7 +232,9 @@ def test_a_columns_lineage_leads_to_its_part_of_the_message(tmp_path: Path) -> N
 
 
 def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """The table's columns and their lineage are those that the spec's metadata chooses, under its names."""
+    """The table's columns and their lineage are those that the spec's metadata chooses,
+    under its names.
+    """
     names = {"offset": "at", "headers": "headers", "value-size": "size", "timestamp": "none"}
     world = World(tmp_path, instance, metadata=names)
     world.fill(2)
@@ -179,18 +242,37 @@ def test_metadata_columns_go_by_their_names(tmp_path: Path, instance: dg.Dagster
     shown = world.metadata(0)
     columns = {c.name: c.type for c in shown["dagster/column_schema"].value.columns}
     assert columns["at"] == "int64"
-    assert set(columns) == {"id", "name", "_topic", "_partition", "at", "headers", "size", "_window"}
-    deps = {name: [d.column_name for d in found] for name, found in shown["dagster/column_lineage"].value.deps_by_column.items()}
+    assert set(columns) == {
+        "id",
+        "name",
+        "_topic",
+        "_partition",
+        "at",
+        "headers",
+        "size",
+        "_window",
+    }
+    deps = {
+        name: [d.column_name for d in found]
+        for name, found in shown["dagster/column_lineage"].value.deps_by_column.items()
+    }
     assert deps == {
-        "id": ["value"], "name": ["value"], "_topic": ["topic"], "_partition": ["partition"], "at": ["offset"], "headers": ["headers"],
+        "id": ["value"],
+        "name": ["value"],
+        "_topic": ["topic"],
+        "_partition": ["partition"],
+        "at": ["offset"],
+        "headers": ["headers"],
         "size": ["value"],
-    }  # fmt: skip
+    }
     [table] = [s for s in world.defs.resolve_all_asset_specs() if s.key == dg.AssetKey(["things"])]
     assert {c.name for c in table.metadata["dagster/column_schema"].columns} == set(columns)
 
 
 def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Each tick asks for a run that observes all that the pipeline reads, and for none while one is going."""
+    """Each tick asks for a run that observes all that the pipeline reads, and for none
+    while one is going.
+    """
     world = two_topics(tmp_path, instance, topic=[TOPIC, OTHER])
     [request] = ask(world, "things_topics", hour(1))
     assert isinstance(request, dg.RunRequest)
@@ -198,11 +280,21 @@ def test_a_schedule_observes_the_topics(tmp_path: Path, instance: dg.DagsterInst
     on_broker = dg.Definitions(
         world.defs.assets,
         jobs=world.defs.jobs,
-        resources={kafka_key(world.spec): MemorySource(world), "spark": None, "things_ledger": None, "things_sink": None},
+        resources={
+            kafka_key(world.spec): MemorySource(world),
+            "spark": None,
+            "things_ledger": None,
+            "things_sink": None,
+        },
     )
     result = on_broker.resolve_job_def("things_topics").execute_in_process(instance=world.instance)
-    found = {e.asset_observation_data.asset_observation.asset_key.to_user_string() for e in result.get_asset_observation_events()}
+    found = {
+        e.asset_observation_data.asset_observation.asset_key.to_user_string()
+        for e in result.get_asset_observation_events()
+    }
     assert found == {f"kafka/{TOPIC}", f"kafka/{OTHER}"}
     assert world.shown() == []
-    world.instance.create_run_for_job(world.defs.resolve_job_def("things_topics"), status=dg.DagsterRunStatus.STARTED)
+    world.instance.create_run_for_job(
+        world.defs.resolve_job_def("things_topics"), status=dg.DagsterRunStatus.STARTED
+    )
     assert ask(world, "things_topics", hour(1, 15)) == "The observation before is still going."

@@ -27,14 +27,22 @@ class Downstream:
             self.summed.append(context.partition_key)
 
         self.sensor = when_complete(world.spec, [hourly_sum])
-        self.defs = dg.Definitions.merge(world.defs, dg.Definitions(assets=[hourly_sum], sensors=[self.sensor]))
+        self.defs = dg.Definitions.merge(
+            world.defs, dg.Definitions(assets=[hourly_sum], sensors=[self.sensor])
+        )
 
     def tick(self, *, saved: bool = True) -> list[dg.RunRequest]:
         """What a tick asks for; `saved`: whether Dagster got round to keeping the cursor."""
         repository = self.defs.get_repository_def()
-        resources = {key: repository.get_top_level_resources()[key] for key in self.sensor.required_resource_keys}
+        resources = {
+            key: repository.get_top_level_resources()[key]
+            for key in self.sensor.required_resource_keys
+        }
         with dg.build_sensor_context(
-            instance=self.world.instance, cursor=self.cursor, repository_def=repository, resources=resources
+            instance=self.world.instance,
+            cursor=self.cursor,
+            repository_def=repository,
+            resources=resources,
         ) as context:  # as Dagster's daemon does
             data = self.sensor.evaluate_tick(context)
         if saved and data.cursor is not None:
@@ -51,7 +59,9 @@ def downstream(world: World) -> Downstream:
 
 
 def test_it_waits_until_the_hours_are_over_everywhere(world: World, downstream: Downstream) -> None:
-    """A committed window is not enough: only once all topic-partitions were seen past its end its partition is asked for, once."""
+    """A committed window is not enough: only once all topic-partitions were seen past
+    its end its partition is asked for, once.
+    """
     world.fill(3)
     assert world.run(0, 2).success
     assert downstream.keys() == [world.key(0), world.key(1)]
@@ -68,7 +78,9 @@ def test_what_it_asks_for_runs(world: World, downstream: Downstream) -> None:
     [request] = downstream.tick()
     job = downstream.defs.resolve_implicit_global_asset_job_def()
     selected = [dg.AssetKey(["hourly_sum"])]
-    result = job.execute_in_process(instance=world.instance, partition_key=request.partition_key, asset_selection=selected)
+    result = job.execute_in_process(
+        instance=world.instance, partition_key=request.partition_key, asset_selection=selected
+    )
     assert result.success
     assert downstream.summed == [world.key(0)]
 
@@ -84,21 +96,30 @@ def test_a_change_is_told_once_more(world: World, downstream: Downstream) -> Non
     world.fill(1, first=2)
     assert world.run(1).success
     late = downstream.tick()
-    assert [r.run_key for r in (first, replaced)] == [f"{world.key(0)} 0 complete", f"{world.key(0)} 1 complete"]
+    assert [r.run_key for r in (first, replaced)] == [
+        f"{world.key(0)} 0 complete",
+        f"{world.key(0)} 1 complete",
+    ]
     assert [r.run_key for r in late] == [f"{world.key(0)} 1 late", f"{world.key(1)} 0 complete"]
     assert downstream.tick() == []
 
 
 def test_a_cursor_that_is_lost_costs_nothing(world: World, downstream: Downstream) -> None:
-    """A tick that died before its cursor was kept is made again with the same run keys, which Dagster takes once."""
+    """A tick that died before its cursor was kept is made again with the same run keys,
+    which Dagster takes once.
+    """
     world.fill(3)
     assert world.run(0, 1).success
     died = [r.run_key for r in downstream.tick(saved=False)]
     assert [r.run_key for r in downstream.tick()] == died
 
 
-def test_a_tick_is_bounded(world: World, downstream: Downstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long history is asked for in pieces, the oldest first, each once: the cursor remembers all ticks."""
+def test_a_tick_is_bounded(
+    world: World, downstream: Downstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long history is asked for in pieces, the oldest first, each once: the cursor
+    remembers all ticks.
+    """
     monkeypatch.setattr("windrow.assets.waiting.AT_ONCE", 2)
     world.fill(6)
     assert world.run(0, 4).success

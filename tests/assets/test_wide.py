@@ -1,4 +1,6 @@
-"""What Dagster is given of a window of a thousand topic-partitions: little enough for one row of its database."""
+"""What Dagster is given of a window of a thousand topic-partitions: little enough for
+one row of its database.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,12 @@ LIMIT = 64 * 1024
 """Bytes of one event's metadata, as Dagster stores it."""
 
 
-def test_an_event_of_a_thousand_topic_partitions_is_small(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """It lists those that matter, has the totals of all, names the command for the rest, and stays below 64 KB."""
+def test_an_event_of_a_thousand_topic_partitions_is_small(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    """It lists those that matter, has the totals of all, names the command for the
+    rest, and stays below 64 KB.
+    """
     world = World(tmp_path, instance, source={"bootstrap_servers": "127.0.0.1:9", "topic": WIDE})
     world.broker.create_topic(WIDE, partitions=PARTITIONS)
     for hour in range(2):  # the second is what the table is behind by
@@ -30,11 +36,17 @@ def test_an_event_of_a_thousand_topic_partitions_is_small(tmp_path: Path, instan
     found = world.metadata(0)
     sizes = {name: len(dg.serialize_value(value)) for name, value in found.items()}
     assert sum(sizes.values()) < LIMIT, sizes
-    assert (found["rows_written"].value, found["dead_letters"].value, found["topic_partitions"].value) == (PARTITIONS + 10, 1, PARTITIONS)
+    assert (
+        found["rows_written"].value,
+        found["dead_letters"].value,
+        found["topic_partitions"].value,
+    ) == (PARTITIONS + 10, 1, PARTITIONS)
     listed = [line.data["partition"] for line in found["offsets"].records]
     assert listed == sorted(listed)
     assert (len(listed), {50, 950, PARTITIONS - 1} <= set(listed)) == (SHOWN, True)
     behind = [line.data["partition"] for line in found["lag"].records]
     assert (len(behind), {50, 950, PARTITIONS - 1} <= set(behind)) == (SHOWN, True)
-    assert found["receipt_command"].value == "windrow show SPEC --window 2026-01-05T00:00:00Z --json"
+    assert (
+        found["receipt_command"].value == "windrow show SPEC --window 2026-01-05T00:00:00Z --json"
+    )
     assert "receipt" not in found

@@ -1,4 +1,6 @@
-"""The schema that `dg check yaml` and editors hold a file against: it takes what a spec may say, and names the line of what it may not."""
+"""The schema that `dg check yaml` and editors hold a file against: it takes what a spec
+may say, and names the line of what it may not.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,14 @@ GOOD = [
     KAFKA + ", start: {offsets: 'partition:0,offset:42', others: latest}}",
     KAFKA + ", split_records: none, publish_group: none}",
     KAFKA + ", split_records: 5, publish_group: g}",
-    KAFKA + ", tuning: {fetch_max_bytes: 16MiB, fetch_min_bytes: 5, fetch_wait: 2s, request_timeout: 20}}",
+    KAFKA
+    + ", tuning: {fetch_max_bytes: 16MiB, fetch_min_bytes: 5, fetch_wait: 2s, request_timeout:"
+    " 20}}",
     KAFKA + ", client: {client.id: me, socket.keepalive.enable: true}}",
-    "window: {grid: '*/15 * * * *', start: 2026-01-05T00:00:00Z, delay: 90, max_wait: 1h30m, idle: exempt}",
+    (
+        "window: {grid: '*/15 * * * *', start: 2026-01-05T00:00:00Z, delay: 90, max_wait: 1h30m,"
+        " idle: exempt}"
+    ),
     "window: {grid: daily, start: 2026-01-05T00:00:00Z}",
     "window: {grid: batch, every: '* * * * *', max_records: 5, min_records: 2}",
     "window: {grid: batch, max_records: none}",
@@ -49,15 +56,24 @@ GOOD = [
     "metadata: {offset: at, timestamp: none, headers: h}",
     "decode: {schema: 'a.b:C', on_null: drop, unknown: dead}",
     "decode: {schema: 'a.b:C', coerce: lenient, timestamps: epoch_ms}",
-    "decode: {schema: 'a.b:C', fields_include: except_key, key: {format: csv, fields: [a, b], delimiter: ';'}, headers: {c: x}}",
-    "decode: {schema: 'a.b:C', fields_include: except_key, key: {fields: [k_a], fields_prefix: k_, unknown: dead}}",
+    (
+        "decode: {schema: 'a.b:C', fields_include: except_key, key: {format: csv, fields: [a, b],"
+        " delimiter: ';'}, headers: {c: x}}"
+    ),
+    (
+        "decode: {schema: 'a.b:C', fields_include: except_key, key: {fields: [k_a], fields_prefix:"
+        " k_, unknown: dead}}"
+    ),
     "decode: {format: csv, schema: 'a.b:C', quote: none, escape: '!', null_literal: ''}",
     "decode: {format: raw, on_null: keep}",
     "decode: {format: string, schema: 'a.b:C', on_null: drop}",
     "state: x.db",
 ]
 TEMPLATES = [
-    "window: {grid: hourly, start: \"{{ env('X', '2026-01-05T00:00:00Z') }}\", delay: \"{{ env('D') }}\"}",
+    (
+        "window: {grid: hourly, start: \"{{ env('X', '2026-01-05T00:00:00Z') }}\", delay: \"{{"
+        " env('D') }}\"}"
+    ),
     "window: {grid: batch, max_records: \"{{ env('X', '5') }}\"}",
     "window: {grid: \"{{ env('G') }}\", start: 2026-01-05T00:00:00Z}",
     "window: {grid: \"{{ env('G') }}\", max_records: 5}",
@@ -68,26 +84,47 @@ TEMPLATES = [
 
 def mistakes(text: str) -> list[tuple[str, str]]:
     """Place and message of what the schema says of a spec with this section."""
-    written: dict[str, Any] = {**parse_yaml_with_source_position(USUAL).value, **parse_yaml_with_source_position(text).value}
+    written: dict[str, Any] = {
+        **parse_yaml_with_source_position(USUAL).value,
+        **parse_yaml_with_source_position(text).value,
+    }
     found = Draft202012Validator(Attributes.model_json_schema()).iter_errors(written)
     return [(".".join(map(str, error.absolute_path)), error.message) for error in found]
 
 
 @pytest.mark.parametrize("text", GOOD)
 def test_what_a_spec_takes_the_schema_takes(text: str) -> None:
-    """Each form in which a setting may be written passes, as it does when the pipeline is loaded."""
+    """Each form in which a setting may be written passes, as it does when the pipeline
+    is loaded.
+    """
     assert mistakes(text) == []
-    parse_spec({**parse_yaml_with_source_position(USUAL).value, **parse_yaml_with_source_position(text).value}, Path("/tmp"))
+    parse_spec(
+        {
+            **parse_yaml_with_source_position(USUAL).value,
+            **parse_yaml_with_source_position(text).value,
+        },
+        Path("/tmp"),
+    )
 
 
 @pytest.mark.parametrize("grid", NAMED)
 def test_each_named_grid_is_known_everywhere(grid: str) -> None:
-    """Who adds one adds a line: the schema takes it, the spec too, and its windows are partitions."""
+    """Who adds one adds a line: the schema takes it, the spec too, and its windows are
+    partitions.
+    """
     text = f"window: {{grid: {grid}, start: 2026-01-05T00:00:00Z}}"
     assert mistakes(text) == []
-    spec = parse_spec({**parse_yaml_with_source_position(USUAL).value, **parse_yaml_with_source_position(text).value}, Path("/tmp"))
+    spec = parse_spec(
+        {
+            **parse_yaml_with_source_position(USUAL).value,
+            **parse_yaml_with_source_position(text).value,
+        },
+        Path("/tmp"),
+    )
     key = partitions_of(spec.window).get_first_partition_key()
-    assert [window.span[0] for _, window in windows_of(spec, [str(key)]) if window.span] == [in_time(spec.window).start]
+    assert [window.span[0] for _, window in windows_of(spec, [str(key)]) if window.span] == [
+        in_time(spec.window).start
+    ]
 
 
 @pytest.mark.parametrize("text", TEMPLATES)
@@ -100,20 +137,60 @@ def test_templates_pass(text: str) -> None:
     ("text", "place", "said"),
     [
         ("id: 'a b'", "id", "'a b' does not match"),
-        ("source: {bootstrap_servers: nowhere, topic: t}", "source.bootstrap_servers", "'nowhere' does not match"),
+        (
+            "source: {bootstrap_servers: nowhere, topic: t}",
+            "source.bootstrap_servers",
+            "'nowhere' does not match",
+        ),
         (KAFKA + ", topik: t}", "source", "'topik' was unexpected"),
-        (KAFKA + ", isolation: none}", "source.isolation", "'none' is not one of ['read_committed', 'read_uncommitted']"),
-        (KAFKA + ", tuning: {fetch_max_bytes: lots}}", "source.tuning.fetch_max_bytes", "'lots' does not match"),
-        ("window: {grid: weekly, start: 2026-01-05T00:00:00Z}", "window.grid", "'weekly' does not match"),
-        ("window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 5 m}", "window.delay", "'5 m' does not match"),
+        (
+            KAFKA + ", isolation: none}",
+            "source.isolation",
+            "'none' is not one of ['read_committed', 'read_uncommitted']",
+        ),
+        (
+            KAFKA + ", tuning: {fetch_max_bytes: lots}}",
+            "source.tuning.fetch_max_bytes",
+            "'lots' does not match",
+        ),
+        (
+            "window: {grid: weekly, start: 2026-01-05T00:00:00Z}",
+            "window.grid",
+            "'weekly' does not match",
+        ),
+        (
+            "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 5 m}",
+            "window.delay",
+            "'5 m' does not match",
+        ),
         ("window: {grid: batch, delay: 5m}", "window", "'delay' was unexpected"),
-        ("window: {grid: daily, start: 2026-01-05T00:00:00Z, max_records: 5}", "window", "'max_records' was unexpected"),
+        (
+            "window: {grid: daily, start: 2026-01-05T00:00:00Z, max_records: 5}",
+            "window",
+            "'max_records' was unexpected",
+        ),
         ("window: {grid: hourly}", "window", "'start' is a required property"),
-        ("window: {grid: batch, max_records: 0}", "window.max_records", "0 is less than the minimum of 1"),
-        ("limits: {max_dead_ratio: 2}", "limits.max_dead_ratio", "2 is greater than the maximum of 1"),
+        (
+            "window: {grid: batch, max_records: 0}",
+            "window.max_records",
+            "0 is less than the minimum of 1",
+        ),
+        (
+            "limits: {max_dead_ratio: 2}",
+            "limits.max_dead_ratio",
+            "2 is greater than the maximum of 1",
+        ),
         ("decode: {schema: nothing}", "decode.schema", "'nothing' does not match"),
-        ("decode: {schema: 'a.b:C', key: {fields: [a], delimiter: ','}}", "decode.key", "'delimiter' was unexpected"),
-        ("decode: {schema: 'a.b:C', key: {format: csv}}", "decode.key", "'fields' is a required property"),
+        (
+            "decode: {schema: 'a.b:C', key: {fields: [a], delimiter: ','}}",
+            "decode.key",
+            "'delimiter' was unexpected",
+        ),
+        (
+            "decode: {schema: 'a.b:C', key: {format: csv}}",
+            "decode.key",
+            "'fields' is a required property",
+        ),
     ],
 )
 def test_a_mistake_is_named_at_its_place(text: str, place: str, said: str) -> None:
@@ -125,15 +202,30 @@ def test_a_mistake_is_named_at_its_place(text: str, place: str, said: str) -> No
 
 @pytest.mark.slow
 def test_dg_checks_a_wrong_file(tmp_path: Path) -> None:
-    """`dg check yaml` in somebody's own project fails with the file and the line of each mistake."""
-    (tmp_path / "pyproject.toml").write_text('[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n')
+    """`dg check yaml` in somebody's own project fails with the file and the line of
+    each mistake.
+    """
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n'
+    )
     folder = tmp_path / "src" / "shop" / "defs" / "payments"
     folder.mkdir(parents=True)
     attributes = USUAL.replace("hourly", "weekly").replace("topic: t", "topik: t")
     file = folder / "defs.yaml"
-    file.write_text("type: windrow.dagster.KafkaTable\nattributes:" + attributes.replace("\n", "\n  ").rstrip() + "\n")
+    file.write_text(
+        "type: windrow.dagster.KafkaTable\nattributes:"
+        + attributes.replace("\n", "\n  ").rstrip()
+        + "\n"
+    )
     dg = str(Path(sys.executable).with_name("dg"))
-    checked = subprocess.run([dg, "check", "yaml"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=540)
+    checked = subprocess.run(
+        [dg, "check", "yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
     said = checked.stdout + checked.stderr
     assert checked.returncode == 1, said
     assert f"{file}:4" in said

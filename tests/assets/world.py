@@ -50,7 +50,9 @@ def ranges(offsets: dg.TableMetadataValue) -> dict[str, dict[str, list[int]]]:
     """What an event says of offsets: `{topic: {partition: [start, stop]}}`."""
     found: dict[str, dict[str, list[int]]] = {}
     for line in (record.data for record in offsets.records):
-        found.setdefault(str(line["topic"]), {})[str(line["partition"])] = [int(str(line[name])) for name in ("start", "stop")]
+        found.setdefault(str(line["topic"]), {})[str(line["partition"])] = [
+            int(str(line[name])) for name in ("start", "stop")
+        ]
     return found
 
 
@@ -74,7 +76,9 @@ class MemorySource(SourceResource):
         self.world = world
 
     def connect(self, isolation: Isolation) -> Connection:
-        """The broker, and readers that live as long as the world: a task finds its reader by name."""
+        """The broker, and readers that live as long as the world: a task finds its
+        reader by name.
+        """
         self.world.attempts += 1
         broker = self.world.broker.at(isolation)
 
@@ -146,8 +150,14 @@ class World:
         )
 
     def load(self) -> None:
-        """The definitions of the spec as it is now, on resources in memory, but for the ledger, which is the spec's own."""
-        resources = {kafka_key(self.spec): MemorySource(self), sink_key(self.spec): MemoryTable(self), SPARK_KEY: self.tasks}
+        """The definitions of the spec as it is now, on resources in memory, but for the
+        ledger, which is the spec's own.
+        """
+        resources = {
+            kafka_key(self.spec): MemorySource(self),
+            sink_key(self.spec): MemoryTable(self),
+            SPARK_KEY: self.tasks,
+        }
         self.defs = kafka_table(self.spec, resources, Clock(lambda: self.now, self.sleep))
 
     def ledger_id(self) -> str:
@@ -161,12 +171,16 @@ class World:
         self.now += timedelta(seconds=seconds)
 
     def fill(self, hours: int, first: int = 0, per_hour: int = 60) -> None:
-        """`hours` hours from the first on: messages in turn over the partitions, evenly over each hour."""
+        """`hours` hours from the first on: messages in turn over the partitions, evenly
+        over each hour.
+        """
         for n in range(first, first + hours):
             for i in range(per_hour):
                 self.send(n, i * 60 // per_hour, b'{"id": %d}' % (n * per_hour + i), i % PARTITIONS)
 
-    def send(self, n: int, minute: int, value: bytes | None, partition: int = 0, topic: str = TOPIC) -> int:
+    def send(
+        self, n: int, minute: int, value: bytes | None, partition: int = 0, topic: str = TOPIC
+    ) -> int:
         """One message."""
         tp = TopicPartition(topic, partition)
         offset = self.broker.produce(tp, value, timestamp=hour(n, minute))
@@ -202,7 +216,9 @@ class World:
 
     def relax(self, **limits: Any) -> None:
         """Other limits from now on."""
-        self.spec = self.spec.model_copy(update={"limits": self.spec.limits.model_copy(update=limits)})
+        self.spec = self.spec.model_copy(
+            update={"limits": self.spec.limits.model_copy(update=limits)}
+        )
         self.load()
 
     def batches(self, **config: Any) -> dg.ExecuteInProcessResult:
@@ -213,8 +229,12 @@ class World:
 
     def shown(self) -> list[dict[str, Any]]:
         """What Dagster shows of the table, the oldest event first: plain values."""
-        events = self.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[::-1]
-        held = [r.asset_materialization.metadata for r in events if r.asset_materialization is not None]
+        events = self.instance.fetch_materializations(dg.AssetKey(["things"]), limit=1000).records[
+            ::-1
+        ]
+        held = [
+            r.asset_materialization.metadata for r in events if r.asset_materialization is not None
+        ]
         return [{name: value.value for name, value in metadata.items()} for metadata in held]
 
     def green(self) -> set[str]:
@@ -224,7 +244,9 @@ class World:
     def metadata(self, n: int) -> dict[str, Any]:
         """What Dagster shows of the n-th window now."""
         wanted = dg.AssetRecordsFilter(dg.AssetKey(["things"]), asset_partitions=[self.key(n)])
-        materialization = self.instance.fetch_materializations(wanted, limit=1).records[0].asset_materialization
+        materialization = (
+            self.instance.fetch_materializations(wanted, limit=1).records[0].asset_materialization
+        )
         assert materialization is not None
         return dict(materialization.metadata)
 

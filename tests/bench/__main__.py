@@ -1,14 +1,22 @@
-"""The benchmark's one entrance: `python -m tests.bench [PART ...]`. Without a part it measures all of them, and writes docs/benchmark.md.
+"""The benchmark's one entrance: `python -m tests.bench [PART ...]`.
 
-    small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded, small.table, ...
+Without a part it measures all of them, and writes docs/benchmark.md.
+
+    small, wide, large            comparisons with peers, or one of them: small.raw, small.decoded,
+                            small.table, ...
     growth                        growth.partitions, growth.windows, growth.rows
-    sinks                         what each sink costs above decoding, or one of them: sinks.delta, sinks.postgres, sinks.kafka-flink, ...
-    planning, windows, reading, decode, startup, formats, letters, postgres, driver     single steps, formats beside Spark's
+    sinks                         what each sink costs above decoding, or one of them: sinks.delta,
+                            sinks.postgres, sinks.kafka-flink, ...
+    planning, windows, reading, decode, startup, formats, letters, postgres, driver     single
+                            steps, formats beside Spark's
     workers                       what a second worker of a cluster is worth
-    places                        what planning and committing cost the driver, with tasks here, on a cluster and on a Connect server
+    places                        what planning and committing cost the driver, with tasks here, on
+                            a cluster and on a Connect server
     reshape                       what a function of DataFrames costs a window
-    windows                       what 10,000 committed windows cost the next one, too, by sink: windows.delta, ..., windows.ledger
-    page                          docs/benchmark.md and its pictures from what is kept, without measuring
+    windows                       what 10,000 committed windows cost the next one, too, by sink:
+                            windows.delta, ..., windows.ledger
+    page                          docs/benchmark.md and its pictures from what is kept, without
+                            measuring
 
 A part's result is kept in docs/benchmark, and replaces that of an earlier run.
 """
@@ -41,21 +49,40 @@ from tests.bench.parts.sides import BESIDE_DECODING, COMPARISONS
 from tests.bench.parts.targets import Job
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
-STEPS = ("planning", "windows", "reading", "decode", "startup", "formats", "letters", "postgres", "driver", "workers", "places", "reshape")
+STEPS = (
+    "planning",
+    "windows",
+    "reading",
+    "decode",
+    "startup",
+    "formats",
+    "letters",
+    "postgres",
+    "driver",
+    "workers",
+    "places",
+    "reshape",
+)
 COMPARED = tuple(f"{shape}.{stage}" for shape in SHAPES for stage in COMPARISONS)
 GROWN = tuple(f"growth.{kind}" for kind in KINDS)
 IN_SINKS = tuple(f"sinks.{name}" for name in BESIDE_DECODING)
-WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in COMMITTED} | {"windows.ledger": ("planning",)}
+WINDOWS = {f"windows.{kind}": ("windows", "--sink", kind) for kind in COMMITTED} | {
+    "windows.ledger": ("planning",)
+}
 COMMITTED_WINDOWS = 10_000
 """Behind which a window's cost is measured, beside that behind ten."""
 PARTS = (*COMPARED, *IN_SINKS, *GROWN, *STEPS, *WINDOWS)
 SINK_MESSAGES = 1_000_000
-"""Of the small ones: a sink's cost is above that of decoding, which takes a second for so many, and each run writes all of them."""
+"""Of the small ones: a sink's cost is above that of decoding, which takes a second for
+so many, and each run writes all of them.
+"""
 PAGE = ROOT / "docs" / "benchmark.md"
 
 
 class World:
-    """The broker and its topics, made when a part first asks for them; one for all parts of a command."""
+    """The broker and its topics, made when a part first asks for them; one for all
+    parts of a command.
+    """
 
     def __init__(self, scratch: Path, stack: ExitStack) -> None:
         self.scratch = scratch
@@ -65,7 +92,9 @@ class World:
     @cached_property
     def bootstrap(self) -> str:
         """Where the broker is."""
-        return self._stack.enter_context(EmbeddedBroker(self.scratch / "kafka", find_jars())).bootstrap
+        return self._stack.enter_context(
+            EmbeddedBroker(self.scratch / "kafka", find_jars())
+        ).bootstrap
 
     @cached_property
     def postgres(self) -> str:
@@ -76,7 +105,10 @@ class World:
         """A topic's name, and the mean bytes of its messages."""
         if (shape, messages) not in self._topics:
             name = f"bench.{shape}.{messages}"
-            self._topics[shape, messages] = name, fill(self.bootstrap, name, SHAPES[shape].values(), messages)
+            self._topics[shape, messages] = (
+                name,
+                fill(self.bootstrap, name, SHAPES[shape].values(), messages),
+            )
         return self._topics[shape, messages]
 
 
@@ -96,7 +128,12 @@ def compared(world: World, part: str, options: argparse.Namespace) -> Result:
 
     def measure() -> dict[str, Any]:
         measured = compare(sides, job, options.rounds)
-        return {"messages": messages, "message_bytes": size, "partitions": PARTITIONS, "sides": tuple(measured)}
+        return {
+            "messages": messages,
+            "message_bytes": size,
+            "partitions": PARTITIONS,
+            "sides": tuple(measured),
+        }
 
     return Result(**stamped(part, measure))
 
@@ -106,7 +143,9 @@ def grown(world: World, part: str, options: argparse.Namespace) -> Growth:
     kind = KINDS[part.split(".")[1]]
 
     def measure() -> dict[str, Any]:
-        points, left = grow(world.bootstrap, kind, options.sizes or kind.sizes, options.seconds, world.scratch)
+        points, left = grow(
+            world.bootstrap, kind, options.sizes or kind.sizes, options.seconds, world.scratch
+        )
         return {"what": kind.what, "points": tuple(points), "left_out": tuple(left)}
 
     return Growth(**stamped(part, measure))
@@ -116,9 +155,19 @@ def said(part: str) -> Said:
     """What a step's own program prints."""
 
     def measure() -> dict[str, Any]:
-        program, *words = (*WINDOWS[part], "--committed", str(COMMITTED_WINDOWS)) if part in WINDOWS else (part,)
+        program, *words = (
+            (*WINDOWS[part], "--committed", str(COMMITTED_WINDOWS)) if part in WINDOWS else (part,)
+        )
         command = [sys.executable, "-m", f"tests.bench.{program}", *words]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False, timeout=14_400, env=os.environ)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=14_400,
+            env=os.environ,
+        )
         print(done.stdout, end="", flush=True)
         done.check_returncode()
         return {"lines": tuple(done.stdout.splitlines())}
@@ -127,10 +176,14 @@ def said(part: str) -> Said:
 
 
 def measured(parts: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """Measure parts one after the other, and keep what came of each as soon as it is there; the limits that were broken, in words."""
+    """Measure parts one after the other, and keep what came of each as soon as it is
+    there; the limits that were broken, in words.
+    """
     wrong: list[str] = []
     with ExitStack() as stack:
-        world = World(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windrow-bench-"))), stack)
+        world = World(
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="windrow-bench-"))), stack
+        )
         for part in parts:
             print(f"{part} ...", flush=True)
             result = (
@@ -154,7 +207,13 @@ def write_page() -> None:
     sinks = {part: kept(part, Result) for part in IN_SINKS}
     growths = [result for part in GROWN if (result := kept(part, Growth))]
     PAGE.write_text(
-        page(results, sinks, growths, [result for part in (*STEPS, *WINDOWS) if (result := kept(part, Said))]), encoding="utf-8"
+        page(
+            results,
+            sinks,
+            growths,
+            [result for part in (*STEPS, *WINDOWS) if (result := kept(part, Said))],
+        ),
+        encoding="utf-8",
     )
     pictures = {
         "benchmark.svg": map(picture.bars, results),
@@ -173,29 +232,61 @@ def chosen(words: Sequence[str]) -> list[str]:
     Raises:
         SystemExit: a word names none.
     """
-    if unknown := [word for word in words if not any(part == word or part.startswith(f"{word}.") for part in PARTS)]:
+    if unknown := [
+        word
+        for word in words
+        if not any(part == word or part.startswith(f"{word}.") for part in PARTS)
+    ]:
         sys.exit(f"No such part: {', '.join(unknown)}. There are: {', '.join(PARTS)}, page")
-    return [part for part in PARTS if not words or any(part == word or part.startswith(f"{word}.") for word in words)]
+    return [
+        part
+        for part in PARTS
+        if not words or any(part == word or part.startswith(f"{word}.") for word in words)
+    ]
 
 
 def main() -> None:
     """Parse, measure, judge, write."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that broker and sides end with it, as at Ctrl-C
+    # so that broker and sides end with it, as at Ctrl-C
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--rounds", type=int, default=5, help="of a comparison, after one that warms up (5)")
-    parser.add_argument("--scale", type=float, default=1.0, help="of a comparison's number of messages (1)")
-    parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), help="of a growth: 10,100,1000")
-    parser.add_argument("--seconds", type=float, default=900.0, help="a growth leaves out sizes that would need more in all (900)")
-    parser.add_argument("--missing", action="store_true", help="only parts of which nothing is kept of this commit")
-    parser.add_argument("--quick", action="store_true", help="windrow and its nearest peer only; nothing is kept")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="of a comparison, after one that warms up (5)"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of a comparison's number of messages (1)"
+    )
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: tuple(map(int, text.split(","))),
+        help="of a growth: 10,100,1000",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=900.0,
+        help="a growth leaves out sizes that would need more in all (900)",
+    )
+    parser.add_argument(
+        "--missing", action="store_true", help="only parts of which nothing is kept of this commit"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="windrow and its nearest peer only; nothing is kept"
+    )
     options = parser.parse_args()
     if options.parts == ["page"]:
         write_page()
         return
-    parts = [part for part in chosen(options.parts) if not (options.missing and kept_commit(part) == commit())]
+    parts = [
+        part
+        for part in chosen(options.parts)
+        if not (options.missing and kept_commit(part) == commit())
+    ]
     wrong = measured(parts, options)
     if not options.quick:
         write_page()

@@ -2,9 +2,11 @@
 
     python -m tests.bench.changelog [--messages 50000] [--keys 3000] [--seed 1]
 
-The topic has updates and deletes of customers, each customer's in one of three partitions, in twelve hours. windrow commits the hours in an
-order by chance and replays two of them, so that older ones meet newer ones. Flink SQL reads the topic as a table by upsert-kafka, to its
-end, in streaming mode. Printed: how many customers each side has, and how many differ; the exit code is 1 if any do.
+The topic has updates and deletes of customers, each customer's in one of three
+partitions, in twelve hours. windrow commits the hours in an order by chance and replays
+two of them, so that older ones meet newer ones. Flink SQL reads the topic as a table by
+upsert-kafka, to its end, in streaming mode. Printed: how many customers each side has,
+and how many differ; the exit code is 1 if any do.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ Customers = dict[tuple[str, int], tuple[str, int | None]]
 
 
 def fill(bootstrap: str, messages: int, keys: int, dice: random.Random) -> str:
-    """Make the topic. Some customers come and go often, some were never there when they are deleted."""
+    """Make the topic.
+
+    Some customers come and go often, some were never there when they are deleted.
+    """
     topic = create_topic(bootstrap, PARTITIONS)
     puts = []
     for i in range(messages):
@@ -71,20 +76,37 @@ def of_windrow(bootstrap: str, topic: str, folder: Path, dice: random.Random) ->
     (folder / "schema.py").write_text(SCHEMA)
     spec = parse_spec(
         {
-            "id": "customers", "source": {"bootstrap_servers": bootstrap, "topic": topic},
-            "window": {"grid": "hourly", "start": START}, "state": str(folder / "state.db"),
-            "decode": {"schema": "schema.py:Customer", "key": {"fields": ["shop", "number"]}, "fields_include": "except_key"},
-            "sink": {"path": str(folder / "customers"), "mode": "upsert", "primary_key": ["shop", "number"]},
+            "id": "customers",
+            "source": {"bootstrap_servers": bootstrap, "topic": topic},
+            "window": {"grid": "hourly", "start": START},
+            "state": str(folder / "state.db"),
+            "decode": {
+                "schema": "schema.py:Customer",
+                "key": {"fields": ["shop", "number"]},
+                "fields_include": "except_key",
+            },
+            "sink": {
+                "path": str(folder / "customers"),
+                "mode": "upsert",
+                "primary_key": ["shop", "number"],
+            },
         },
         folder,
-    )  # fmt: skip
+    )
     pipeline = replace(assemble(spec, engine=LocalEngine()), now=lambda: START + timedelta(days=9))
-    windows = [Window("customers", START + timedelta(hours=n), START + timedelta(hours=n + 1)) for n in range(HOURS)]
+    windows = [
+        Window("customers", START + timedelta(hours=n), START + timedelta(hours=n + 1))
+        for n in range(HOURS)
+    ]
     for window in dice.sample(windows, HOURS):
         run(pipeline, window, Request("comparison"))
     for window in dice.sample(windows, 2):
         run(pipeline, window, Request("again", replace=True))
-    rows = DeltaTable(folder / "customers").to_pyarrow_table(columns=["shop", "number", "name", "credit"]).to_pylist()
+    rows = (
+        DeltaTable(folder / "customers")
+        .to_pyarrow_table(columns=["shop", "number", "name", "credit"])
+        .to_pylist()
+    )
     found = {(row["shop"], row["number"]): (row["name"], row["credit"]) for row in rows}
     assert len(found) == len(rows), "a customer is there twice"
     return found
@@ -93,16 +115,41 @@ def of_windrow(bootstrap: str, topic: str, folder: Path, dice: random.Random) ->
 def of_flink(bootstrap: str, topic: str) -> Customers:
     """What is left when its changes are taken one after the other."""
     options = {
-        "connector": "upsert-kafka", "topic": topic, "properties.bootstrap.servers": bootstrap, "key.format": "json",
-        "value.format": "json", "value.fields-include": "EXCEPT_KEY", "scan.bounded.mode": "latest-offset",
-    }  # fmt: skip
+        "connector": "upsert-kafka",
+        "topic": topic,
+        "properties.bootstrap.servers": bootstrap,
+        "key.format": "json",
+        "value.format": "json",
+        "value.fields-include": "EXCEPT_KEY",
+        "scan.bounded.mode": "latest-offset",
+    }
     told = ", ".join(f"'{name}' = '{value}'" for name, value in options.items())
-    columns = "shop STRING, number BIGINT, name STRING, credit BIGINT, PRIMARY KEY (shop, number) NOT ENFORCED"
-    statements = [f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({told})", "SELECT * FROM customers"]
+    columns = (
+        "shop STRING, number BIGINT, name STRING, credit BIGINT, PRIMARY KEY (shop, number) NOT"
+        " ENFORCED"
+    )
+    statements = [
+        f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({told})",
+        "SELECT * FROM customers",
+    ]
     folder = made("flink", PEERS / "flink", environments.jars)
     java = Path(os.environ["JAVA_HOME"]) / "bin/java"
-    command = [java, *FLINK_JAVA, "-cp", f"{folder}/jars/*", PEERS / "flink/FlinkChangelog.java", *FLINK]
-    done = subprocess.run(command, input="\n".join(statements), capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+    command = [
+        java,
+        *FLINK_JAVA,
+        "-cp",
+        f"{folder}/jars/*",
+        PEERS / "flink/FlinkChangelog.java",
+        *FLINK,
+    ]
+    done = subprocess.run(
+        command,
+        input="\n".join(statements),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+    )
     if done.returncode:
         raise RuntimeError(f"Flink ended with {done.returncode}:\n{done.stderr[-3000:]}")
     rows: Counter[tuple[str, int, str, int | None]] = Counter()
@@ -117,16 +164,27 @@ def of_flink(bootstrap: str, topic: str) -> Customers:
 
 def main() -> int:
     """Compare, and say how it went."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, default in (("messages", 50_000), ("keys", 3_000), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     said = parser.parse_args()
     dice = random.Random(said.seed)
-    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker", find_jars()) as broker:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedBroker(Path(folder) / "broker", find_jars()) as broker,
+    ):
         topic = fill(broker.bootstrap, said.messages, said.keys, dice)
-        mine, flinks = of_windrow(broker.bootstrap, topic, Path(folder), dice), of_flink(broker.bootstrap, topic)
+        mine, flinks = (
+            of_windrow(broker.bootstrap, topic, Path(folder), dice),
+            of_flink(broker.bootstrap, topic),
+        )
     unlike = [key for key in mine.keys() | flinks.keys() if mine.get(key) != flinks.get(key)]
-    print(f"{said.messages} messages: {len(mine)} customers by windrow, {len(flinks)} by Flink, {len(unlike)} differ")
+    print(
+        f"{said.messages} messages: {len(mine)} customers by windrow, {len(flinks)} by Flink,"
+        f" {len(unlike)} differ"
+    )
     return 1 if unlike else 0
 
 

@@ -1,7 +1,9 @@
-"""What a table's committed windows cost the next one: a process's first look and first commit, later commits, and a window that is there.
+"""What a table's committed windows cost the next one: a process's first look and first
+commit, later commits, and a window that is there.
 
-The windows are committed by the sink itself, with nothing synced to disk by it, so that thousands take minutes. Each measurement is of a
-process of its own, on the same table: each leaves there what it has committed.
+The windows are committed by the sink itself, with nothing synced to disk by it, so that
+thousands take minutes. Each measurement is of a process of its own, on the same table:
+each leaves there what it has committed.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta.kind import dead_letters_beside
 
 COMMITS = 100
-"""Later commits, and looks at windows that are there: one checkpoint of a Delta table is among them."""
+"""Later commits, and looks at windows that are there: one checkpoint of a Delta table
+is among them.
+"""
 
 ROUNDS = 3
 UPKEEP = 500
@@ -46,7 +50,9 @@ UPKEEP = 500
 
 
 class Cost(NamedTuple):
-    """In milliseconds; commits later than the first by their mean, for what only some of them do counts."""
+    """In milliseconds; commits later than the first by their mean, for what only some
+    of them do counts.
+    """
 
     first_look: float
     first_commit: float
@@ -72,13 +78,19 @@ def _database(scratch: Path) -> Iterator[str]:
 
 
 def _routed_at(place: str) -> RoutedBoth:
-    first, second, other = (DeltaSink(f"{place}/{name}", ROWS, DEFAULT) for name in ("first", "second", "other"))
-    return RoutedBoth([(FIRST, first), (SECOND, second)], other, dead_letters_beside(other.uri), ROWS, DEFAULT)
+    first, second, other = (
+        DeltaSink(f"{place}/{name}", ROWS, DEFAULT) for name in ("first", "second", "other")
+    )
+    return RoutedBoth(
+        [(FIRST, first), (SECOND, second)], other, dead_letters_beside(other.uri), ROWS, DEFAULT
+    )
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of sink: makes a place for a table below a folder, opens the sink at a place as any process does, and keeps its table up."""
+    """A kind of sink: makes a place for a table below a folder, opens the sink at a
+    place as any process does, and keeps its table up.
+    """
 
     place: Callable[[Path], AbstractContextManager[str]]
     open: Callable[[str], Any]
@@ -88,7 +100,8 @@ class Kind:
 KINDS = {
     "delta": Kind(partial(_folder, "table"), delta_at),
     "delta-keyed": Kind(partial(_folder, "table-keyed"), delta_at),
-    # Iceberg writes every snapshot anew with each commit, so an owner lets them expire; what is measured has those since the last time.
+    # Iceberg writes every snapshot anew with each commit, so an owner lets them expire;
+    # what is measured has those since the last time.
     "iceberg": Kind(partial(_folder, "warehouse"), iceberg_at, expire),
     "parquet": Kind(partial(_folder, "files-parquet"), files_at),
     "postgres": Kind(_database, postgres_at),
@@ -110,14 +123,26 @@ def make(kind: Kind, place: str, windows: int) -> None:
 
 
 def cost(kind: str, windows: int, scratch: Path) -> Cost:
-    """The medians of several processes at a table of so many windows, and those that the processes before have committed."""
+    """The medians of several processes at a table of so many windows, and those that
+    the processes before have committed.
+    """
     scratch.mkdir()
     rounds = []
     with KINDS[kind].place(scratch) as place:
         make(KINDS[kind], place, windows)
         for number in range(ROUNDS):
-            command = [sys.executable, "-m", "tests.bench.committed", kind, place, str(windows + number * (COMMITS + 1)), str(scratch)]
-            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
+            command = [
+                sys.executable,
+                "-m",
+                "tests.bench.committed",
+                kind,
+                place,
+                str(windows + number * (COMMITS + 1)),
+                str(scratch),
+            ]
+            told = subprocess.run(
+                command, check=True, stdout=subprocess.PIPE, text=True, timeout=600
+            ).stdout
             rounds.append(Cost(*json.loads(told)))
     return Cost(*map(statistics.median, zip(*rounds, strict=True)))
 
@@ -125,13 +150,16 @@ def cost(kind: str, windows: int, scratch: Path) -> Cost:
 def told(kind: str, windows: int, found: Cost) -> str:
     """A line for people."""
     return (
-        f"{kind:>11}, {windows:>7,} committed windows: first look {found.first_look:.1f} ms, first commit {found.first_commit:.1f} ms, "
-        f"later ones {found.later_commit:.1f} ms, a window that is there {found.skip:.2f} ms"
+        f"{kind:>11}, {windows:>7,} committed windows: first look {found.first_look:.1f} ms, first"
+        f" commit {found.first_commit:.1f} ms, later ones {found.later_commit:.1f} ms, a window"
+        f" that is there {found.skip:.2f} ms"
     )
 
 
 def _measure(kind: Kind, place: str, windows: int, scratch: Path) -> Cost:
-    """In this process, which has looked at nothing yet but for a Delta table: what is loaded, and begun, once is not a table's cost."""
+    """In this process, which has looked at nothing yet but for a Delta table: what is
+    loaded, and begun, once is not a table's cost.
+    """
     warm = delta_at(f"{scratch}/warm {windows}")
     warm.prepare(BINDING)
     _committed(warm, *staged_receipt(warm, 0, dead=False))
@@ -154,4 +182,6 @@ def _timed(what: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(KINDS[sys.argv[1]], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))))
+    print(
+        json.dumps(_measure(KINDS[sys.argv[1]], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])))
+    )

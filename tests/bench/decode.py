@@ -2,8 +2,10 @@
 
 python -m tests.bench.decode
 
-Each kind is one batch of 32,768 messages, decoded again and again by one thread; the best of the runs counts, in CPU seconds. The second
-table has twenty values of one type: as so many columns, in a list, and in structs of four. Bytes of names count, and cost little.
+Each kind is one batch of 32,768 messages, decoded again and again by one thread; the
+best of the runs counts, in CPU seconds. The second table has twenty values of one type:
+as so many columns, in a list, and in structs of four. Bytes of names count, and cost
+little.
 """
 
 from __future__ import annotations
@@ -42,9 +44,17 @@ class Structs(pp.DataFrameModel):
     """Structs, a list of them, and a map."""
 
     id: pl.Int64
-    place: pl.Struct({"city": pl.String, "zip": pl.Int32, "at": pl.Struct({"lat": pl.Float64, "lon": pl.Float64})})
+    place: pl.Struct(
+        {
+            "city": pl.String,
+            "zip": pl.Int32,
+            "at": pl.Struct({"lat": pl.Float64, "lon": pl.Float64}),
+        }
+    )
     lines: pl.List(pl.Struct({"sku": pl.String, "price": pl.Decimal(10, 2), "count": pl.Int32}))
-    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(metadata={"map": True})
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
+        metadata={"map": True}
+    )
 
 
 class Few(pp.DataFrameModel):
@@ -77,8 +87,16 @@ def _structs(r: random.Random, i: int) -> dict[str, Any]:
         "zip": r.randrange(100_000),
         "at": {"lat": round(r.uniform(-90, 90), 5), "lon": round(r.uniform(-180, 180), 5)},
     }
-    lines = [{"sku": _word(r), "price": round(r.random() * 100, 2), "count": r.randint(1, 9)} for _ in range(r.randint(1, 4))]
-    return {"id": i, "place": place, "lines": lines, "stock": {_word(r): r.randrange(1000) for _ in range(r.randint(0, 4))}}
+    lines = [
+        {"sku": _word(r), "price": round(r.random() * 100, 2), "count": r.randint(1, 9)}
+        for _ in range(r.randint(1, 4))
+    ]
+    return {
+        "id": i,
+        "place": place,
+        "lines": lines,
+        "stock": {_word(r): r.randrange(1000) for _ in range(r.randint(0, 4))},
+    }
 
 
 def _wide(r: random.Random, i: int) -> dict[str, Any]:
@@ -102,56 +120,92 @@ def _unknown(r: random.Random, i: int) -> dict[str, Any]:
 
 
 CASES = {
-    "orders": (Order, None), "60 columns": (Wide, _wide), "60 columns, shuffled": (Wide, _shuffled), "lists": (Lists, _lists),
-    "structs, lists of them, maps": (Structs, _structs), "unknown nested fields": (Few, _unknown),
-}  # fmt: skip
+    "orders": (Order, None),
+    "60 columns": (Wide, _wide),
+    "60 columns, shuffled": (Wide, _shuffled),
+    "lists": (Lists, _lists),
+    "structs, lists of them, maps": (Structs, _structs),
+    "unknown nested fields": (Few, _unknown),
+}
 
 
 def _lines() -> list[bytes]:
     """The orders, each as a line of CSV; their notes have commas."""
-    return [";".join("" if v is None else str(v) for v in json.loads(order).values()).encode() for order in values()[:MESSAGES]]
+    return [
+        ";".join("" if v is None else str(v) for v in json.loads(order).values()).encode()
+        for order in values()[:MESSAGES]
+    ]
 
 
 def machines() -> Iterator[tuple[str, Machine, list[bytes]]]:
-    """What is measured: its name, what decodes, and messages, which are repeated until there are enough."""
+    """What is measured: its name, what decodes, and messages, which are repeated until
+    there are enough.
+    """
     r = random.Random(1)
     for name, (model, make) in CASES.items():
-        made = values()[:MESSAGES] if make is None else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
+        made = (
+            values()[:MESSAGES]
+            if make is None
+            else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
+        )
         yield name, json_machine(Columns.of(model), "ignore"), made
     orders, lines = csv_machine(Columns.of(Order), Dialect(";", null_literal="")), _lines()
     yield "orders as CSV", orders, lines
-    yield "orders as CSV, 1% with quotes", orders, [line.replace(b"EUR", b'"EUR"') if i % 33 == 0 else line for i, line in enumerate(lines)]
+    yield (
+        "orders as CSV, 1% with quotes",
+        orders,
+        [line.replace(b"EUR", b'"EUR"') if i % 33 == 0 else line for i, line in enumerate(lines)],
+    )
 
 
 VALUES = 20
 """Of a message of the second table."""
 
 MAKERS: Mapping[str, tuple[Any, Callable[[random.Random], Any]]] = {
-    "doubles": (pl.Float64, lambda r: round(r.random() * 100, 2)), "integers": (pl.Int64, lambda r: r.randrange(100_000)),
-    "strings": (pl.String, _word), "booleans": (pl.Boolean, lambda r: r.random() < 0.5),
-}  # fmt: skip
+    "doubles": (pl.Float64, lambda r: round(r.random() * 100, 2)),
+    "integers": (pl.Int64, lambda r: r.randrange(100_000)),
+    "strings": (pl.String, _word),
+    "booleans": (pl.Boolean, lambda r: r.random() < 0.5),
+}
 
 
-def shapes(dtype: Any, make: Callable[[random.Random], Any]) -> Iterator[tuple[Machine, list[bytes]]]:
+def shapes(
+    dtype: Any, make: Callable[[random.Random], Any]
+) -> Iterator[tuple[Machine, list[bytes]]]:
     """Values of a type as columns, in a list, and in structs: what decodes each, and messages."""
     r = random.Random(1)
     fields = {f"field_{i}": dtype for i in range(VALUES // 5)}
     columns = {f"column_{i:02}": dtype for i in range(VALUES)}
-    for model_columns in (columns, {"values": pl.List(dtype)}, {f"struct_{i}": pl.Struct(fields) for i in range(5)}):
-        model = type("Model", (pp.DataFrameModel,), {"__annotations__": model_columns, "__module__": __name__})
+    for model_columns in (
+        columns,
+        {"values": pl.List(dtype)},
+        {f"struct_{i}": pl.Struct(fields) for i in range(5)},
+    ):
+        model = type(
+            "Model",
+            (pp.DataFrameModel,),
+            {"__annotations__": model_columns, "__module__": __name__},
+        )
         made = []
         for _ in range(2_000):
             values = iter([make(r) for _ in range(VALUES)])
             whole: dict[type, Callable[[], Any]] = {
-                pl.List: lambda values=values: list(values), pl.Struct: lambda values=values: {f: next(values) for f in fields},
-            }  # fmt: skip
-            row = {name: whole.get(type(kind), lambda values=values: next(values))() for name, kind in model_columns.items()}
+                pl.List: lambda values=values: list(values),
+                pl.Struct: lambda values=values: {f: next(values) for f in fields},
+            }
+            row = {
+                name: whole.get(type(kind), lambda values=values: next(values))()
+                for name, kind in model_columns.items()
+            }
             made.append(json.dumps(row, separators=(",", ":")).encode())
         yield json_machine(Columns.of(model), "ignore"), made
 
 
 def measured(machine: Machine, made: list[bytes]) -> tuple[float, float]:
-    """Mean bytes of a message, and seconds that a batch takes at best. The messages are repeated until there are enough."""
+    """Mean bytes of a message, and seconds that a batch takes at best.
+
+    The messages are repeated until there are enough.
+    """
     messages = pa.array((made * (MESSAGES // len(made) + 1))[:MESSAGES], pa.binary())
     best = float("inf")
     for _ in range(RUNS):
@@ -167,11 +221,19 @@ def main() -> None:
     print(f"{'':30}{'bytes':>7}{'M messages/s':>14}{'ns/byte':>9}")
     for name, machine, made in machines():
         size, best = measured(machine, made)
-        print(f"{name:30}{size:7.0f}{MESSAGES / best / 1e6:14.2f}{best / MESSAGES / size * 1e9:9.2f}")
+        print(
+            f"{name:30}{size:7.0f}{MESSAGES / best / 1e6:14.2f}{best / MESSAGES / size * 1e9:9.2f}"
+        )
     print(f"\n{'ns/value, ns/byte':20}{'columns':>14}{'a list':>14}{'structs':>14}")
     for name, (dtype, make) in MAKERS.items():
-        costs = [(size, best / MESSAGES * 1e9) for size, best in (measured(*shape) for shape in shapes(dtype, make))]
-        print(f"{name:20}" + "".join(f"{cost / VALUES:9.1f}{cost / size:5.1f}" for size, cost in costs))
+        costs = [
+            (size, best / MESSAGES * 1e9)
+            for size, best in (measured(*shape) for shape in shapes(dtype, make))
+        ]
+        print(
+            f"{name:20}"
+            + "".join(f"{cost / VALUES:9.1f}{cost / size:5.1f}" for size, cost in costs)
+        )
 
 
 if __name__ == "__main__":

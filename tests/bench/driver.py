@@ -1,12 +1,18 @@
-"""What a window costs its driver as topic-partitions grow, and what that comes to for very wide topics. No task is counted.
+"""What a window costs its driver as topic-partitions grow, and what that comes to for
+very wide topics.
+
+No task is counted.
 
     python -m tests.bench.driver [--sizes 100,1000,10000]
 
-The broker is in memory, the ledger in a file, the table is a Delta table on a disk; every topic-partition has one message a window, whose
-row is staged before the clock starts. Each size is a process of its own. Printed: seconds of the first plan and of a later one, of the
-commit, of a fresh process's look at the committed window and of a checkpoint of the table; kilobytes of what is kept of a window and of
-what Dagster is given; the process's peak. Then a model on paper of 10,000 topic-partitions that take 10,000,000 messages a second: these
-figures of the largest size, and what the kept results of `growth.rows` and `growth.partitions` say a row and a split cost.
+The broker is in memory, the ledger in a file, the table is a Delta table on a disk;
+every topic-partition has one message a window, whose row is staged before the clock
+starts. Each size is a process of its own. Printed: seconds of the first plan and of a
+later one, of the commit, of a fresh process's look at the committed window and of a
+checkpoint of the table; kilobytes of what is kept of a window and of what Dagster is
+given; the process's peak. Then a model on paper of 10,000 topic-partitions that take
+10,000,000 messages a second: these figures of the largest size, and what the kept
+results of `growth.rows` and `growth.partitions` say a row and a split cost.
 """
 
 from __future__ import annotations
@@ -48,7 +54,10 @@ T = TypeVar("T")
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one size: seconds, and bytes a window. `checkpoint` is of a table with the files of `WINDOWS` windows."""
+    """Of one size: seconds, and bytes a window.
+
+    `checkpoint` is of a table with the files of `WINDOWS` windows.
+    """
 
     partitions: int
     first_plan: float
@@ -65,10 +74,11 @@ class Cost(msgspec.Struct, frozen=True):
     def line(self) -> str:
         """In words."""
         return (
-            f"{self.partitions:>7,} topic-partitions: first plan {self.first_plan:.2f} s, a later one {self.plan:.2f} s, "
-            f"commit {self.commit:.2f} s, look {self.look:.2f} s, checkpoint {self.checkpoint:.2f} s; ledger {self.ledger / 1e3:,.0f} kB, "
-            f"receipt {self.receipt / 1e3:,.0f} kB, table's log {self.log / 1e3:,.0f} kB, Dagster {self.event / 1e3:,.0f} kB; "
-            f"at most {self.peak_mb:,.0f} MB"
+            f"{self.partitions:>7,} topic-partitions: first plan {self.first_plan:.2f} s, a later"
+            f" one {self.plan:.2f} s, commit {self.commit:.2f} s, look {self.look:.2f} s,"
+            f" checkpoint {self.checkpoint:.2f} s; ledger {self.ledger / 1e3:,.0f} kB, receipt"
+            f" {self.receipt / 1e3:,.0f} kB, table's log {self.log / 1e3:,.0f} kB, Dagster"
+            f" {self.event / 1e3:,.0f} kB; at most {self.peak_mb:,.0f} MB"
         )
 
 
@@ -100,11 +110,22 @@ def measure(partitions: int, folder: Path) -> Cost:
     checkpoint, _ = timed(lambda: DeltaTable(str(table)).create_checkpoint())
     shown = window_metadata(pipeline.spec, pipeline.columns(), Result(found, recovered=False))
     return Cost(
-        partitions, plans[0], min(plans[1:]), min(commits), look, checkpoint, (folder / "state.db").stat().st_size / WINDOWS,
-        len(to_json(made)), max((table / "_delta_log").glob("*.json")).stat().st_size,
-        sum(len(dg.serialize_value(value)) for value in shown.values() if isinstance(value, dg.MetadataValue)),
+        partitions,
+        plans[0],
+        min(plans[1:]),
+        min(commits),
+        look,
+        checkpoint,
+        (folder / "state.db").stat().st_size / WINDOWS,
+        len(to_json(made)),
+        max((table / "_delta_log").glob("*.json")).stat().st_size,
+        sum(
+            len(dg.serialize_value(value))
+            for value in shown.values()
+            if isinstance(value, dg.MetadataValue)
+        ),
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
-    )  # fmt: skip
+    )
 
 
 def slope(growth: Growth | None) -> float | None:
@@ -116,27 +137,40 @@ def slope(growth: Growth | None) -> float | None:
 
 
 def on_paper(cost: Cost, rows: float | None, splits: float | None) -> Iterator[str]:
-    """What the figures come to, each cost taken as linear. `rows`, `splits`: CPU seconds of a row, and of a split."""
+    """What the figures come to, each cost taken as linear.
+
+    `rows`, `splits`: CPU seconds of a row, and of a split.
+    """
     yield f"On paper: {WIDE:,} topic-partitions that take {A_SECOND:,} small messages a second"
     if rows is not None:
-        yield f"    rows: {rows * 1e6:.2f} CPU s a million, so {rows * A_SECOND:.1f} cores are busy whatever the windows are"
+        yield (
+            f"    rows: {rows * 1e6:.2f} CPU s a million, so {rows * A_SECOND:.1f} cores are busy"
+            " whatever the windows are"
+        )
     per_split = (cost.plan + cost.commit) / cost.partitions
     per_file = cost.checkpoint / cost.partitions / WINDOWS
     for minutes in MINUTES:
-        each = "" if splits is None else f"splits keep {splits * WIDE / minutes / 60:.2f} cores busy, "
+        each = (
+            "" if splits is None else f"splits keep {splits * WIDE / minutes / 60:.2f} cores busy, "
+        )
         driver, windows = per_split * WIDE / minutes / 60, DAY / minutes
-        ledger, receipts = (windows * size / cost.partitions * WIDE / 1e9 for size in (cost.ledger, cost.receipt))
+        ledger, receipts = (
+            windows * size / cost.partitions * WIDE / 1e9 for size in (cost.ledger, cost.receipt)
+        )
         yield (
-            f"    windows of {minutes:>2} min: {each}the driver is busy {driver:.2%} of the time and would be all of it at "
-            f"{WIDE / driver:,.0f} topic-partitions; a day makes {windows * WIDE:,.0f} files, whose checkpoint takes "
-            f"{windows * WIDE * per_file:,.0f} s, and keeps {ledger:.2f} GB in the ledger and {receipts:.2f} GB of receipts"
+            f"    windows of {minutes:>2} min: {each}the driver is busy {driver:.2%} of the time"
+            f" and would be all of it at {WIDE / driver:,.0f} topic-partitions; a day makes"
+            f" {windows * WIDE:,.0f} files, whose checkpoint takes {windows * WIDE * per_file:,.0f}"
+            f" s, and keeps {ledger:.2f} GB in the ledger and {receipts:.2f} GB of receipts"
         )
 
 
 def main() -> None:
     """Each size in turn, then the model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES)
+    parser.add_argument(
+        "--sizes", type=lambda text: tuple(map(int, text.split(","))), default=SIZES
+    )
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one is not None:
@@ -145,10 +179,14 @@ def main() -> None:
         return
     for size in asked.sizes:
         command = [sys.executable, "-m", "tests.bench.driver", "--one", str(size)]
-        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=1_800).stdout
+        told = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, text=True, timeout=1_800
+        ).stdout
         cost = msgspec.json.decode(told.splitlines()[-1], type=Cost)
         print(cost.line(), flush=True)
-    for line in on_paper(cost, slope(kept("growth.rows", Growth)), slope(kept("growth.partitions", Growth))):
+    for line in on_paper(
+        cost, slope(kept("growth.rows", Growth)), slope(kept("growth.partitions", Growth))
+    ):
         print(line)
 
 

@@ -1,9 +1,11 @@
-"""What decoding a format costs, beside what Spark has for it: the same messages in memory, each side on one core, the best of its runs.
+"""What decoding a format costs, beside what Spark has for it: the same messages in
+memory, each side on one core, the best of its runs.
 
 python -m tests.bench.formats [avro protobuf csv json] [--messages 2000000] [--runs 6]
 
-A run of windrow's is a batch of 32,768 messages after the other, as a task has them, once whole and once with one message of a hundred
-broken; of Spark's what stands in `peers/spark/formats.py`.
+A run of windrow's is a batch of 32,768 messages after the other, as a task has them,
+once whole and once with one message of a hundred broken; of Spark's what stands in
+`peers/spark/formats.py`.
 """
 
 from __future__ import annotations
@@ -45,15 +47,31 @@ BATCH = 32_768
 LIMIT_SECONDS = 900
 THEIRS = {"protobuf": "Google's library in mapInArrow"}
 FIELDS: Mapping[str, tuple[Any, str, str]] = {
-    "order_id": ("long", "int64", "BIGINT"), "customer": ("string", "string", "STRING"), "amount": ("double", "double", "DOUBLE"),
-    "currency": ("string", "string", "STRING"), "sku": ("string", "string", "STRING"), "quantity": ("int", "int32", "INT"),
-    "created_at": ("long", "int64", "BIGINT"), "note": (["null", "string"], "optional string", "STRING"),
-}  # fmt: skip
+    "order_id": ("long", "int64", "BIGINT"),
+    "customer": ("string", "string", "STRING"),
+    "amount": ("double", "double", "DOUBLE"),
+    "currency": ("string", "string", "STRING"),
+    "sku": ("string", "string", "STRING"),
+    "quantity": ("int", "int32", "INT"),
+    "created_at": ("long", "int64", "BIGINT"),
+    "note": (["null", "string"], "optional string", "STRING"),
+}
 """The orders' fields as Avro, Protobuf and Spark have them."""
-AVRO = json.dumps({"type": "record", "name": "Order", "fields": [{"name": n, "type": kind} for n, (kind, _, _) in FIELDS.items()]})
-PROTO = "\n".join([
-    'syntax = "proto3";', "message Order {", *(f"  {kind} {n} = {i};" for i, (n, (_, kind, _)) in enumerate(FIELDS.items(), 1)), "}",
-])  # fmt: skip
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": n, "type": kind} for n, (kind, _, _) in FIELDS.items()],
+    }
+)
+PROTO = "\n".join(
+    [
+        'syntax = "proto3";',
+        "message Order {",
+        *(f"  {kind} {n} = {i};" for i, (n, (_, kind, _)) in enumerate(FIELDS.items(), 1)),
+        "}",
+    ]
+)
 DDL = ", ".join(f"{name} {kind}" for name, (_, _, kind) in FIELDS.items())
 
 
@@ -65,7 +83,9 @@ def as_avro(order: Mapping[str, Any]) -> bytes:
         if isinstance(kind, list):
             written += avro.varint(0) if value is None else avro.varint(1) + avro.text(value)
         else:
-            written += {"string": avro.text, "double": lambda v: struct.pack("<d", v)}.get(kind, avro.varint)(value)
+            written += {"string": avro.text, "double": lambda v: struct.pack("<d", v)}.get(
+                kind, avro.varint
+            )(value)
     return written
 
 
@@ -73,13 +93,19 @@ def as_protobuf(order: Mapping[str, Any]) -> bytes:
     """An order in Protobuf's."""
     numbers = {name: i for i, name in enumerate(FIELDS, 1)}
     writers = {"int64": protobuf.number, "int32": protobuf.number, "double": protobuf.double}
-    return b"".join(writers.get(FIELDS[n][1], protobuf.text)(numbers[n], v) for n, v in order.items() if v is not None)
+    return b"".join(
+        writers.get(FIELDS[n][1], protobuf.text)(numbers[n], v)
+        for n, v in order.items()
+        if v is not None
+    )
 
 
 def as_csv(order: Mapping[str, Any]) -> bytes:
     """An order as a line."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(["" if value is None else value for value in order.values()])
+    csv.writer(line, lineterminator="").writerow(
+        ["" if value is None else value for value in order.values()]
+    )
     return line.getvalue().encode()
 
 
@@ -90,7 +116,10 @@ def as_json(order: Mapping[str, Any]) -> bytes:
 
 @dataclass(frozen=True)
 class Format:
-    """How an order is written; what windrow decodes it with; what Spark's function is told. `broken`: what is wrong with a broken one."""
+    """How an order is written; what windrow decodes it with; what Spark's function is told.
+
+    `broken`: what is wrong with a broken one.
+    """
 
     written: Callable[[Mapping[str, Any]], bytes]
     machine: Callable[[], Machine]
@@ -107,12 +136,24 @@ def _proto() -> bytes:
 
 FORMATS = {
     "avro": Format(
-        as_avro, lambda: avro_machine(parse_schema(AVRO, "the benchmark"), Columns.of(Order)), lambda: AVRO, lambda m: m[:-1] + b"\x7f"
+        as_avro,
+        lambda: avro_machine(parse_schema(AVRO, "the benchmark"), Columns.of(Order)),
+        lambda: AVRO,
+        lambda m: m[:-1] + b"\x7f",
     ),
     "protobuf": Format(
-        as_protobuf, lambda: protobuf_machine(message_type(_proto(), "Order", "the benchmark"), Columns.of(Order)), lambda: _proto().hex()
+        as_protobuf,
+        lambda: protobuf_machine(
+            message_type(_proto(), "Order", "the benchmark"), Columns.of(Order)
+        ),
+        lambda: _proto().hex(),
     ),
-    "csv": Format(as_csv, lambda: csv_machine(Columns.of(Order), Dialect(null_literal="")), lambda: DDL, lambda m: m + b",1"),
+    "csv": Format(
+        as_csv,
+        lambda: csv_machine(Columns.of(Order), Dialect(null_literal="")),
+        lambda: DDL,
+        lambda m: m + b",1",
+    ),
     "json": Format(as_json, lambda: json_machine(Columns.of(Order), "ignore"), lambda: DDL),
 }
 
@@ -134,8 +175,18 @@ def spark(kind: str, told: str, messages: pa.BinaryArray, runs: int) -> list[flo
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "messages.parquet"
         pq.write_table(pa.table({"value": messages}), path)
-        command = [folder / "venv/bin/python", PEERS / "spark/formats.py", kind, path, told, folder / "jars", str(runs)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True)
+        command = [
+            folder / "venv/bin/python",
+            PEERS / "spark/formats.py",
+            kind,
+            path,
+            told,
+            folder / "jars",
+            str(runs),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True
+        )
     seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
     return seconds
 
@@ -153,14 +204,18 @@ def measure(name: str, count: int, runs: int) -> None:
     print(f"{'':34}{'M messages/s':>14}")
     print(f"{'Spark, ' + THEIRS.get(name, 'from_' + name):34}{count / theirs / 1e6:14.2f}")
     for words, messages in (("windrow", whole), ("windrow, one of a hundred broken", poisoned)):
-        best = min(windrow(machine, [messages.slice(i, BATCH) for i in range(0, count, BATCH)], runs))
+        best = min(
+            windrow(machine, [messages.slice(i, BATCH) for i in range(0, count, BATCH)], runs)
+        )
         print(f"{words:34}{count / best / 1e6:14.2f}   {theirs / best:.1f} times Spark", flush=True)
 
 
 def main() -> None:
     """Each format that is asked for, after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("formats", nargs="*", choices=[*FORMATS, []], default=[], help="all, if none is named")
+    parser.add_argument(
+        "formats", nargs="*", choices=[*FORMATS, []], default=[], help="all, if none is named"
+    )
     parser.add_argument("--messages", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=6)
     options = parser.parse_args()

@@ -1,7 +1,9 @@
-"""What an Iceberg table's committed windows cost the next one: `python -m tests.bench.iceberg --committed 1000`.
+"""What an Iceberg table's committed windows cost the next one: `python -m
+tests.bench.iceberg --committed 1000`.
 
-Two figures decide, so each is told twice: with all snapshots that the windows have made, which Iceberg writes anew with each commit, and
-after they are expired, where the windows alone are left.
+Two figures decide, so each is told twice: with all snapshots that the windows have
+made, which Iceberg writes anew with each commit, and after they are expired, where the
+windows alone are left.
 """
 
 from __future__ import annotations
@@ -40,7 +42,11 @@ def expire(sink: IcebergBoth) -> None:
     """Every snapshot but the newest one."""
     state = state_of(sink)
     newest = state.table.current_snapshot()
-    old = [s.snapshot_id for s in state.table.snapshots() if newest is not None and s.snapshot_id != newest.snapshot_id]
+    old = [
+        s.snapshot_id
+        for s in state.table.snapshots()
+        if newest is not None and s.snapshot_id != newest.snapshot_id
+    ]
     if old:
         state.table.maintenance.expire_snapshots().by_ids(old).commit()
 
@@ -50,7 +56,10 @@ def told(label: str, place: str, first: int) -> None:
     sink = sink_at(place)
     look = timed(lambda: sink.look(window(0)))
     commits = [commit(sink, first + n) for n in range(COMMITS)]
-    print(f"{label:>45}: first look {look:.1f} ms, first commit {commits[0]:.1f} ms, later ones {statistics.median(commits[1:]):.1f} ms")
+    print(
+        f"{label:>45}: first look {look:.1f} ms, first commit {commits[0]:.1f} ms, later ones"
+        f" {statistics.median(commits[1:]):.1f} ms"
+    )
 
 
 def main(windows: int) -> None:
@@ -65,7 +74,9 @@ def main(windows: int) -> None:
                     if number % STEP == STEP - 1 and number + STEP < count:
                         expire(sink)
             state = state_of(sink)
-            told(f"{count:,} windows, {len(state.table.snapshots()):,} snapshots kept", place, count)
+            told(
+                f"{count:,} windows, {len(state.table.snapshots()):,} snapshots kept", place, count
+            )
             expire(sink)
             told(f"{count:,} windows, 1 snapshot kept", place, count + COMMITS)
 

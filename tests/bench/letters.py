@@ -1,8 +1,10 @@
-"""What dead letters cost a window: orders as JSON, and the same with one of a hundred cut short, from Kafka to the committed table.
+"""What dead letters cost a window: orders as JSON, and the same with one of a hundred
+cut short, from Kafka to the committed table.
 
 python -m tests.bench.letters [--messages 4000000] [--rounds 5]
 
-Two topics of one broker, and one process of windrow's with two tasks, which takes them in turns; the first turn of each warms up.
+Two topics of one broker, and one process of windrow's with two tasks, which takes them
+in turns; the first turn of each warms up.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ def some_broken(values: list[bytes]) -> list[bytes]:
 def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
     """The runs of both topics, after the first."""
     side = windrow("table", "")
-    with EmbeddedBroker(scratch / "kafka", find_jars()) as broker, Program(side.command(broker.bootstrap), scratch / "side", {}) as program:
+    with (
+        EmbeddedBroker(scratch / "kafka", find_jars()) as broker,
+        Program(side.command(broker.bootstrap), scratch / "side", {}) as program,
+    ):
         topics = {"whole": SMALL.values(), "broken": some_broken(SMALL.values())}
         runs: dict[str, list[Run]] = {name: [] for name in topics}
         for name, values in topics.items():
@@ -39,7 +44,12 @@ def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
         for number in range(rounds + 1):
             for name in topics:
                 job = Job(broker.bootstrap, name, SMALL, messages, program.out)
-                run = program.run(side.told(job), messages, expected=messages, written=partial(parquet_rows, program.out))
+                run = program.run(
+                    side.told(job),
+                    messages,
+                    expected=messages,
+                    written=partial(parquet_rows, program.out),
+                )
                 if number:
                     runs[name].append(run)
     return runs
@@ -58,7 +68,12 @@ def main() -> None:
         cpu = Spread.of([run.cpu_seconds / run.rows * 1e6 for run in runs[name]])
         rates = f"{rate.median:7,.0f} thousand messages/s ({rate.least:,.0f} to {rate.most:,.0f})"
         print(f"{words:22} {rates}, {cpu.median:.2f} CPU s per million")
-    more = Spread.of([(b.seconds / a.seconds - 1) * 100 for a, b in zip(runs["whole"], runs["broken"], strict=True)])
+    more = Spread.of(
+        [
+            (b.seconds / a.seconds - 1) * 100
+            for a, b in zip(runs["whole"], runs["broken"], strict=True)
+        ]
+    )
     print(f"broken ones cost {more.median:.0f}% more time ({more.least:.0f} to {more.most:.0f})")
 
 

@@ -15,11 +15,16 @@ def values() -> list[bytes]:
     return [
         json.dumps(
             {
-                "order_id": i, "customer": f"customer-{r.randrange(100_000)}", "amount": round(r.random() * 1000, 2),
-                "currency": r.choice(["EUR", "USD", "CNY"]), "sku": f"SKU-{r.randrange(5000):05d}", "quantity": r.randrange(1, 20),
-                "created_at": FIRST_MS + i, "note": None if i % 3 else "leave at the door, ring twice",
+                "order_id": i,
+                "customer": f"customer-{r.randrange(100_000)}",
+                "amount": round(r.random() * 1000, 2),
+                "currency": r.choice(["EUR", "USD", "CNY"]),
+                "sku": f"SKU-{r.randrange(5000):05d}",
+                "quantity": r.randrange(1, 20),
+                "created_at": FIRST_MS + i,
+                "note": None if i % 3 else "leave at the door, ring twice",
             },
             separators=(",", ":"),
         ).encode()
         for i in range(DISTINCT)
-    ]  # fmt: skip
+    ]

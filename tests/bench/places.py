@@ -1,11 +1,14 @@
-"""What planning and committing a window cost its driver, wherever the tasks run: on this machine's Spark, on a cluster, on Connect.
+"""What planning and committing a window cost its driver, wherever the tasks run: on
+this machine's Spark, on a cluster, on Connect.
 
     python -m tests.bench places [--splits 8,1000] [--rounds 9]
 
-One topic of 8 topic-partitions, cut into so many splits, from Kafka to a fresh Delta table each time. All three are up all the time, with a
-slot for two tasks each, and run the window in turn; the first run of each warms it up. Counted is the time of a window without that which
-its driver waits for the engine: what is frozen, planned, looked at, checked and committed. The driver does the same in all three places, so
-the ratios are what matters.
+One topic of 8 topic-partitions, cut into so many splits, from Kafka to a fresh Delta
+table each time. All three are up all the time, with a slot for two tasks each, and run
+the window in turn; the first run of each warms it up. Counted is the time of a window
+without that which its driver waits for the engine: what is frozen, planned, looked at,
+checked and committed. The driver does the same in all three places, so the ratios are
+what matters.
 """
 
 from __future__ import annotations
@@ -32,16 +35,27 @@ TOPIC_PARTITIONS, EACH = 8, 2
 HERE = "local Spark"
 
 
-def measured(programs: Mapping[str, Program], bootstrap: str, splits: int, rounds: int) -> dict[str, list[float]]:
+def measured(
+    programs: Mapping[str, Program], bootstrap: str, splits: int, rounds: int
+) -> dict[str, list[float]]:
     """The driver's seconds in each place, round by round."""
     topic, messages = f"bench.places.{splits}.{time.time_ns()}", splits * EACH
     fill(bootstrap, topic, SMALL.values(), messages, partitions=TOPIC_PARTITIONS)
     seconds: dict[str, list[float]] = {place: [] for place in programs}
     for _ in range(rounds + 1):
         for place, program in programs.items():
-            job = Job(bootstrap, topic, SMALL, messages, program.out, more={"source": {"split_records": EACH}})
+            job = Job(
+                bootstrap,
+                topic,
+                SMALL,
+                messages,
+                program.out,
+                more={"source": {"split_records": EACH}},
+            )
             told = windrow("around", "").told(job)
-            run = program.run(told, messages, expected=messages, written=partial(parquet_rows, program.out))
+            run = program.run(
+                told, messages, expected=messages, written=partial(parquet_rows, program.out)
+            )
             seconds[place].append(run.seconds)
     return {place: took[1:] for place, took in seconds.items()}
 
@@ -49,26 +63,35 @@ def measured(programs: Mapping[str, Program], bootstrap: str, splits: int, round
 def main() -> None:
     """Parse, run in turn, print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--splits", type=lambda text: tuple(map(int, text.split(","))), default=(8, 1_000))
+    parser.add_argument(
+        "--splits", type=lambda text: tuple(map(int, text.split(","))), default=(8, 1_000)
+    )
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder, ExitStack() as stack:
         scratch = Path(folder)
         bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
         server, _ = stack.enter_context(serving("--master", "local[2,4]"))
-        places = {HERE: "local[2]", "a cluster": stack.enter_context(cluster(scratch / "cluster")).master, "Connect": server}
+        places = {
+            HERE: "local[2]",
+            "a cluster": stack.enter_context(cluster(scratch / "cluster")).master,
+            "Connect": server,
+        }
         programs = {}
         for number, (place, master) in enumerate(places.items()):
             side = windrow("around", "", master=master)
-            programs[place] = stack.enter_context(Program(side.command(bootstrap), scratch / f"driver-{number}", side.environment))
+            programs[place] = stack.enter_context(
+                Program(side.command(bootstrap), scratch / f"driver-{number}", side.environment)
+            )
         for splits in options.splits:
             seconds = measured(programs, bootstrap, splits, options.rounds)
             print(f"{splits:,} splits, planned and committed by the driver")
             for place, took in seconds.items():
                 ratios = [there / here for there, here in zip(took, seconds[HERE], strict=True)]
                 print(
-                    f"    {place:12s} {statistics.median(took):.3f} s, {statistics.median(ratios):.2f} of {HERE} "
-                    f"({min(ratios):.2f} to {max(ratios):.2f} by round)",
+                    f"    {place:12s} {statistics.median(took):.3f} s,"
+                    f" {statistics.median(ratios):.2f} of {HERE} ({min(ratios):.2f} to"
+                    f" {max(ratios):.2f} by round)",
                     flush=True,
                 )
 

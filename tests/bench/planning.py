@@ -1,7 +1,9 @@
-"""`make bench`, before the whole path: 1,000 hourly windows over 100 topic-partitions are planned, in order and in any order.
+"""`make bench`, before the whole path: 1,000 hourly windows over 100 topic-partitions
+are planned, in order and in any order.
 
-What is measured is windrow, not Kafka: the broker is in memory, the ledger in a file, and each window's plan is frozen as a run does it.
-Exits with 1 if a limit is broken; CPU seconds far below the seconds tell a busy machine or a slow disk.
+What is measured is windrow, not Kafka: the broker is in memory, the ledger in a file,
+and each window's plan is frozen as a run does it. Exits with 1 if a limit is broken;
+CPU seconds far below the seconds tell a busy machine or a slow disk.
 """
 
 from __future__ import annotations
@@ -44,29 +46,45 @@ ORDERS = ("in order", "in any order")
 
 
 def filled(hours: int, partitions: int) -> MemoryBroker:
-    """A topic with one message per hour and topic-partition, each at a minute of its own, and one more hour behind the last window."""
+    """A topic with one message per hour and topic-partition, each at a minute of its
+    own, and one more hour behind the last window.
+    """
     broker = MemoryBroker()
     broker.create_topic(TOPIC, partitions)
     for partition in range(partitions):
         for hour in range(hours + 1):
-            broker.produce(TopicPartition(TOPIC, partition), b"{}", timestamp=FIRST + hour * HOUR + timedelta(minutes=partition % 60))
+            broker.produce(
+                TopicPartition(TOPIC, partition),
+                b"{}",
+                timestamp=FIRST + hour * HOUR + timedelta(minutes=partition % 60),
+            )
     return broker
 
 
 def planner(broker: MemoryBroker, folder: Path) -> Pipeline:
     """A pipeline with a ledger of its own and an empty table, long after the last window."""
     attributes = {
-        "id": "bench", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC}, "window": {"grid": "hourly", "start": FIRST},
-        "decode": {"schema": "orders_schema.py:Order"}, "sink": {"path": str(folder / "table")}, "state": str(folder / "state.db"),
-    }  # fmt: skip
+        "id": "bench",
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TOPIC},
+        "window": {"grid": "hourly", "start": FIRST},
+        "decode": {"schema": "orders_schema.py:Order"},
+        "sink": {"path": str(folder / "table")},
+        "state": str(folder / "state.db"),
+    }
     spec = parse_spec(attributes, HERE)
     columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
     return Pipeline(
-        spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
-        transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=broker,
-        reader=_nothing_is_read, ledger=open_ledger(spec.state_url()), sink=MemorySink("bench", columns.arrow_schema),
-        dead_letters=MemoryDeadLetters(), engine=LocalEngine(),
-    )  # fmt: skip
+        spec=spec,
+        columns=lambda: columns,
+        decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
+        transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)),
+        broker=broker,
+        reader=_nothing_is_read,
+        ledger=open_ledger(spec.state_url()),
+        sink=MemorySink("bench", columns.arrow_schema),
+        dead_letters=MemoryDeadLetters(),
+        engine=LocalEngine(),
+    )
 
 
 def _nothing_is_read(_: object) -> NoReturn:
@@ -74,7 +92,10 @@ def _nothing_is_read(_: object) -> NoReturn:
 
 
 def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float, float]:
-    """Seconds, and CPU seconds, that the plans of these windows take, in this order. Each message must be in one plan."""
+    """Seconds, and CPU seconds, that the plans of these windows take, in this order.
+
+    Each message must be in one plan.
+    """
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         pipeline = planner(broker, Path(folder))
         began, cpu, offsets = time.perf_counter(), time.process_time(), 0
@@ -86,7 +107,9 @@ def plan(broker: MemoryBroker, hours: list[int], partitions: int) -> tuple[float
 
 
 def behind(committed: int) -> str:
-    """What the plan of a window costs, and its receipt's record, where the ledger has so many windows, by a handle of its own; in words."""
+    """What the plan of a window costs, and its receipt's record, where the ledger has
+    so many windows, by a handle of its own; in words.
+    """
     broker = filled(committed + LATER, 1)
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder:
         before = planner(broker, Path(folder))
@@ -102,8 +125,8 @@ def behind(committed: int) -> str:
             pipeline.ledger.record(receipt(frozen, [], 0, "a"))
             records.append((time.perf_counter() - began) * 1000)
     return (
-        f"     ledger, {committed:>7,} committed windows: first plan {plans[0]:.1f} ms, later ones {median(plans[1:]):.1f} ms, "
-        f"its receipt's record {median(records):.1f} ms"
+        f"     ledger, {committed:>7,} committed windows: first plan {plans[0]:.1f} ms, later ones"
+        f" {median(plans[1:]):.1f} ms, its receipt's record {median(records):.1f} ms"
     )
 
 
@@ -118,8 +141,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=1_000)
     parser.add_argument("--partitions", type=int, default=100)
-    parser.add_argument("--order", choices=ORDERS, action="append", help="left out: both, one after the other")
-    parser.add_argument("--committed", type=int, metavar="N", help="what a window costs behind ten others, and behind N, and nothing else")
+    parser.add_argument(
+        "--order", choices=ORDERS, action="append", help="left out: both, one after the other"
+    )
+    parser.add_argument(
+        "--committed",
+        type=int,
+        metavar="N",
+        help="what a window costs behind ten others, and behind N, and nothing else",
+    )
     options = parser.parse_args()
     if options.committed is not None:
         for committed in (10, options.committed):
@@ -133,8 +163,9 @@ def main() -> None:
         seconds, cpu = plan(broker, hours, options.partitions)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
         print(
-            f"{options.windows:,} windows over {options.partitions} topic-partitions planned {order:12s} {seconds:6.2f} s  "
-            f"{options.windows / seconds:6.0f} windows/s  {cpu:5.2f} CPU s, at most {peak:.0f} MB (limit {MAX_SECONDS} s)",
+            f"{options.windows:,} windows over {options.partitions} topic-partitions planned"
+            f" {order:12s} {seconds:6.2f} s  {options.windows / seconds:6.0f} windows/s  {cpu:5.2f}"
+            f" CPU s, at most {peak:.0f} MB (limit {MAX_SECONDS} s)",
             flush=True,
         )
         broken += [f"planning {order} took {seconds:.1f} s"] if seconds > MAX_SECONDS else []

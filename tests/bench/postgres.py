@@ -1,11 +1,14 @@
-"""What it costs to bring rows into PostgreSQL exactly once, beside a plain binary COPY of the same rows from memory into the same table.
+"""What it costs to bring rows into PostgreSQL exactly once, beside a plain binary COPY
+of the same rows from memory into the same table.
 
     python -m tests.bench.postgres [--rows 500000] [--rounds 5]
 
-The plain COPY is given bytes that windrow has encoded before, so it pays for no encoding, and it keeps no receipt. windrow's side goes from
-Arrow batches to the committed window: one task, or two side by side, encode and stage; then the driver streams their files in and commits.
-Both tables have the same index; a checkpoint precedes each round. Printed: rows a second of each side, and the ratio, the middle one of the
-rounds, the least and the greatest; what the encoding alone does, on one core.
+The plain COPY is given bytes that windrow has encoded before, so it pays for no
+encoding, and it keeps no receipt. windrow's side goes from Arrow batches to the
+committed window: one task, or two side by side, encode and stage; then the driver
+streams their files in and commits. Both tables have the same index; a checkpoint
+precedes each round. Printed: rows a second of each side, and the ratio, the middle one
+of the rounds, the least and the greatest; what the encoding alone does, on one core.
 """
 
 from __future__ import annotations
@@ -42,12 +45,16 @@ from windrow.ingest.sinks.staging import RowLayout
 BATCH = 8192
 ROWS = pa.schema(
     [
-        pa.field("order_id", pa.string(), nullable=False), pa.field("customer", pa.int64(), nullable=False),
-        pa.field("amount", pa.decimal128(12, 2), nullable=False), pa.field("weight", pa.float64()),
-        pa.field("placed", pa.timestamp("us", tz="UTC")), pa.field("note", pa.string()), pa.field("tags", pa.list_(pa.string())),
+        pa.field("order_id", pa.string(), nullable=False),
+        pa.field("customer", pa.int64(), nullable=False),
+        pa.field("amount", pa.decimal128(12, 2), nullable=False),
+        pa.field("weight", pa.float64()),
+        pa.field("placed", pa.timestamp("us", tz="UTC")),
+        pa.field("note", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
         pa.field("paid", pa.bool_()),
     ]
-)  # fmt: skip
+)
 
 
 def orders(n: int) -> pa.RecordBatch:
@@ -55,20 +62,40 @@ def orders(n: int) -> pa.RecordBatch:
     dice = np.random.default_rng(0)
     return pa.record_batch(
         [
-            pa.array([f"order-{i:012d}" for i in range(n)]), pa.array(dice.integers(0, 1 << 40, n)),
-            pa.array([Decimal(int(x)) / 100 for x in dice.integers(0, 10**7, n)], pa.decimal128(12, 2)), pa.array(dice.random(n)),
-            pa.array(dice.integers(0, 1 << 50, n)).cast(pa.timestamp("us", tz="UTC")), pa.array(["leave it with the neighbours"] * n),
-            pa.array([["new", "gift"]] * n), pa.array([True] * n),
+            pa.array([f"order-{i:012d}" for i in range(n)]),
+            pa.array(dice.integers(0, 1 << 40, n)),
+            pa.array(
+                [Decimal(int(x)) / 100 for x in dice.integers(0, 10**7, n)], pa.decimal128(12, 2)
+            ),
+            pa.array(dice.random(n)),
+            pa.array(dice.integers(0, 1 << 50, n)).cast(pa.timestamp("us", tz="UTC")),
+            pa.array(["leave it with the neighbours"] * n),
+            pa.array([["new", "gift"]] * n),
+            pa.array([True] * n),
         ],
         schema=ROWS,
-    )  # fmt: skip
+    )
 
 
 def messages(split: Split, n: int) -> pa.RecordBatch:
     """The messages that the rows came from; nothing but their coordinates is looked at."""
-    values = [[split.topic] * n, [0] * n, range(n), [0] * n, ["CreateTime"] * n, [None] * n, [None] * n, [[]] * n, [1] * n]
+    values = [
+        [split.topic] * n,
+        [0] * n,
+        range(n),
+        [0] * n,
+        ["CreateTime"] * n,
+        [None] * n,
+        [None] * n,
+        [[]] * n,
+        [1] * n,
+    ]
     arrays = [
-        pa.array(v, pa.string()).dictionary_encode().cast(f.type) if pa.types.is_dictionary(f.type) else pa.array(v, f.type)
+        (
+            pa.array(v, pa.string()).dictionary_encode().cast(f.type)
+            if pa.types.is_dictionary(f.type)
+            else pa.array(v, f.type)
+        )
         for v, f in zip(values, MESSAGES, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=MESSAGES)
@@ -78,23 +105,50 @@ def staged_by(stager_of: PostgresStagerFactory, split: Split, batch: pa.RecordBa
     """What one task does."""
     stager, these, at = stager_of(split), messages(split, BATCH), MESSAGES.get_field_index("offset")
     for start in range(split.start, split.stop, BATCH):
-        stager.add(batch, these.set_column(at, MESSAGES.field(at), pa.array(np.arange(start, start + BATCH))))
+        stager.add(
+            batch,
+            these.set_column(at, MESSAGES.field(at), pa.array(np.arange(start, start + BATCH))),
+        )
     staging, rows = stager.finish(), split.stop - split.start
     counts = SplitCounts(
-        split.topic, 0, split.start, split.stop, split.stop, rows, 0, rows, 0, 0, rows, 0, 0, checksums=Checksums(staging.checksum)
+        split.topic,
+        0,
+        split.start,
+        split.stop,
+        split.stop,
+        rows,
+        0,
+        rows,
+        0,
+        0,
+        rows,
+        0,
+        0,
+        checksums=Checksums(staging.checksum),
     )
     return Staged(split, counts, staging.committables, ())
 
 
-def windrow_side(sink: PostgresBoth, number: int, rows: int, tasks: Executor, splits: int, batch: pa.RecordBatch) -> tuple[float, float]:
-    """Seconds from the first batch to the committed window, and of those until all was staged. `tasks`: processes, one for each split."""
-    planned = plan_of(sink, window(number), (number * rows, (number + 1) * rows), topics=[TOPIC_ALONE])
+def windrow_side(
+    sink: PostgresBoth, number: int, rows: int, tasks: Executor, splits: int, batch: pa.RecordBatch
+) -> tuple[float, float]:
+    """Seconds from the first batch to the committed window, and of those until all was staged.
+
+    `tasks`: processes, one for each split.
+    """
+    planned = plan_of(
+        sink, window(number), (number * rows, (number + 1) * rows), topics=[TOPIC_ALONE]
+    )
     whole, step = planned.splits[0], -(-rows // BATCH // splits) * BATCH
     starts = range(whole.start, whole.stop, step)
-    parts = tuple(msgspec.structs.replace(whole, start=s, stop=min(s + step, whole.stop)) for s in starts)
+    parts = tuple(
+        msgspec.structs.replace(whole, start=s, stop=min(s + step, whole.stop)) for s in starts
+    )
     planned = msgspec.structs.replace(planned, splits=parts)
     began = time.perf_counter()
-    staged = list(tasks.map(partial(staged_by, sink.stager(planned, 0, "a")), parts, [batch] * len(parts)))
+    staged = list(
+        tasks.map(partial(staged_by, sink.stager(planned, 0, "a")), parts, [batch] * len(parts))
+    )
     after = time.perf_counter() - began
     sink.commit(receipt(planned, staged, 0, "a"), staged)
     return time.perf_counter() - began, after
@@ -124,11 +178,18 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="windrow-pg-") as folder,
         postgres(Path(folder) / "server") as url,
     ):
-        sink = PostgresBoth(TablePlace(server_url(url), TableName("public", "orders"), "windrow"), ROWS)
+        sink = PostgresBoth(
+            TablePlace(server_url(url), TableName("public", "orders"), "windrow"), ROWS
+        )
         sink.prepare()
         split = Split(TOPIC.topic, 0, 0, 1 << 40)
         whole = RowLayout(ROWS, sink.metadata, "a").batch(batch, messages(split, BATCH), split)
-        octets = HEAD + bytes(rows_of(whole.append_column("_window", pa.repeat(window(0).key, BATCH)))) * count + TAIL
+        octets = (
+            HEAD
+            + bytes(rows_of(whole.append_column("_window", pa.repeat(window(0).key, BATCH))))
+            * count
+            + TAIL
+        )
         began = time.perf_counter()
         for _ in range(count):
             rows_of(whole)
@@ -143,16 +204,24 @@ def main() -> None:
                 plain.append(plain_side(connection, octets))
                 for splits, seconds in ours.items():
                     connection.execute("CHECKPOINT")
-                    seconds.append(windrow_side(sink, 2 * turn + splits - 1, rows, tasks, splits, batch))
-    print(f"{rows} rows of {len(octets) / rows:.0f} bytes; encoding alone {rows / encoding:,.0f} rows/s")
+                    seconds.append(
+                        windrow_side(sink, 2 * turn + splits - 1, rows, tasks, splits, batch)
+                    )
+    print(
+        f"{rows} rows of {len(octets) / rows:.0f} bytes; encoding alone {rows / encoding:,.0f}"
+        " rows/s"
+    )
     print(f"plain COPY: {rows / median(plain[1:]):,.0f} rows/s")  # the first round warms up
     for splits, seconds in ours.items():
         whole_s, staged_s = median(s for s, _ in seconds[1:]), median(s for _, s in seconds[1:])
         ratios = sorted(p / s for p, (s, _) in zip(plain[1:], seconds[1:], strict=True))
         print(
-            f"windrow, tasks: {splits}: {rows / whole_s:,.0f} rows/s (staged in {staged_s:.2f} s, committed in {whole_s - staged_s:.2f} s)"
+            f"windrow, tasks: {splits}: {rows / whole_s:,.0f} rows/s (staged in {staged_s:.2f} s,"
+            f" committed in {whole_s - staged_s:.2f} s)"
         )
-        print(f"    ratio to plain COPY: {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+        print(
+            f"    ratio to plain COPY: {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What reading costs by itself: one topic-partition, by either way to fetch messages, in turns, each in a process of its own on one core.
+"""What reading costs by itself: one topic-partition, by either way to fetch messages,
+in turns, each in a process of its own on one core.
 
 python -m tests.bench.reading [--messages 1000000] [--rounds 3]
 """
@@ -32,7 +33,9 @@ RUNS = 3
 
 
 def read(bootstrap: str, way: str, messages: int) -> None:
-    """Read in this process and print the figures as JSON. The memory is that of the whole process, with all that it loaded."""
+    """Read in this process and print the figures as JSON. The memory is that of the
+    whole process, with all that it loaded.
+    """
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     broker = KafkaBroker(bootstrap, {})
     plan = ReadPlan(broker.cluster_id(), {TOPIC: broker.topic(TOPIC).topic_id}, "fail")
@@ -61,9 +64,16 @@ def main() -> None:
         read(*options.read, options.messages)
         return
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch, EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch,
+        EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker,
+    ):
         size = fill(broker.bootstrap, TOPIC, values(), options.messages, partitions=1)
-        print(f"{options.messages:,} messages of {size:.0f} bytes in one topic-partition; the reader on one core", flush=True)
+        print(
+            f"{options.messages:,} messages of {size:.0f} bytes in one topic-partition; the reader"
+            " on one core",
+            flush=True,
+        )
         for _ in range(options.rounds):
             for way, figures in found.items():
                 command = [
@@ -76,12 +86,22 @@ def main() -> None:
                     broker.bootstrap,
                     way,
                 ]
-                figures.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout))
+                figures.append(
+                    json.loads(
+                        subprocess.run(
+                            command, check=True, capture_output=True, text=True, timeout=600
+                        ).stdout
+                    )
+                )
     for way, figures in found.items():
-        cpu, seconds, loading, peak = (statistics.median(f[name] for f in figures) for name in ("cpu", "seconds", "loading", "peak"))
+        cpu, seconds, loading, peak = (
+            statistics.median(f[name] for f in figures)
+            for name in ("cpu", "seconds", "loading", "peak")
+        )
         print(
-            f"{way:12s} {options.messages / cpu / 1e6:5.2f} M messages a CPU second, {options.messages / seconds / 1e6:5.2f} M a second, "
-            f"peak {peak:.0f} MB, {loading:.2f} CPU s for the first message"
+            f"{way:12s} {options.messages / cpu / 1e6:5.2f} M messages a CPU second,"
+            f" {options.messages / seconds / 1e6:5.2f} M a second, peak {peak:.0f} MB,"
+            f" {loading:.2f} CPU s for the first message"
         )
 
 

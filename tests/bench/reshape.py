@@ -1,9 +1,11 @@
-"""What a function of DataFrames costs a window: orders as JSON, from Kafka to the committed table, with and without `transform.spark`.
+"""What a function of DataFrames costs a window: orders as JSON, from Kafka to the
+committed table, with and without `transform.spark`.
 
 python -m tests.bench.reshape [--messages 1000000] [--rounds 5]
 
-One topic, and a process of windrow's with two tasks for each way, which take turns; the first turn of each warms up. Besides the time, how
-much memory the largest worker and Java have had at their highest.
+One topic, and a process of windrow's with two tasks for each way, which take turns; the
+first turn of each warms up. Besides the time, how much memory the largest worker and
+Java have had at their highest.
 """
 
 from __future__ import annotations
@@ -33,13 +35,25 @@ def measure(messages: int, rounds: int, scratch: Path) -> dict[str, list[Run]]:
     with ExitStack() as stack:
         bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
         fill(bootstrap, topic, SMALL.values(), messages)
-        programs = {way: stack.enter_context(Program(side.command(bootstrap), scratch / str(n), {})) for n, way in enumerate(WAYS)}
+        programs = {
+            way: stack.enter_context(Program(side.command(bootstrap), scratch / str(n), {}))
+            for n, way in enumerate(WAYS)
+        }
         for number in range(rounds + 1):
             for way, function in WAYS.items():
-                out, rows = programs[way].out, min(messages, DISTINCT) if function == "newest" else messages
-                more = {"transform": {"spark": f"measured/functions.py:{function}"}} if function else {}
+                out, rows = (
+                    programs[way].out,
+                    (min(messages, DISTINCT) if function == "newest" else messages),
+                )
+                more = (
+                    {"transform": {"spark": f"measured/functions.py:{function}"}}
+                    if function
+                    else {}
+                )
                 told = side.told(Job(bootstrap, topic, SMALL, messages, out, more=more))
-                run = programs[way].run(told, rows, expected=rows, written=partial(parquet_rows, out))
+                run = programs[way].run(
+                    told, rows, expected=rows, written=partial(parquet_rows, out)
+                )
                 if number:
                     runs[way].append(run)
     return runs
@@ -60,10 +74,18 @@ def main() -> None:
         times = Spread.of([a.seconds / b.seconds for a, b in zip(some, plain, strict=True)])
         peaks = {kind: max(run.peaks.get(kind, 0.0) for run in some) for kind in ("worker", "Java")}
         line = (
-            f"{way:22} {rate.median:6,.0f} thousand messages/s ({rate.least:,.0f} to {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
+            f"{way:22} {rate.median:6,.0f} thousand messages/s ({rate.least:,.0f} to"
+            f" {rate.most:,.0f}), {cpu.median:.2f} CPU s per million"
         )
         line += f", peaks: worker {peaks['worker']:,.0f} MB, Java {peaks['Java']:,.0f} MB"
-        print(line + ("" if some is plain else f"; {times.median:.1f} times the time ({times.least:.1f} to {times.most:.1f})"))
+        print(
+            line
+            + (
+                ""
+                if some is plain
+                else f"; {times.median:.1f} times the time ({times.least:.1f} to {times.most:.1f})"
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""What naming schemas costs: the same orders in Avro, plain, behind the id of one schema, and behind those of eight in turn; on one core.
+"""What naming schemas costs: the same orders in Avro, plain, behind the id of one
+schema, and behind those of eight in turn; on one core.
 
 python -m tests.bench.schemas [--messages 1000000] [--runs 6]
 
-A run is a batch of 32,768 messages after the other, as a task has them; the best of the runs counts.
+A run is a batch of 32,768 messages after the other, as a task has them; the best of the
+runs counts.
 """
 
 from __future__ import annotations
@@ -36,11 +38,17 @@ def batches(messages: list[bytes], count: int) -> list[pa.RecordBatch]:
     whole = pa.array((messages * (BATCH // len(messages) + 1))[:BATCH], pa.binary())
     plain = {"topic": "orders", "partition": 0, "offset": 0, "timestamp_type": "CreateTime"}
     columns = [
-        whole if field.name == "value"
-        else pa.array([[]] * BATCH, field.type) if field.name == "headers"
-        else pa.array([plain.get(field.name)] * BATCH, field.type)
+        (
+            whole
+            if field.name == "value"
+            else (
+                pa.array([[]] * BATCH, field.type)
+                if field.name == "headers"
+                else pa.array([plain.get(field.name)] * BATCH, field.type)
+            )
+        )
         for field in MESSAGES
-    ]  # fmt: skip
+    ]
     return [pa.RecordBatch.from_arrays(columns, schema=MESSAGES)] * (count // BATCH)
 
 
@@ -61,17 +69,28 @@ def main() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     orders = [as_avro(json.loads(order)) for order in values()]
     registry = FixedRegistry((*avro(*[AVRO] * SEVERAL),))
-    named = ConfluentDecoder(ModelReference(MODEL, HERE), AvroPayloads(), Subjects(), registry=registry).open()
+    named = ConfluentDecoder(
+        ModelReference(MODEL, HERE), AvroPayloads(), Subjects(), registry=registry
+    ).open()
     sides = {
         "Avro": (AvroDecoder(ModelReference(MODEL, HERE), GivenSchema(AVRO, HERE)).open(), orders),
         "behind the id of one schema": (named, [framed(1, order) for order in orders]),
-        f"behind those of {SEVERAL} in turn": (named, [framed(1 + i % SEVERAL, order) for i, order in enumerate(orders)]),
+        f"behind those of {SEVERAL} in turn": (
+            named,
+            [framed(1 + i % SEVERAL, order) for i, order in enumerate(orders)],
+        ),
     }
     work = {name: batches(messages, options.messages) for name, (_, messages) in sides.items()}
-    # In turns: whether the C library gives memory back between two batches is by chance, and for all that come after.
-    rounds = [{name: once(decode, work[name]) for name, (decode, _) in sides.items()} for _ in range(options.runs)]
+    # In turns: whether the C library gives memory back between two batches is by
+    # chance, and for all that come after.
+    rounds = [
+        {name: once(decode, work[name]) for name, (decode, _) in sides.items()}
+        for _ in range(options.runs)
+    ]
     for name, of in work.items():
-        print(f"{name:30}{len(of) * BATCH / min(one[name] for one in rounds) / 1e6:8.2f} M messages/s")
+        print(
+            f"{name:30}{len(of) * BATCH / min(one[name] for one in rounds) / 1e6:8.2f} M messages/s"
+        )
 
 
 if __name__ == "__main__":

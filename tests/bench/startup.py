@@ -1,8 +1,11 @@
-"""How soon Spark's first task begins: by a Spark of the run's own, with Java's archive of its classes and without, and on one that is up.
+"""How soon Spark's first task begins: by a Spark of the run's own, with Java's archive
+of its classes and without, and on one that is up.
 
-`python -m tests.bench.startup [ROUNDS]`; `make setup` has made the archive. It is counted from where a run asks for it, in a process of its
-own each time, whose loading of Spark's client counts; the ways alternate. On a server (`windrow spark run`) there is a first client, whose
-workers are new, and a next one, which finds them warm; either has later runs.
+`python -m tests.bench.startup [ROUNDS]`; `make setup` has made the archive. It is
+counted from where a run asks for it, in a process of its own each time, whose loading
+of Spark's client counts; the ways alternate. On a server (`windrow spark run`) there is
+a first client, whose workers are new, and a next one, which finds them warm; either has
+later runs.
 """
 
 from __future__ import annotations
@@ -36,20 +39,30 @@ class Begins:
 
 
 def measure(way: str) -> None:
-    """In a fresh process: print the seconds from a run's begin to its first task's, for one run after the other. `way`: or an address."""
+    """In a fresh process: print the seconds from a run's begin to its first task's, for
+    one run after the other.
+
+    `way`: or an address.
+    """
     begun = time.monotonic()
     if way in COLD:
         from windrow.ingest.runner.spark.local import JAVA, local_session
         from windrow.ingest.runner.spark.spark import SparkEngine
 
         more = {} if way == "archive" else {"spark.driver.extraJavaOptions": JAVA}
-        print(json.dumps([_until_first(SparkEngine(lambda: local_session("local[2,4]", more)), begun)]))
+        print(
+            json.dumps(
+                [_until_first(SparkEngine(lambda: local_session("local[2,4]", more)), begun)]
+            )
+        )
         return
     from windrow.ingest.runner.spark.connect import ConnectedSpark
 
     with closing(ConnectedSpark(way)) as spark:
         first = _until_first(spark.engine(), begun)
-        print(json.dumps([first, *(_until_first(spark.engine(), time.monotonic()) for _ in range(3))]))
+        print(
+            json.dumps([first, *(_until_first(spark.engine(), time.monotonic()) for _ in range(3))])
+        )
 
 
 def _until_first(engine: object, begun: float) -> float:
@@ -64,7 +77,9 @@ def _measured(way: str) -> list[float]:
 
 
 def main(rounds: int) -> None:
-    """Print a line for each way: the median with the least and the most, and the ratio to a Spark of the run's own."""
+    """Print a line for each way: the median with the least and the most, and the ratio
+    to a Spark of the run's own.
+    """
     assert archive_options(), "no archive: type `windrow spark archive`"
     taken: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
@@ -76,10 +91,16 @@ def main(rounds: int) -> None:
                 taken[name].append(first)
                 taken[WARM[2]] += later
     cold = statistics.median(taken[COLD["archive"]])
-    print("seconds until the first task begins: median (least to most), and beside a Spark of the run's own")
+    print(
+        "seconds until the first task begins: median (least to most), and beside a Spark of the"
+        " run's own"
+    )
     for name, seconds in taken.items():
         middle = statistics.median(seconds)
-        print(f"{name:30} {middle:5.2f} ({min(seconds):.2f} to {max(seconds):.2f})  {middle / cold:.2f}")
+        print(
+            f"{name:30} {middle:5.2f} ({min(seconds):.2f} to {max(seconds):.2f}) "
+            f" {middle / cold:.2f}"
+        )
 
 
 if __name__ == "__main__":

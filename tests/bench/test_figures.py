@@ -15,7 +15,17 @@ import pytest
 
 from tests.bench.__main__ import PARTS, STEPS, WINDOWS, chosen
 from tests.bench.committed import KINDS as COMMITTED
-from tests.bench.harness.figures import Growth, Measured, Point, Result, Run, Said, Spread, exponent, ratios
+from tests.bench.harness.figures import (
+    Growth,
+    Measured,
+    Point,
+    Result,
+    Run,
+    Said,
+    Spread,
+    exponent,
+    ratios,
+)
 from tests.bench.harness.limits import broken
 from tests.bench.harness.page import number, page
 from tests.bench.harness.shapes import SHAPES, flink_type, neutral_type, spark_type
@@ -28,7 +38,9 @@ from windrow.ingest.sinks.kinds import KINDS as KINDS_OF_SINKS
 RUN = Run(1.0, 1.5, 1_000, {"Java": 700.0, "worker": 300.0}, 1_200.0)
 
 
-def side(name: str, does: str, *seconds: float, failed: str = "", worker: float = 300.0) -> Measured:
+def side(
+    name: str, does: str, *seconds: float, failed: str = "", worker: float = 300.0
+) -> Measured:
     """A side that took so long in its rounds, and three seconds the first time."""
     peaks = {"Java": 700.0, "worker": worker}
     runs = tuple(msgspec.structs.replace(RUN, seconds=s, peaks=peaks) for s in seconds)
@@ -42,24 +54,34 @@ def result(part: str, *sides: Measured) -> Result:
 
 def grown(*points: Point) -> Growth:
     """A growth of rows, one size of which was left out."""
-    return Growth("growth.rows", "2026-01-05", "abc", "a machine", 9.0, "More rows", points, (1_000,))
+    return Growth(
+        "growth.rows", "2026-01-05", "abc", "a machine", 9.0, "More rows", points, (1_000,)
+    )
 
 
 def test_a_ratio_is_of_one_round() -> None:
-    """What the machine did to a round hits both: the median of the ratios, not the ratio of the medians."""
+    """What the machine did to a round hits both: the median of the ratios, not the
+    ratio of the medians.
+    """
     ours, other = side("windrow", "all", 1.0, 10.0, 2.0), side("peer", "all", 2.0, 20.0, 8.0)
     assert ratios(ours, other) == Spread(0.5, 0.25, 0.5)
 
 
 def test_who_failed_has_no_ratio() -> None:
     """Rounds before a failure prove nothing."""
-    ours, other = side("windrow", "all", 1.0), side("peer", "all", 2.0, failed="read 3 of 4 messages")
+    ours, other = (
+        side("windrow", "all", 1.0),
+        side("peer", "all", 2.0, failed="read 3 of 4 messages"),
+    )
     assert ratios(ours, other) is None
     assert ratios(other, ours) is None
     assert ratios(ours, side("peer", "all")) is None
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [((1, 10, 100), 1.0), ((1, 1, 100), 2.0), ((5, 5, 5), 0.0), ((3,), 0.0)])
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [((1, 10, 100), 1.0), ((1, 1, 100), 2.0), ((5, 5, 5), 0.0), ((3,), 0.0)],
+)
 def test_the_steepest_step_counts(seconds: tuple[int, ...], expected: float) -> None:
     """A growth that is linear on the whole and quadratic at its end is told as quadratic."""
     points = [Point(10**i, s, s, 0.0) for i, s in enumerate(seconds)]
@@ -67,32 +89,59 @@ def test_the_steepest_step_counts(seconds: tuple[int, ...], expected: float) -> 
 
 
 def test_limits_are_held_against_medians() -> None:
-    """A ratio above its limit, a worker above its memory, and any side that failed are told; what is within says nothing."""
-    fine = side("windrow", "all", 1.0, 9.0, 1.0), side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0, 4.0)
+    """A ratio above its limit, a worker above its memory, and any side that failed are
+    told; what is within says nothing.
+    """
+    fine = (
+        side("windrow", "all", 1.0, 9.0, 1.0),
+        side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0, 4.0),
+    )
     assert list(broken(result("small.table", *fine))) == []
-    slow = side("windrow", "all", 2.0, 2.0), side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0)
+    slow = (
+        side("windrow", "all", 2.0, 2.0),
+        side("Spark's Kafka source", "from_json, Parquet", 4.0, 4.0),
+    )
     told = "small.table: 0.50 of the time of Spark's Kafka source, from_json, Parquet (limit 0.33)"
     assert list(broken(result("small.table", *slow))) == [told]
     assert list(broken(result("wide.table", *slow))) == []
     big = side("windrow", "all", 1.0, worker=500.0)
-    assert list(broken(result("small.table", big))) == ["small.table: a worker took 500 MB (limit 400 MB)"]
-    assert list(broken(result("large.raw", big, side("Daft", "all", failed="ended")))) == ["large.raw: Daft, all failed: ended"]
+    assert list(broken(result("small.table", big))) == [
+        "small.table: a worker took 500 MB (limit 400 MB)"
+    ]
+    assert list(broken(result("large.raw", big, side("Daft", "all", failed="ended")))) == [
+        "large.raw: Daft, all failed: ended"
+    ]
 
 
 def test_growth_is_at_most_linear() -> None:
     """A step that is steeper is told, and a worker that grows with its window."""
-    assert list(broken(grown(Point(1, 5.0, 0, 0), Point(10, 6.0, 0, 0), Point(100, 60.0, 0, 0)))) == []
+    assert (
+        list(broken(grown(Point(1, 5.0, 0, 0), Point(10, 6.0, 0, 0), Point(100, 60.0, 0, 0)))) == []
+    )
     assert list(broken(grown(Point(1, 1.0, 0, 0), Point(10, 20.0, 0, 0)))) == [
         "growth.rows: grows as size to the power of 1.30 (limit 1.1)"
     ]
     fat = grown(Point(1_000_000, 1.0, 0, 100), Point(4_000_000, 4.0, 0, 120))
-    assert list(broken(fat)) == ["growth.rows: a worker takes 100 MB for 1,000,000 messages, and 120 MB for 4,000,000"]
+    assert list(broken(fat)) == [
+        "growth.rows: a worker takes 100 MB for 1,000,000 messages, and 120 MB for 4,000,000"
+    ]
 
 
 def test_a_page_has_every_result() -> None:
-    """Medians with their range, start-up apart, failures in words, growth with its steepest step, and what steps have printed."""
-    compared = result("small.table", side("windrow", "all", 1.0, 2.0), side("Spark", "all", 4.0, 4.0), side("Daft", "all", failed="ended"))
-    into = result("sinks.delta", side("windrow", "into a Delta table", 2.0, 4.0), side("windrow", "decoding alone", 1.0, 1.0))
+    """Medians with their range, start-up apart, failures in words, growth with its
+    steepest step, and what steps have printed.
+    """
+    compared = result(
+        "small.table",
+        side("windrow", "all", 1.0, 2.0),
+        side("Spark", "all", 4.0, 4.0),
+        side("Daft", "all", failed="ended"),
+    )
+    into = result(
+        "sinks.delta",
+        side("windrow", "into a Delta table", 2.0, 4.0),
+        side("windrow", "decoding alone", 1.0, 1.0),
+    )
     text = page(
         [compared],
         {"sinks.delta": into, "sinks.csv": None},
@@ -100,19 +149,31 @@ def test_a_page_has_every_result() -> None:
         [Said("decode", "2026-01-05", "abc", "a machine", 3.0, ("a line",))],
     )
     lines = text.splitlines()
-    assert "| windrow 1.0 | all | 0.75 (0.50 to 1.00) | 0.11 | 1,500 | Java 700, worker 300 | 1,200 | 2.0 | +1.5 |  |" in lines
     assert (
-        "| Spark 1.0 | all | 0.25 (0.25 to 0.25) | 0.04 | 1,500 | Java 700, worker 300 | 1,200 | 2.0 | +0.0 | 0.38 (0.25 to 0.50) |"
-        in lines
+        "| windrow 1.0 | all | 0.75 (0.50 to 1.00) | 0.11 | 1,500 | Java 700, worker 300 | 1,200 |"
+        " 2.0 | +1.5 |  |" in lines
+    )
+    assert (
+        "| Spark 1.0 | all | 0.25 (0.25 to 0.25) | 0.04 | 1,500 | Java 700, worker 300 | 1,200 |"
+        " 2.0 | +0.0 | 0.38 (0.25 to 0.50) |" in lines
     )
     assert "| Daft 1.0 | all | failed: ended | | | | | | | |" in lines
     told = "1,000 messages, 2 rounds, on 2026-01-05, of commit abc"
     costs = "1,500 | Java 700, worker 300 | 1,200"
-    assert f"| `sinks.delta` | windrow 1.0, into a Delta table | 0.38 (0.25 to 0.50) | {costs} |  | {told} |" in lines
-    assert f"| `sinks.delta` | windrow 1.0, decoding alone | 1.00 (1.00 to 1.00) | {costs} | 3.00 (2.00 to 4.00) | {told} |" in lines
+    assert (
+        f"| `sinks.delta` | windrow 1.0, into a Delta table | 0.38 (0.25 to 0.50) | {costs} |  |"
+        f" {told} |" in lines
+    )
+    assert (
+        f"| `sinks.delta` | windrow 1.0, decoding alone | 1.00 (1.00 to 1.00) | {costs} | 3.00"
+        f" (2.00 to 4.00) | {told} |" in lines
+    )
     assert "| `sinks.csv` | not measured yet | | | | | | |" in lines
     assert "| 100 | 5.00 | 1.00 | 5 |" in lines
-    assert "The steepest step grows as size to the power of 0.70. Left out, for the time that was given: 1,000." in lines
+    assert (
+        "The steepest step grows as size to the power of 0.70. Left out, for the time that was"
+        " given: 1,000." in lines
+    )
     assert lines[-4:] == ["", "```text", "a line", "```"]
     assert "Measured on a machine." in lines
     assert "\nNothing is measured yet.\n" in page([], {}, [], [])
@@ -120,7 +181,13 @@ def test_a_page_has_every_result() -> None:
 
 def test_numbers_keep_three_digits() -> None:
     """So that a column can be read."""
-    assert [number(v) for v in (0.256, 5.6789, 56.789, 567.89, 5678.9)] == ["0.26", "5.68", "56.8", "568", "5,679"]
+    assert [number(v) for v in (0.256, 5.6789, 56.789, 567.89, 5678.9)] == [
+        "0.26",
+        "5.68",
+        "56.8",
+        "568",
+        "5,679",
+    ]
 
 
 def test_results_survive_their_file() -> None:
@@ -130,7 +197,9 @@ def test_results_survive_their_file() -> None:
 
 
 def test_written_rows_are_counted_by_their_footers(tmp_path: Path) -> None:
-    """Below any folder, with a suffix or, as Flink writes, without; logs, their checkpoints, checksums and markers are no rows."""
+    """Below any folder, with a suffix or, as Flink writes, without; logs, their
+    checkpoints, checksums and markers are no rows.
+    """
     (tmp_path / "a" / "_delta_log").mkdir(parents=True)
     for name in ("a/part.parquet", "part-1-file-0", "a/_delta_log/7.checkpoint.parquet"):
         pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / name)
@@ -149,7 +218,9 @@ def test_types_are_told_in_peers_words() -> None:
 
 @pytest.mark.parametrize("sink", BESIDE_DECODING)
 def test_every_kind_of_sink_is_beside_decoding(sink: str) -> None:
-    """A sink's cost is that above the same program, which writes nothing; a peer writes to the same kind of place."""
+    """A sink's cost is that above the same program, which writes nothing; a peer writes
+    to the same kind of place.
+    """
     ours, other = BESIDE_DECODING[sink]
     assert ours.name == "windrow"
     assert ours.into is not nowhere
@@ -165,7 +236,9 @@ def test_lines_are_counted_without_heads(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_sink_is_measured() -> None:
-    """A kind that is added has its rows: what it costs above decoding, and what committed windows cost the next one."""
+    """A kind that is added has its rows: what it costs above decoding, and what
+    committed windows cost the next one.
+    """
     assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(SINKS)
     assert {name for name in KINDS_OF_SINKS if name != "files"} <= set(COMMITTED)
     assert {"parquet", "jsonl", "csv"} <= set(SINKS)
@@ -174,7 +247,9 @@ def test_every_kind_of_sink_is_measured() -> None:
 
 @pytest.mark.parametrize("stage", COMPARISONS)
 def test_every_side_can_be_told_every_job(stage: str) -> None:
-    """No side has a type of a shape missing; windrow is what others are held against; topic-partitions end where all messages are."""
+    """No side has a type of a shape missing; windrow is what others are held against;
+    topic-partitions end where all messages are.
+    """
     for shape in SHAPES.values():
         job = Job("127.0.0.1:9", "t", shape, 10, Path("/nowhere"))
         assert job.stops == [3, 3, 2, 2]
@@ -183,7 +258,9 @@ def test_every_side_can_be_told_every_job(stage: str) -> None:
 
 
 def test_growing_windows_have_their_messages() -> None:
-    """Each window has as many, and the log goes on behind the last one; the messages of a size without windows are of one day."""
+    """Each window has as many, and the log goes on behind the last one; the messages of
+    a size without windows are of one day.
+    """
     windows = KINDS["windows"].of(10)
     assert windows.every_ms * windows.messages == 11 * 60_000
     assert windows.rows == 1_000
@@ -201,6 +278,11 @@ def test_every_step_has_its_program(step: str) -> None:
 def test_parts_are_chosen_by_name_or_kind() -> None:
     """No word is all of them; a word that names none ends it."""
     assert chosen([]) == list(PARTS)
-    assert chosen(["growth", "small.raw"]) == ["small.raw", "growth.partitions", "growth.windows", "growth.rows"]
+    assert chosen(["growth", "small.raw"]) == [
+        "small.raw",
+        "growth.partitions",
+        "growth.windows",
+        "growth.rows",
+    ]
     with pytest.raises(SystemExit, match="No such part: smal"):
         chosen(["smal"])

@@ -10,9 +10,12 @@ import pytest
 from tests.bench.harness.side import FailedError, Program
 
 READY = "import json, sys\nprint('{\"ready\": true}', flush=True)\n"
-ANSWERS = READY + "for line in sys.stdin:\n    print(json.dumps({'rows': json.loads(line)['rows']}), flush=True)\n"
-WORKS = READY + (
-    "import subprocess\n"
+ANSWERS = (
+    READY + "for line in sys.stdin:\n    print(json.dumps({'rows': json.loads(line)['rows']}),"
+    " flush=True)\n"
+)
+WORKS = (
+    READY + "import subprocess\n"
     "for line in sys.stdin:\n"
     "    subprocess.run([sys.executable, '-c', 'x = bytes(80_000_000); sum(range(3_000_000))'])\n"
     "    print('noise', flush=True)\n"
@@ -39,7 +42,9 @@ def test_who_ends_says_why(tmp_path: Path) -> None:
     """Before it is ready, or in a job: what it said last is part of the failure."""
     with pytest.raises(FailedError, match=r"ended; its log ends with:\n(.|\n)*no such jar"):
         program("raise SystemExit('no such jar')", tmp_path)
-    with program(READY + "sys.stdin.readline()\nraise SystemExit('out of memory')", tmp_path) as side:
+    with program(
+        READY + "sys.stdin.readline()\nraise SystemExit('out of memory')", tmp_path
+    ) as side:
         with pytest.raises(FailedError, match="out of memory"):
             side.run({}, 1)
         with pytest.raises(FailedError, match="ended"):
@@ -47,7 +52,9 @@ def test_who_ends_says_why(tmp_path: Path) -> None:
 
 
 def test_what_children_cost_counts(tmp_path: Path) -> None:
-    """CPU seconds of a child that has ended by then, and its memory; a program that tells its own seconds is believed."""
+    """CPU seconds of a child that has ended by then, and its memory; a program that
+    tells its own seconds is believed.
+    """
     with program(WORKS, tmp_path) as side:
         run = side.run({}, 3)
     assert run.seconds == 0.25

@@ -1,11 +1,14 @@
-"""What it costs to merge a window into a table with a primary key, beside deltalake's own merge of the same changes into the same rows.
+"""What it costs to merge a window into a table with a primary key, beside deltalake's
+own merge of the same changes into the same rows.
 
     python -m tests.bench.upserts [--rows 2000000] [--changes 200000] [--windows 3]
 
-Each side is a process of its own. The table has so many customers of some 100 bytes; each window changes so many of them, chosen at
-random: of a hundred 90 are updates, 5 deletes, 5 new. Printed: seconds a window for the commit alone (what was staged lies there), and
-the peak of the process, which also makes and stages the changes. deltalake's merge keeps no receipt, no checksums and no order of windows:
-it is told the last change of each key, worked out beforehand.
+Each side is a process of its own. The table has so many customers of some 100 bytes;
+each window changes so many of them, chosen at random: of a hundred 90 are updates, 5
+deletes, 5 new. Printed: seconds a window for the commit alone (what was staged lies
+there), and the peak of the process, which also makes and stages the changes.
+deltalake's merge keeps no receipt, no checksums and no order of windows: it is told the
+last change of each key, worked out beforehand.
 """
 
 from __future__ import annotations
@@ -35,7 +38,11 @@ from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.primary_key import PrimaryKey
 
 ROWS = pa.schema(
-    [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False), pa.field("credit", pa.float64())]
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("credit", pa.float64()),
+    ]
 )
 BATCH = 32_768
 
@@ -47,9 +54,17 @@ def changes(number: int, rows: int, count: int) -> pa.RecordBatch:
         ids, deleted = np.arange(rows), np.zeros(rows, np.bool_)
     else:
         kind = dice.random(count)
-        ids = np.where(kind < 0.95, dice.integers(0, rows, count), rows + number * count + np.arange(count))
+        ids = np.where(
+            kind < 0.95, dice.integers(0, rows, count), rows + number * count + np.arange(count)
+        )
         deleted = (kind >= 0.90) & (kind < 0.95)
-    names = pa.array([f"customer {i} of window {number}, who has a long name and lives far away in the country" for i in ids.tolist()])
+    names = pa.array(
+        [
+            f"customer {i} of window {number}, who has a long name and lives far away in the"
+            " country"
+            for i in ids.tolist()
+        ]
+    )
     columns = [pa.array(ids, pa.int64()), names, pa.array(dice.random(len(ids))), pa.array(deleted)]
     return pa.RecordBatch.from_arrays(columns, [*ROWS.names, DELETED])
 
@@ -58,12 +73,23 @@ def messages(split: Split, start: int, stop: int) -> pa.RecordBatch:
     """With nothing in them: their coordinates are all that is looked at."""
     n = stop - start
     of = {
-        "topic": pa.repeat(split.topic, n), "partition": pa.repeat(pa.scalar(split.partition, pa.int32()), n),
-        "offset": pa.array(np.arange(start, stop)), "timestamp_type": pa.array(["CreateTime"] * n).dictionary_encode(),
-    }  # fmt: skip
+        "topic": pa.repeat(split.topic, n),
+        "partition": pa.repeat(pa.scalar(split.partition, pa.int32()), n),
+        "offset": pa.array(np.arange(start, stop)),
+        "timestamp_type": pa.array(["CreateTime"] * n).dictionary_encode(),
+    }
     empty = pa.array([[]] * n, MESSAGES.field("headers").type)
     return pa.RecordBatch.from_arrays(
-        [empty if f.name == "headers" else of[f.name].cast(f.type) if f.name in of else pa.nulls(n, f.type) for f in MESSAGES],
+        [
+            (
+                empty
+                if f.name == "headers"
+                else of[f.name].cast(f.type)
+                if f.name in of
+                else pa.nulls(n, f.type)
+            )
+            for f in MESSAGES
+        ],
         schema=MESSAGES,
     )
 
@@ -87,9 +113,22 @@ def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list
             stager.add(part, messages(split, at + start, at + start + part.num_rows))
         staging = stager.finish()
         counts = SplitCounts(
-            split.topic, split.partition, split.start, split.stop, split.stop, whole.num_rows, 0, whole.num_rows, 0, 0, staging.rows, 0, 0,
-            checksums=Checksums(rows=staging.checksum), deletes_=0,
-        )  # fmt: skip
+            split.topic,
+            split.partition,
+            split.start,
+            split.stop,
+            split.stop,
+            whole.num_rows,
+            0,
+            whole.num_rows,
+            0,
+            0,
+            staging.rows,
+            0,
+            0,
+            checksums=Checksums(rows=staging.checksum),
+            deletes_=0,
+        )
         staged = [Staged(split, counts, staging.committables, ())]
         at += whole.num_rows
         began = time.monotonic()
@@ -103,15 +142,23 @@ def merged_by_deltalake(folder: Path, rows: int, count: int, windows: int) -> li
     uri, took = str(folder / "deltalake"), []
     for number in range(windows + 1):
         whole = changes(number, rows, count)
-        last = np.sort(len(whole) - 1 - np.unique(whole["id"].to_numpy()[::-1], return_index=True)[1])
+        last = np.sort(
+            len(whole) - 1 - np.unique(whole["id"].to_numpy()[::-1], return_index=True)[1]
+        )
         source = pa.Table.from_batches([whole.take(pa.array(last))])
         began = time.monotonic()
         if not number:
             write_deltalake(uri, source.drop_columns([DELETED]))
         else:
-            merger = DeltaTable(uri).merge(source, "s.id = t.id", source_alias="s", target_alias="t")
-            merger = merger.when_matched_delete("s._deleted").when_matched_update({n: f"s.{n}" for n in ROWS.names})
-            merger.when_not_matched_insert({n: f"s.{n}" for n in ROWS.names}, "not s._deleted").execute()
+            merger = DeltaTable(uri).merge(
+                source, "s.id = t.id", source_alias="s", target_alias="t"
+            )
+            merger = merger.when_matched_delete("s._deleted").when_matched_update(
+                {n: f"s.{n}" for n in ROWS.names}
+            )
+            merger.when_not_matched_insert(
+                {n: f"s.{n}" for n in ROWS.names}, "not s._deleted"
+            ).execute()
         took.append(time.monotonic() - began)
     return took
 
@@ -131,13 +178,18 @@ def main() -> None:
             took = SIDES[said.side](Path(folder), said.rows, said.changes, said.windows)
         print(json.dumps({"took": took, "peak": peak()}))
         return
-    print(f"{said.rows} rows, {said.changes} changes a window\n{'':12}{'first window, s':>18}{'each further, s':>18}{'peak, MB':>12}")
+    print(
+        f"{said.rows} rows, {said.changes} changes a"
+        f" window\n{'':12}{'first window, s':>18}{'each further, s':>18}{'peak, MB':>12}"
+    )
     for side in SIDES:
         numbers = [f"--{name}={getattr(said, name)}" for name in ("rows", "changes", "windows")]
         command = [sys.executable, "-m", "tests.bench.upserts", f"--side={side}", *numbers]
         ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1800)
         found = json.loads(ran.stdout)
-        print(f"{side:12}{found['took'][0]:18.1f}{median(found['took'][1:]):18.1f}{found['peak'] / 1e6:12.0f}")
+        print(
+            f"{side:12}{found['took'][0]:18.1f}{median(found['took'][1:]):18.1f}{found['peak'] / 1e6:12.0f}"  # noqa: E501
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""What a small window costs beyond reading and decoding its messages: a backfill of many, and the same again when all are committed.
+"""What a small window costs beyond reading and decoding its messages: a backfill of
+many, and the same again when all are committed.
 
-On the embedded broker, Spark and Delta; by `run_windows`, and by one run of Dagster over a range of partitions. What reading and decoding
-take is told by one window over the same messages.
+On the embedded broker, Spark and Delta; by `run_windows`, and by one run of Dagster
+over a range of partitions. What reading and decoding take is told by one window over
+the same messages.
 
-With `--committed N` instead what a table of N committed windows costs the next one, beside a table of ten: without Spark, and for each
-kind of sink, or those that `--sink` names.
+With `--committed N` instead what a table of N committed windows costs the next one,
+beside a table of ten: without Spark, and for each kind of sink, or those that `--sink`
+names.
 """
 
 from __future__ import annotations
@@ -43,13 +46,22 @@ TOPIC = "bench.windows"
 
 
 def fill(bootstrap: str, windows: int, each: int, partitions: int) -> None:
-    """`each` messages in every minute, in turn over the topic-partitions, and some behind the last window."""
+    """`each` messages in every minute, in turn over the topic-partitions, and some
+    behind the last window.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, partitions, 1, config={"retention.ms": "-1"})])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, partitions, 1, config={"retention.ms": "-1"})])[
+        TOPIC
+    ].result(60)
     producer, orders = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50}), values()
     first = int(FIRST.timestamp() * 1000)
     for i in range((windows + 1) * each):
-        producer.produce(TOPIC, orders[i % len(orders)], partition=i % partitions, timestamp=first + i * 60_000 // each)
+        producer.produce(
+            TOPIC,
+            orders[i % len(orders)],
+            partition=i % partitions,
+            timestamp=first + i * 60_000 // each,
+        )
         if i % 10_000 == 0:
             producer.flush()
     producer.flush()
@@ -59,11 +71,13 @@ def spec_in(folder: Path, bootstrap: str, grid: str) -> PipelineSpec:
     """A pipeline with a fresh table and ledger."""
     folder.mkdir()
     attributes = {
-        "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": TOPIC},
+        "id": "bench",
+        "source": {"bootstrap_servers": bootstrap, "topic": TOPIC},
         "window": {"grid": grid, "start": FIRST.isoformat()},
-        "decode": {"schema": "orders_schema.py:Order"}, "sink": {"kind": "delta", "path": f"{folder}/table"},
+        "decode": {"schema": "orders_schema.py:Order"},
+        "sink": {"kind": "delta", "path": f"{folder}/table"},
         "state": f"sqlite:///{folder}/state.db",
-    }  # fmt: skip
+    }
     return parse_spec(attributes, HERE)
 
 
@@ -82,12 +96,19 @@ def in_dagster(spec: PipelineSpec, windows: Sequence[Window], home: Path) -> flo
     from windrow.assets.schedule import range_tags
 
     home.mkdir()
-    grid, quiet = in_time(spec.window), {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    first, last = (key_of(grid, cast("datetime", window.start)) for window in (windows[0], windows[-1]))
+    grid, quiet = (
+        in_time(spec.window),
+        {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
+    )
+    first, last = (
+        key_of(grid, cast("datetime", window.start)) for window in (windows[0], windows[-1])
+    )
     with dg.DagsterInstance.local_temp(str(home)) as instance:
         job = kafka_table(spec).resolve_job_def(job_name(spec))
         began = time.perf_counter()
-        result = job.execute_in_process(run_config=quiet, instance=instance, tags=range_tags(Stretch(first, last)))
+        result = job.execute_in_process(
+            run_config=quiet, instance=instance, tags=range_tags(Stretch(first, last))
+        )
         assert result.success
         return time.perf_counter() - began
 
@@ -101,11 +122,16 @@ def timed(pipeline: Pipeline, windows: Sequence[Window]) -> float:
 
 
 def beside_ten(kinds: Sequence[str], committed: int) -> None:
-    """Print the costs of a window at a table of ten committed ones, and of so many, of each kind of sink."""
+    """Print the costs of a window at a table of ten committed ones, and of so many, of
+    each kind of sink.
+    """
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch:
         for kind in kinds:
             for windows in (10, committed):
-                print(told(kind, windows, cost(kind, windows, Path(scratch) / f"{kind}-{windows}")), flush=True)
+                print(
+                    told(kind, windows, cost(kind, windows, Path(scratch) / f"{kind}-{windows}")),
+                    flush=True,
+                )
 
 
 def main() -> None:
@@ -114,8 +140,15 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=200)
     parser.add_argument("--messages", type=int, default=1_000, help="in each")
     parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--committed", type=int, metavar="N", help="what a table of N committed windows costs, and nothing else")
-    parser.add_argument("--sink", choices=KINDS, action="append", help="with --committed: left out, every kind")
+    parser.add_argument(
+        "--committed",
+        type=int,
+        metavar="N",
+        help="what a table of N committed windows costs, and nothing else",
+    )
+    parser.add_argument(
+        "--sink", choices=KINDS, action="append", help="with --committed: left out, every kind"
+    )
     options = parser.parse_args()
     if options.sink and options.committed is None:
         parser.error("--sink goes with --committed")
@@ -123,21 +156,36 @@ def main() -> None:
         beside_ten(options.sink or list(KINDS), options.committed)
         return
     n = options.windows
-    with tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch, EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="windrow-bench-") as scratch,
+        EmbeddedBroker(Path(scratch) / "kafka", find_jars()) as broker,
+    ):
         fill(broker.bootstrap, n, options.messages, options.partitions)
         session = local_session("local[2]")
         minutes = [Window("bench", FIRST + i * MINUTE, FIRST + (i + 1) * MINUTE) for i in range(n)]
         day = [Window("bench", FIRST, FIRST + timedelta(days=1))]
-        warm, whole = (timed(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day) for name in ("warm", "whole"))
+        warm, whole = (
+            timed(pipeline_in(Path(scratch) / name, broker.bootstrap, "daily", session), day)
+            for name in ("warm", "whole")
+        )
         pipeline = pipeline_in(Path(scratch) / "minutes", broker.bootstrap, "* * * * *", session)
         many, again = timed(pipeline, minutes), timed(pipeline, minutes)
         spec = spec_in(Path(scratch) / "partitions", broker.bootstrap, "* * * * *")
-        shown, shown_again = (in_dagster(spec, minutes, Path(scratch) / name) for name in ("dagster", "dagster again"))
+        shown, shown_again = (
+            in_dagster(spec, minutes, Path(scratch) / name) for name in ("dagster", "dagster again")
+        )
     print(
-        f"{n} windows of {options.messages:,} messages {many:.2f} s; all of them in one window {whole:.2f} s ({warm:.2f} s the first time)"
+        f"{n} windows of {options.messages:,} messages {many:.2f} s; all of them in one window"
+        f" {whole:.2f} s ({warm:.2f} s the first time)"
     )
-    print(f"{(many - whole) / n * 1000:.0f} ms a window beyond reading and decoding; {again / n * 1000:.1f} ms for a committed one")
-    print(f"in one run of Dagster {(shown - whole) / n * 1000:.0f} ms a window, {shown_again / n * 1000:.0f} ms for a committed one")
+    print(
+        f"{(many - whole) / n * 1000:.0f} ms a window beyond reading and decoding;"
+        f" {again / n * 1000:.1f} ms for a committed one"
+    )
+    print(
+        f"in one run of Dagster {(shown - whole) / n * 1000:.0f} ms a window,"
+        f" {shown_again / n * 1000:.0f} ms for a committed one"
+    )
 
 
 if __name__ == "__main__":

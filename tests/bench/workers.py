@@ -1,13 +1,17 @@
-"""What a second worker is worth: one window on a cluster of one worker and on one of two, each with a core that it is pinned to.
+"""What a second worker is worth: one window on a cluster of one worker and on one of
+two, each with a core that it is pinned to.
 
     python -m tests.bench workers [--messages 8000000] [--rounds 5]
 
-Both clusters are up all the time, and run the window in turn; the first five of each warm it up. From Kafka to a committed Delta table,
-whose rows are counted. The workers are bare: they have none of windrow's code.
+Both clusters are up all the time, and run the window in turn; the first five of each
+warm it up. From Kafka to a committed Delta table, whose rows are counted. The workers
+are bare: they have none of windrow's code.
 
-Broker and driver need a processor, too. On a machine with no more cores than workers, a worker that is alone leaves them a core that two
-workers don't: so it is measured both ways, with a second core for them, and with all that there is on the worker's own. The first says
-what a second worker is worth where broker and driver had room before; the second, what a second core is worth to all.
+Broker and driver need a processor, too. On a machine with no more cores than workers, a
+worker that is alone leaves them a core that two workers don't: so it is measured both
+ways, with a second core for them, and with all that there is on the worker's own. The
+first says what a second worker is worth where broker and driver had room before; the
+second, what a second core is worth to all.
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ from tests.runner.spark.standalone import cluster
 from windrow.ingest.kafka.embedded.server import EmbeddedBroker, find_jars
 
 _LITTLE_SECONDS = 0.1
-_WARM_UP_RUNS = 5  # while the executors' JVMs still compile, two of them have twice as much to compile as one
+# while the executors' JVMs still compile, two of them have twice as much to compile as
+# one
+_WARM_UP_RUNS = 5
 
 
 @dataclass
@@ -57,13 +63,21 @@ class Workers:
         job = Job(bootstrap, topic, SMALL, messages, self.program.out)
         before = sum(map(_cpu_seconds, self.processes))
         with _others_on(self.cores):
-            run = self.program.run(self.side.told(job), messages, expected=messages, written=partial(parquet_rows, self.program.out))
+            run = self.program.run(
+                self.side.told(job),
+                messages,
+                expected=messages,
+                written=partial(parquet_rows, self.program.out),
+            )
         self.seconds.append(run.seconds)
         self.tasks_seconds.append(sum(map(_cpu_seconds, self.processes)) - before)
 
     def told(self) -> str:
         """A line for people, of all rounds that count."""
-        seconds, tasks = statistics.median(self.seconds[_WARM_UP_RUNS:]), statistics.median(self.tasks_seconds[_WARM_UP_RUNS:])
+        seconds, tasks = (
+            statistics.median(self.seconds[_WARM_UP_RUNS:]),
+            statistics.median(self.tasks_seconds[_WARM_UP_RUNS:]),
+        )
         every = ", ".join(f"{took:.2f}" for took in self.seconds[_WARM_UP_RUNS:])
         where = f"{len(self.processes)} of them, all else on {len(self.cores)} cores"
         return f"{where}: {seconds:.2f} s ({every}), {tasks:.2f} CPU s of the workers"
@@ -77,14 +91,18 @@ def workers(count: int, bootstrap: str, scratch: Path) -> Iterator[Workers]:
         for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
             _pin(process, {core})
         side = windrow("table", "", master=made.master)
-        with Program(side.command(bootstrap), scratch / f"driver-{count}", side.environment) as program:
+        with Program(
+            side.command(bootstrap), scratch / f"driver-{count}", side.environment
+        ) as program:
             yield Workers(processes, side, program, frozenset(os.sched_getaffinity(0)))
             if strays := _strays(processes):
                 sys.exit(f"not pinned: {', '.join(strays)}")
 
 
 def _pin(process: psutil.Process, cores: Collection[int]) -> None:
-    """Put it on cores, and with it all that it will begin: a thread begins where the one is that begins it."""
+    """Put it on cores, and with it all that it will begin: a thread begins where the
+    one is that begins it.
+    """
     pinned = False
     while not pinned:
         pinned = True
@@ -97,10 +115,16 @@ def _pin(process: psutil.Process, cores: Collection[int]) -> None:
 
 @contextmanager
 def _others_on(cores: frozenset[int]) -> Iterator[None]:
-    """Hold all that isn't pinned, this process and what it began, to some of its cores until the end of the block."""
+    """Hold all that isn't pinned, this process and what it began, to some of its cores
+    until the end of the block.
+    """
     every = os.sched_getaffinity(0)
     own = psutil.Process()
-    others = [process for process in (own, *own.children(recursive=True)) if set(process.cpu_affinity()) == every]
+    others = [
+        process
+        for process in (own, *own.children(recursive=True))
+        if set(process.cpu_affinity()) == every
+    ]
     try:
         for process in others:
             _pin(process, cores)
@@ -111,13 +135,20 @@ def _others_on(cores: frozenset[int]) -> Iterator[None]:
 
 
 def _strays(processes: list[psutil.Process]) -> list[str]:
-    """What workers have begun that isn't on their cores and does anything there; a shell that a JVM asks for a number isn't looked at."""
+    """What workers have begun that isn't on their cores and does anything there; a
+    shell that a JVM asks for a number isn't looked at.
+    """
     found = []
     for core, process in zip(sorted(os.sched_getaffinity(0)), processes, strict=False):
         for below in process.children(recursive=True):
             with suppress(psutil.NoSuchProcess):
-                if (cores := below.cpu_affinity()) != [core] and _cpu_seconds(below) >= _LITTLE_SECONDS:
-                    found.append(f"{shlex.join(below.cmdline())}, begun by {below.parent()}, on {cores}, not {core}")
+                if (cores := below.cpu_affinity()) != [core] and _cpu_seconds(
+                    below
+                ) >= _LITTLE_SECONDS:
+                    found.append(
+                        f"{shlex.join(below.cmdline())}, begun by {below.parent()}, on {cores}, not"
+                        f" {core}"
+                    )
     return found
 
 
@@ -137,19 +168,37 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="windrow-bench-") as folder, ExitStack() as stack:
         scratch = Path(folder)
         bootstrap = stack.enter_context(EmbeddedBroker(scratch / "kafka", find_jars())).bootstrap
-        fill(bootstrap, topic, SMALL.values(), messages, partitions=2 * PARTITIONS, every_ms=min(1.0, DAY_MS / (messages + 1)))
+        fill(
+            bootstrap,
+            topic,
+            SMALL.values(),
+            messages,
+            partitions=2 * PARTITIONS,
+            every_ms=min(1.0, DAY_MS / (messages + 1)),
+        )
         one, two = (stack.enter_context(workers(count, bootstrap, scratch)) for count in (1, 2))
         crowded = replace(one, cores=frozenset({min(one.cores)}), seconds=[], tasks_seconds=[])
         for _ in range(_WARM_UP_RUNS + options.rounds):
             for some in (one, crowded, two):
                 some.run(bootstrap, topic, messages)
-        print(f"{messages:,} orders in {2 * PARTITIONS} splits, from Kafka to a Delta table; workers pinned to a core each")
+        print(
+            f"{messages:,} orders in {2 * PARTITIONS} splits, from Kafka to a Delta table; workers"
+            " pinned to a core each"
+        )
         for some in (one, crowded, two):
             print(some.told())
         for some in (one, crowded):
-            ratios = [a / b for a, b in zip(some.seconds[_WARM_UP_RUNS:], two.seconds[_WARM_UP_RUNS:], strict=True)]
+            ratios = [
+                a / b
+                for a, b in zip(
+                    some.seconds[_WARM_UP_RUNS:], two.seconds[_WARM_UP_RUNS:], strict=True
+                )
+            ]
             spread = f"({min(ratios):.2f} to {max(ratios):.2f} by round)"
-            print(f"speed-up from one with all else on {len(some.cores)} cores: {statistics.median(ratios):.2f} {spread}")
+            print(
+                f"speed-up from one with all else on {len(some.cores)} cores:"
+                f" {statistics.median(ratios):.2f} {spread}"
+            )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""A round of chaos: windows of one table, each committed under faults that are drawn from a seed, while a reader looks on.
+"""A round of chaos: windows of one table, each committed under faults that are drawn
+from a seed, while a reader looks on.
 
-Each window has numbers of its own, drawn from the round's seed, so that a round has the same faults again; when exactly a process is hit
-in them is the machine's to say. Two windows are at work at a time. When a window's faults are over, it must commit within a few runs.
+Each window has numbers of its own, drawn from the round's seed, so that a round has the
+same faults again; when exactly a process is hit in them is the machine's to say. Two
+windows are at work at a time. When a window's faults are over, it must commit within a
+few runs.
 
-The first faults of the windows are dealt like cards: of six windows that follow each other, each has another kind. And at every second turn
-who dies or stops at a named point does so between look and write, where it matters most. So what a broken sink does there is seen in any
-round of six windows, whatever its seed.
+The first faults of the windows are dealt like cards: of six windows that follow each
+other, each has another kind. And at every second turn who dies or stops at a named
+point does so between look and write, where it matters most. So what a broken sink does
+there is seen in any round of six windows, whatever its seed.
 """
 
 from __future__ import annotations
@@ -58,9 +62,12 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """What came of a round. `foreign`: rows that are of no message. `wrong`: all else that may not be, in words.
+    """What came of a round.
 
-    `delivery`: what the sink promises; rows that may be lost, or there twice, are counted, and aren't wrong.
+    `foreign`: rows that are of no message. `wrong`: all else that may not be, in words.
+
+    `delivery`: what the sink promises; rows that may be lost, or there twice, are
+    counted, and aren't wrong.
     """
 
     asked: Asked
@@ -80,7 +87,10 @@ class Found(msgspec.Struct):
     def ok(self) -> bool:
         """Nothing is wrong."""
         promised = Promises(delivery=self.delivery)
-        lost, doubled = self.lost and not promised.allows(lost=True), self.doubled and not promised.allows(lost=False)
+        lost, doubled = (
+            self.lost and not promised.allows(lost=True),
+            self.doubled and not promised.allows(lost=False),
+        )
         return not (lost or doubled or self.foreign or self.wrong)
 
     @property
@@ -110,16 +120,31 @@ def chaos(asked: Asked, folder: Path) -> Found:
 
 def _found(done: _Round, looks: reader.Looks) -> Found:
     return Found(
-        done.asked, dict(sorted(done.faults.items())), dict(sorted(done.outcomes.items())), done.asked.windows * done.asked.rows,
-        wrong=[*done.wrong, *looks.wrong], looks=looks.looks, missed=looks.missed, delivery=done.promises.delivery,
-    )  # fmt: skip
+        done.asked,
+        dict(sorted(done.faults.items())),
+        dict(sorted(done.outcomes.items())),
+        done.asked.windows * done.asked.rows,
+        wrong=[*done.wrong, *looks.wrong],
+        looks=looks.looks,
+        missed=looks.missed,
+        delivery=done.promises.delivery,
+    )
 
 
 def _judge(found: Found, world: Any, sink: Any, windows: int) -> None:
     """Over all that is there of the windows that were begun, to its very end."""
     report = judged(world, sink, range(windows), found.asked.rows)
-    found.lost, found.doubled, found.foreign = len(report.lost), len(report.duplicated), len(report.invented)
-    found.wrong += [*report.receipts, *report.accounting, *(f"out of order: {place}" for place in report.out_of_order), *unmerged(sink)]
+    found.lost, found.doubled, found.foreign = (
+        len(report.lost),
+        len(report.duplicated),
+        len(report.invented),
+    )
+    found.wrong += [
+        *report.receipts,
+        *report.accounting,
+        *(f"out of order: {place}" for place in report.out_of_order),
+        *unmerged(sink),
+    ]
 
 
 class _Round:
@@ -144,7 +169,10 @@ class _Round:
         return self.asked.windows - self._left.qsize()
 
     def run(self) -> None:
-        """All windows, some at a time. Behind one that doesn't commit none begins: each may wait as long, and nobody hears of it."""
+        """All windows, some at a time.
+
+        Behind one that doesn't commit none begins: each may wait as long, and nobody hears of it.
+        """
         for number in range(self.asked.windows):
             self._left.put(number)
         lanes = [threading.Thread(target=self._lane, daemon=True) for _ in range(LANES)]
@@ -162,7 +190,7 @@ class _Round:
                 return
             try:
                 Ordeal(self, number).run()
-            except Exception as error:  # noqa: BLE001  # told with the rest
+            except Exception as error:  # told with the rest  # noqa: BLE001
                 self.tell(f"window {number}: {error!r}")
 
     def hit(self, fault: str) -> None:
@@ -183,7 +211,7 @@ class _Round:
             self.strikes += 1
             try:
                 what(self.place)
-            except Exception as error:  # noqa: BLE001  # told with the rest
+            except Exception as error:  # told with the rest  # noqa: BLE001
                 self.tell(f"the server could not be struck, or is not up again: {error!r}")
             finally:
                 self.up.set()
@@ -216,18 +244,21 @@ class Ordeal:
             return
         mends = self.chance.random() < 0.4
         (self.mended if mends else self.replayed)()
-        keeps = mends and self.round.promises.mode == "upsert"  # there a row that a mending brought can't be taken back
+        # there a row that a mending brought can't be taken back
+        keeps = mends and self.round.promises.mode == "upsert"
         if not keeps and self.chance.random() < 0.3:
             self.chance.choice([self.kills, self.stops, self.crowds])(2)
             self.commit(2)
 
-    # --------------------------------------------------------------------------------------------------------------------- faults
+    # ----------------------------------------------------------------------------------------------
 
     def _dealt(self) -> Callable[[int], None]:
         """The window's first fault."""
         cards = [self.kills, self.dies, self.stops, self.pauses, self.crowds, self.starves]
         turn, place = divmod(self.number, len(cards))
-        fault = random.Random(f"{self.round.asked.seed} turn {turn}").sample(cards, len(cards))[place]
+        fault = random.Random(f"{self.round.asked.seed} turn {turn}").sample(cards, len(cards))[
+            place
+        ]
         between = turn % 2 == 0 and fault in {self.dies, self.stops}
         return partial(fault, point=self.kind.between) if between else fault
 
@@ -242,9 +273,15 @@ class Ordeal:
             self.end(process)
 
     def dies(self, generation: int, point: CrashPoint | None = None) -> None:
-        """Attempts that die at named points: by a kill, or by an exception. The first at this one, if one is said."""
+        """Attempts that die at named points: by a kill, or by an exception.
+
+        The first at this one, if one is said.
+        """
         for _ in range(self.chance.choice([1, 1, 2, 3])):
-            at, how = point or self.chance.choice(self.kind.points), self.chance.choice(["kill", "raise"])
+            at, how = (
+                point or self.chance.choice(self.kind.points),
+                self.chance.choice(["kill", "raise"]),
+            )
             code = self.end(worker.start(self.job(generation, crash=f"{at}:{how}")))
             if code in {worker.CRASHED, -signal.SIGKILL}:
                 self.round.hit(f"{how} at {at}")
@@ -285,7 +322,9 @@ class Ordeal:
         crowd = [worker.start(self.job(generation, gate=gate)) for _ in range(many)]
         self.round.hit("doubled" if many == 2 else "tripled")
         if self.chance.random() < 0.3:
-            crowd[0].join(max(0.0, gate - time.monotonic()) + self.chance.uniform(0, 0.5 * self.round.took))
+            crowd[0].join(
+                max(0.0, gate - time.monotonic()) + self.chance.uniform(0, 0.5 * self.round.took)
+            )
             if crowd[0].is_alive():
                 crowd[0].kill()
                 self.round.hit("killed")
@@ -294,7 +333,9 @@ class Ordeal:
 
     def starves(self, generation: int) -> None:
         """An attempt whose files may not become long: as on a full disk."""
-        code = self.end(worker.start(self.job(generation, disk=int(2 ** self.chance.uniform(0, 16)))))
+        code = self.end(
+            worker.start(self.job(generation, disk=int(2 ** self.chance.uniform(0, 16))))
+        )
         if code not in COMMITTED:
             self.round.hit("no room")
 
@@ -306,16 +347,22 @@ class Ordeal:
 
     def mended(self) -> None:
         """The dead letters become rows, while another attempt does the same, or dies of it."""
-        crash = self.chance.choice(["", "commit.before:kill", "commit.after:kill", "write.after:kill"])
+        crash = self.chance.choice(
+            ["", "commit.before:kill", "commit.after:kill", "write.after:kill"]
+        )
         gate = time.monotonic() + 0.5 * self.round.took
-        crowd = [worker.start(self.job(0, what="mend", crash=how, gate=gate)) for how in (crash, "")]
+        crowd = [
+            worker.start(self.job(0, what="mend", crash=how, gate=gate)) for how in (crash, "")
+        ]
         codes = [self.end(process) for process in crowd]
         self.round.hit("mended")
         if codes[-1] not in COMMITTED:
             self.commit(0, what="mend")
 
     def _sweep_beside(self, fault: Callable[[int], None], generation: int) -> None:
-        """The fault, and perhaps a sweep at the same time, by whose clock all that is staged is old."""
+        """The fault, and perhaps a sweep at the same time, by whose clock all that is
+        staged is old.
+        """
         if self.chance.random() > 0.25:
             fault(generation)
             return
@@ -330,8 +377,13 @@ class Ordeal:
         if not self.kind.strikes or self.chance.random() > 0.15:
             yield
             return
-        name, delay = self.chance.choice(sorted(self.kind.strikes)), self.chance.uniform(0, self.round.took)
-        thread = threading.Thread(target=self.round.strike, args=(self.kind.strikes[name], delay), daemon=True)
+        name, delay = (
+            self.chance.choice(sorted(self.kind.strikes)),
+            self.chance.uniform(0, self.round.took),
+        )
+        thread = threading.Thread(
+            target=self.round.strike, args=(self.kind.strikes[name], delay), daemon=True
+        )
         thread.start()
         self.round.hit(name)
         try:
@@ -340,22 +392,33 @@ class Ordeal:
             thread.join(UP)
             assert not thread.is_alive(), f"the server isn't up again after: {name}"
 
-    # ------------------------------------------------------------------------------------------------------------------- attempts
+    # ----------------------------------------------------------------------------------------------
 
     def job(self, generation: int, **more: object) -> Job:
         """The next attempt."""
         self.attempts += 1
         asked, name = self.round.asked, f"w{self.number}-{self.attempts}"
         job = Job(
-            asked.kind, self.round.place, str(self.round.folder), self.number, name, asked.rows, generation, twin=asked.twin
-        )  # fmt: skip
+            asked.kind,
+            self.round.place,
+            str(self.round.folder),
+            self.number,
+            name,
+            asked.rows,
+            generation,
+            twin=asked.twin,
+        )
         return job.but(**more)
 
     def commit(self, generation: int, what: Literal["run", "mend"] = "run") -> None:
-        """Without faults: it must be had. A try that met another lane's strike at the server doesn't count."""
+        """Without faults: it must be had.
+
+        A try that met another lane's strike at the server doesn't count.
+        """
         codes: list[int] = []
         while len(codes) < ENOUGH:
-            strikes = self.round.strikes  # before the wait: a strike that begins behind it is one that the try meets
+            # before the wait: a strike that begins behind it is one that the try meets
+            strikes = self.round.strikes
             assert self.round.up.wait(UP), "the server isn't up again"
             began = time.monotonic()
             code = self.end(worker.start(self.job(generation, what=what)))
@@ -365,12 +428,17 @@ class Ordeal:
                 return
             if strikes == self.round.strikes:
                 codes.append(code)
-        told = f"window {self.number}.{generation} did not commit ({what}) in {ENOUGH} runs without faults: {codes}; {self._errors()}"
+        told = (
+            f"window {self.number}.{generation} did not commit ({what}) in {ENOUGH} runs without"
+            f" faults: {codes}; {self._errors()}"
+        )
         self.round.stuck = True
         self.round.tell(told)
 
     def _errors(self) -> str:
-        files: Sequence[Path] = sorted(self.round.folder.glob(f"w{self.number}-*.error"), key=lambda f: f.stat().st_mtime)
+        files: Sequence[Path] = sorted(
+            self.round.folder.glob(f"w{self.number}-*.error"), key=lambda f: f.stat().st_mtime
+        )
         return files[-1].read_text()[-500:] if files else "no error was told"
 
     def end(self, process: BaseProcess) -> int:
@@ -382,9 +450,18 @@ class Ordeal:
             process.kill()
             process.join(60)
             where = self.round.folder / "stderr"
-            self.round.tell(f"window {self.number}: an attempt hung, and was killed after {LIMIT} s; {where} says where it stood")
+            self.round.tell(
+                f"window {self.number}: an attempt hung, and was killed after {LIMIT} s; {where}"
+                " says where it stood"
+            )
         code = process.exitcode
         assert code is not None
-        names = {worker.DONE: "done", worker.ALREADY: "already done", UNKNOWN: "unknown", worker.REFUSED: "refused", FAILED: "failed"}
+        names = {
+            worker.DONE: "done",
+            worker.ALREADY: "already done",
+            UNKNOWN: "unknown",
+            worker.REFUSED: "refused",
+            FAILED: "failed",
+        }
         self.round.ended(names.get(code, "died"))
         return code

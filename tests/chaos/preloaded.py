@@ -11,4 +11,4 @@ __all__ = ["reader", "worker"]
 
 for kind in SINKS.values():
     with suppress(ImportError):
-        kind.world  # noqa: B018  # loads it
+        kind.world  # loads it  # noqa: B018

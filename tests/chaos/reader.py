@@ -1,4 +1,6 @@
-"""A reader that looks again and again while all else goes wrong, in a process of its own, and writes down what it should not have seen."""
+"""A reader that looks again and again while all else goes wrong, in a process of its
+own, and writes down what it should not have seen.
+"""
 
 from __future__ import annotations
 
@@ -45,15 +47,24 @@ def _look_on(name: str, place: str, rows: int, folder: str) -> None:
         began = time.monotonic()
         try:
             sink = kind.world.sink_at(place)
-            received = None if sink.promises.atomic == "window" else {c.receipt.window.key for c in sink.receipts()}
+            received = (
+                None
+                if sink.promises.atomic == "window"
+                else {c.receipt.window.key for c in sink.receipts()}
+            )
             found = seen(kind.world.pieces(sink), sink.metadata)
-        except Exception as error:  # noqa: BLE001  # a server may be down
+        except Exception as error:  # a server may be down  # noqa: BLE001
             said.missed += 1
             (Path(folder) / "missed").write_text(repr(error))
         else:
             said.looks += 1
-            said.wrong += [line for line in unwhole(found, before, rows, received, sink.promises) if len(said.wrong) < 100]
+            said.wrong += [
+                line
+                for line in unwhole(found, before, rows, received, sink.promises)
+                if len(said.wrong) < 100
+            ]
             before |= found.keys()
         if not ends:
-            time.sleep(min(2.0, 0.05 + 3 * (time.monotonic() - began)))  # so that most of the machine is the writers'
+            # so that most of the machine is the writers'
+            time.sleep(min(2.0, 0.05 + 3 * (time.monotonic() - began)))
     (Path(folder) / "looks").write_text(json.dumps(msgspec.to_builtins(said)))

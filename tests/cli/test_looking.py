@@ -21,18 +21,27 @@ def places(document: Any) -> list[tuple[int, int]]:
     return [(m["partition"], m["offset"]) for m in document["messages"]]
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ peek
+# --------------------------------------------------------------------------------------------------
 
 
 def test_peek(stage: Stage) -> None:
-    """All messages in order, keys and values too; neither a table nor a ledger is made, and the schema isn't needed."""
+    """All messages in order, keys and values too; neither a table nor a ledger is made,
+    and the schema isn't needed.
+    """
     (stage.folder / "schema.py").write_text("this is no Python")
     shown = stage.json("peek", stage.spec)
     assert places(shown) == [(0, o) for o in range(7)] + [(1, o) for o in range(5)]
     assert shown["messages"][0] == {
-        "topic": "shop.things", "partition": 0, "offset": 0, "timestamp": "2026-01-05T00:00:00.000Z", "timestamp_type": "CreateTime",
-        "key": "secret-key", "value": '{"id": 0}', "headers": [], "leader_epoch": 0,
-    }  # fmt: skip
+        "topic": "shop.things",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": "2026-01-05T00:00:00.000Z",
+        "timestamp_type": "CreateTime",
+        "key": "secret-key",
+        "value": '{"id": 0}',
+        "headers": [],
+        "leader_epoch": 0,
+    }
     assert shown["left_out"] is False
     assert sorted(p.name for p in stage.folder.iterdir()) == ["schema.py", "things.yaml"]
 
@@ -46,10 +55,17 @@ def test_peek(stage: Stage) -> None:
         ("earliest", f"timestamp:{int(START.timestamp() * 1000) + 3_600_000}", (0, 0), (1, 1)),
         ("committed:readers", "latest", (0, 5), (1, 4)),
         ("committed:nobody?latest", "latest", None, None),
-        ("partition:0,offset:2;partition:1,offset:1", "partition:0,offset:4?latest", (0, 2), (1, 4)),
+        (
+            "partition:0,offset:2;partition:1,offset:1",
+            "partition:0,offset:4?latest",
+            (0, 2),
+            (1, 4),
+        ),
     ],
 )
-def test_positions(stage: Stage, start: str, stop: str, first: tuple[int, int] | None, last: tuple[int, int] | None) -> None:
+def test_positions(
+    stage: Stage, start: str, stop: str, first: tuple[int, int] | None, last: tuple[int, int] | None
+) -> None:
     """Each form of a position is understood at both ends."""
     stage.broker.commit_group("readers", {TP0: 5, TP1: 4})
     found = places(stage.json("peek", stage.spec, "--start", start, "--stop", stop))
@@ -79,7 +95,9 @@ def test_mistakes(stage: Stage, arguments: list[str], code: int, says: str) -> N
 
 
 def test_limit(stage: Stage) -> None:
-    """Twenty messages are shown if nothing is said, and the end says when there are more; a file gets all."""
+    """Twenty messages are shown if nothing is said, and the end says when there are
+    more; a file gets all.
+    """
     stage.produce(5, *[b"{}"] * 20)
     shown = stage.json("peek", stage.spec)
     assert (len(shown["messages"]), shown["left_out"]) == (20, True)
@@ -94,10 +112,16 @@ def test_limit(stage: Stage) -> None:
 
 def test_files(stage: Stage) -> None:
     """Parquet has the messages as the reader gives them; a line of JSON is what --json shows."""
-    assert stage.json("peek", stage.spec, "--out", "m.parquet") == {"pipeline": "things", "file": "m.parquet", "messages": 12}
+    assert stage.json("peek", stage.spec, "--out", "m.parquet") == {
+        "pipeline": "things",
+        "file": "m.parquet",
+        "messages": 12,
+    }
     table = pq.read_table(stage.folder / "m.parquet")
     assert (table.schema.names, table.num_rows) == (MESSAGES.names, 12)
-    assert stage.call("peek", stage.spec, "--out", "m.jsonl").stdout == "m.jsonl holds 12 messages.\n"
+    assert (
+        stage.call("peek", stage.spec, "--out", "m.jsonl").stdout == "m.jsonl holds 12 messages.\n"
+    )
     lines = [json.loads(line) for line in (stage.folder / "m.jsonl").read_text().splitlines()]
     assert lines == stage.json("peek", stage.spec)["messages"]
 
@@ -109,7 +133,10 @@ def test_peek_for_people(stage: Stage) -> None:
     assert r"\x1b[31mred[bold]\xff" in said
     assert "\x1b[31m" not in said
     assert "\x07" not in said
-    assert "no messages between these positions" in stage.call("peek", stage.spec, "--start", "latest").stdout
+    assert (
+        "no messages between these positions"
+        in stage.call("peek", stage.spec, "--start", "latest").stdout
+    )
 
 
 def test_isolation(stage: Stage) -> None:
@@ -133,10 +160,16 @@ def test_one_topic_of_several(stage: Stage, source: str) -> None:
     stage.write(source)
     stage.broker.create_topic("shop.gifts")
     stage.broker.produce(TopicPartition("shop.gifts", 0), b"gift", timestamp=START)
-    assert {m["topic"] for m in stage.json("peek", stage.spec)["messages"]} == {"shop.gifts", "shop.things"}
+    assert {m["topic"] for m in stage.json("peek", stage.spec)["messages"]} == {
+        "shop.gifts",
+        "shop.things",
+    }
     assert places(stage.json("peek", stage.spec, "--topic", "shop.gifts")) == [(0, 0)]
     start = ["--start", "partition:1,offset:3?latest"]
-    assert places(stage.json("peek", stage.spec, "--topic", "shop.things", *start)) == [(1, 3), (1, 4)]
+    assert places(stage.json("peek", stage.spec, "--topic", "shop.things", *start)) == [
+        (1, 3),
+        (1, 4),
+    ]
     assert "exactly one topic" in stage.json("peek", stage.spec, *start, code=2)["error"]["message"]
     stage.json("peek", stage.spec, "--topic", "shop.coats", code=2)
 
@@ -144,15 +177,24 @@ def test_one_topic_of_several(stage: Stage, source: str) -> None:
 def test_help_explains_positions(stage: Stage) -> None:
     """Every form of a position is in the help."""
     said = " ".join(stage.call("peek", "--help").stdout.split())
-    for form in ("earliest", "latest", "timestamp:2026-01-02T03:00:00Z", "committed:GROUP", "partition:0,offset:42;", "?earliest"):
+    for form in (
+        "earliest",
+        "latest",
+        "timestamp:2026-01-02T03:00:00Z",
+        "committed:GROUP",
+        "partition:0,offset:42;",
+        "?earliest",
+    ):
         assert form in said
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- lag
+# --------------------------------------------------------------------------------------------------
 
 
 def test_lag(stage: Stage) -> None:
-    """Per topic-partition and in all, records and seconds behind the newest committed window; before the first, behind the start."""
+    """Per topic-partition and in all, records and seconds behind the newest committed
+    window; before the first, behind the start.
+    """
     fresh = stage.json("lag", stage.spec)
     assert (fresh["window"], fresh["lag"]["records"], fresh["published"]) == (None, 12, None)
     assert "Nothing is committed yet." in stage.call("lag", stage.spec).stdout
@@ -160,8 +202,14 @@ def test_lag(stage: Stage) -> None:
     stage.now = START + timedelta(hours=5)
     behind = stage.json("lag", stage.spec)
     assert behind["window"] == hour(1)
-    assert (behind["lag"]["records"], behind["lag"]["behind"], behind["lag"]["seconds"]) == (2, 2, 7200)
-    assert [(p["partition"], p["start"], p["end"], p["records"]) for p in behind["lag"]["partitions"]] == [(0, 6, 7, 1), (1, 4, 5, 1)]
+    assert (behind["lag"]["records"], behind["lag"]["behind"], behind["lag"]["seconds"]) == (
+        2,
+        2,
+        7200,
+    )
+    assert [
+        (p["partition"], p["start"], p["end"], p["records"]) for p in behind["lag"]["partitions"]
+    ] == [(0, 6, 7, 1), (1, 4, 5, 1)]
     said = stage.call("lag", stage.spec).stdout
     assert "7,200" in said
     assert f"Committed up to the end of window {hour(1)}." in said
@@ -185,7 +233,9 @@ def test_lag_of_batches(stage: Stage) -> None:
 
 
 def test_publish(stage: Stage) -> None:
-    """A group is told where the newest window ends; what it refuses is told with the reason and exit code 3."""
+    """A group is told where the newest window ends; what it refuses is told with the
+    reason and exit code 3.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
     stage.write(f"{TOPIC}, publish_group: lag-tools")
     assert stage.json("lag", stage.spec)["published"] is None
@@ -193,7 +243,10 @@ def test_publish(stage: Stage) -> None:
     published = stage.json("lag", stage.spec, "--publish")["published"]
     assert published == {"group": "lag-tools", "succeeded": 2, "failed": 0, "why": []}
     assert stage.broker.committed("lag-tools", [TP0, TP1]) == {TP0: 3, TP1: 2}
-    assert "Group lag-tools has the offsets of 2 topic-partitions." in stage.call("lag", stage.spec, "--publish").stdout
+    assert (
+        "Group lag-tools has the offsets of 2 topic-partitions."
+        in stage.call("lag", stage.spec, "--publish").stdout
+    )
     stage.broker.refuse_publish("lag-tools", "consumers are at work in it")
     assert stage.json("lag", stage.spec, "--publish", code=3)["published"]["failed"] == 2
     refused = stage.call("lag", stage.spec, "--publish")
@@ -204,7 +257,10 @@ def test_publish(stage: Stage) -> None:
 
 def test_nothing_to_publish(stage: Stage) -> None:
     """Without a group it is a mistake; before the first window it is said."""
-    assert "source.publish_group" in stage.json("lag", stage.spec, "--publish", code=2)["error"]["message"]
+    assert (
+        "source.publish_group"
+        in stage.json("lag", stage.spec, "--publish", code=2)["error"]["message"]
+    )
     stage.write(f"{TOPIC}, publish_group: lag-tools")
     assert stage.json("lag", stage.spec, "--publish")["published"] is None
     assert "So nothing was published." in stage.call("lag", stage.spec, "--publish").stdout

@@ -22,18 +22,26 @@ def anew(stage: Stage) -> Stage:
 
 def _fill(broker: MemoryBroker) -> None:
     for i in range(3):
-        broker.produce(TopicPartition("shop.things", 0), b'{"id": %d}' % i, timestamp=START + timedelta(hours=2, seconds=i))
+        broker.produce(
+            TopicPartition("shop.things", 0),
+            b'{"id": %d}' % i,
+            timestamp=START + timedelta(hours=2, seconds=i),
+        )
 
 
 def test_nothing_to_rebase(stage: Stage) -> None:
     """Before the first run, and while nothing changed, it is a mistake and says so."""
     assert "no frozen boundary yet" in stage.json("rebase", stage.spec, code=2)["error"]["message"]
     stage.json("run", stage.spec, "--window", hour(0))
-    assert "nothing to rebase" in stage.json("rebase", stage.spec, "--yes", code=2)["error"]["message"]
+    assert (
+        "nothing to rebase" in stage.json("rebase", stage.spec, "--yes", code=2)["error"]["message"]
+    )
 
 
 def test_a_topic_made_anew(anew: Stage) -> None:
-    """Refused, looked at, recorded, run: the next windows are of the new topic from its start, and all that is there verifies."""
+    """Refused, looked at, recorded, run: the next windows are of the new topic from its
+    start, and all that is there verifies.
+    """
     refused = anew.json("run", anew.spec, "--window", hour(2), code=1)["error"]
     assert refused["kind"] == "IdentityError"
     assert f"windrow rebase {anew.spec} shows" in refused["message"]
@@ -43,7 +51,9 @@ def test_a_topic_made_anew(anew: Stage) -> None:
     assert f"Nothing was recorded; add --yes to go on so from {hour(2)}." in dry.stdout
     proposed = anew.json("rebase", anew.spec)
     assert proposed["recorded"] is False
-    assert anew.json("run", anew.spec, "--window", hour(2), code=1)["error"]["kind"] == "IdentityError", "a look recorded something"
+    assert (
+        anew.json("run", anew.spec, "--window", hour(2), code=1)["error"]["kind"] == "IdentityError"
+    ), "a look recorded something"
     recorded = anew.json("rebase", anew.spec, "--yes")
     assert recorded == proposed | {"recorded": True}
     ran = anew.json("run", anew.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"]
@@ -53,7 +63,9 @@ def test_a_topic_made_anew(anew: Stage) -> None:
     assert "nothing to rebase" in anew.json("rebase", anew.spec, code=2)["error"]["message"]
 
 
-@pytest.mark.parametrize(("start", "read"), [("latest", 0), ("partition:0,offset:1?earliest", 2), ("earliest", 3)])
+@pytest.mark.parametrize(
+    ("start", "read"), [("latest", 0), ("partition:0,offset:1?earliest", 2), ("earliest", 3)]
+)
 def test_where_it_begins(anew: Stage, start: str, read: int) -> None:
     """`--start` says from where the new topic is read, and the table shows it."""
     said = anew.call("rebase", anew.spec, "--start", start, "--yes").stdout
@@ -65,19 +77,35 @@ def test_where_it_begins(anew: Stage, start: str, read: int) -> None:
 
 def test_a_wrong_start(anew: Stage) -> None:
     """A position that is none records nothing."""
-    assert "is not a position" in anew.json("rebase", anew.spec, "--start", "begin", "--yes", code=2)["error"]["message"]
+    assert (
+        "is not a position"
+        in anew.json("rebase", anew.spec, "--start", "begin", "--yes", code=2)["error"]["message"]
+    )
     assert anew.json("rebase", anew.spec)["recorded"] is False
 
 
 def test_another_cluster(stage: Stage) -> None:
-    """After a move to another cluster a position is asked for: nothing says which of its messages are there already."""
+    """After a move to another cluster a position is asked for: nothing says which of
+    its messages are there already.
+    """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     stage.broker = MemoryBroker("elsewhere")
     stage.broker.create_topic("shop.things", 2, retention_ms=None)
     _fill(stage.broker)
-    assert "Give the position to go on from" in stage.json("rebase", stage.spec, code=2)["error"]["message"]
-    assert stage.json("rebase", stage.spec, "--start", "earliest", "--yes")["opening"]["cluster_id"] == "elsewhere"
-    assert stage.json("run", stage.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"]["counts"]["read"] == 3
+    assert (
+        "Give the position to go on from"
+        in stage.json("rebase", stage.spec, code=2)["error"]["message"]
+    )
+    assert (
+        stage.json("rebase", stage.spec, "--start", "earliest", "--yes")["opening"]["cluster_id"]
+        == "elsewhere"
+    )
+    assert (
+        stage.json("run", stage.spec, "--window", hour(2))["windows"][0]["committed"]["receipt"][
+            "counts"
+        ]["read"]
+        == 3
+    )
 
 
 def test_lag_and_doctor_after_a_rebase(anew: Stage) -> None:

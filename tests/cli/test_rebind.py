@@ -22,9 +22,16 @@ def test_a_moved_table(stage: Stage) -> None:
         assert stage.json(command, stage.spec, code=1)["error"]["kind"] == "BindingError"
     renamed(stage, "moved/things")
     (stage.folder / "moved" / "things_dead").rename(stage.folder / "left")
-    assert "move their table (the same path with _dead) as well" in stage.call("rebind", stage.spec).stdout
+    assert (
+        "move their table (the same path with _dead) as well"
+        in stage.call("rebind", stage.spec).stdout
+    )
     (stage.folder / "left").rename(stage.folder / "moved" / "things_dead")
-    for command in (("run", "--window", hour(1)), ("plan", "--window", hour(1)), ("doctor", "--rebuild-ledger")):
+    for command in (
+        ("run", "--window", hour(1)),
+        ("plan", "--window", hour(1)),
+        ("doctor", "--rebuild-ledger"),
+    ):
         error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
         assert error["kind"] == "BindingError"
         assert f"windrow rebind {stage.spec} " in error["message"]
@@ -34,8 +41,16 @@ def test_a_moved_table(stage: Stage) -> None:
     assert "_dead" not in dry.stdout
     assert "Nothing was recorded; add --yes" in dry.stdout
     proposed = stage.json("rebind", stage.spec)
-    assert (proposed["there"], proposed["windows"], proposed["missing"], proposed["recorded"]) == (True, 1, [], False)
-    assert stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["kind"] == "BindingError", "a look recorded something"
+    assert (proposed["there"], proposed["windows"], proposed["missing"], proposed["recorded"]) == (
+        True,
+        1,
+        [],
+        False,
+    )
+    assert (
+        stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["kind"]
+        == "BindingError"
+    ), "a look recorded something"
     assert stage.json("rebind", stage.spec, "--yes") == proposed | {"recorded": True}
     assert stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["recovered"] is False
     assert stage.json("verify", stage.spec)["findings"] == []
@@ -45,7 +60,9 @@ def test_a_table_given_up(stage: Stage) -> None:
     """What the ledger forgets is named, window by window, and can be run again."""
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     shutil.rmtree(stage.folder / "lake")
-    assert "mounted?" in stage.json("run", stage.spec, "--window", hour(2), code=1)["error"]["message"]
+    assert (
+        "mounted?" in stage.json("run", stage.spec, "--window", hour(2), code=1)["error"]["message"]
+    )
     assert f"{hour(0)} to {hour(1)}" in stage.call("rebind", stage.spec).stdout
     assert stage.json("rebind", stage.spec, "--yes")["missing"] == [hour(0), hour(1)]
     assert len(stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(3)}")["windows"]) == 3
@@ -53,7 +70,9 @@ def test_a_table_given_up(stage: Stage) -> None:
 
 
 def test_lost_receipts(stage: Stage) -> None:
-    """Verification names the command; it shows, then restores; what can't be restored ends it with 1."""
+    """Verification names the command; it shows, then restores; what can't be restored
+    ends it with 1.
+    """
     assert stage.call("verify", stage.spec, "--yes").exit_code == 2
     assert stage.call("verify", stage.spec, "--restore-receipts", "--deep").exit_code == 2
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
@@ -62,19 +81,35 @@ def test_lost_receipts(stage: Stage) -> None:
     content = first.read_bytes()
     first.unlink()
     (found,) = stage.json("verify", stage.spec, code=1)["findings"]
-    assert (found["window"], "windrow verify SPEC --restore-receipts" in found["do"]) == (hour(0), True)
+    assert (found["window"], "windrow verify SPEC --restore-receipts" in found["do"]) == (
+        hour(0),
+        True,
+    )
     shown = stage.call("verify", stage.spec, "--restore-receipts")
-    assert (shown.exit_code, "add --yes to restore 1 receipt." in shown.stdout, first.exists()) == (0, True, False)
-    assert stage.json("verify", stage.spec, "--restore-receipts", "--yes") == {"windows": [hour(0)], "failed": [], "dry_run": False}
+    assert (shown.exit_code, "add --yes to restore 1 receipt." in shown.stdout, first.exists()) == (
+        0,
+        True,
+        False,
+    )
+    assert stage.json("verify", stage.spec, "--restore-receipts", "--yes") == {
+        "windows": [hour(0)],
+        "failed": [],
+        "dry_run": False,
+    }
     assert first.read_bytes() == content
     assert stage.json("verify", stage.spec)["findings"] == []
     second.unlink()
     (stage.folder / ".windrow" / "state.db").unlink()
-    assert [f["window"] for f in stage.json("verify", stage.spec, "--restore-receipts", "--yes", code=1)["failed"]] == [hour(1)]
+    assert [
+        f["window"]
+        for f in stage.json("verify", stage.spec, "--restore-receipts", "--yes", code=1)["failed"]
+    ] == [hour(1)]
 
 
 def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
-    """The way out that is named works: the state is moved away, and everything in it comes back from the table."""
+    """The way out that is named works: the state is moved away, and everything in it
+    comes back from the table.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
     state, kept = stage.folder / ".windrow" / "state.db", stage.folder / "kept.db"
     state.rename(kept)
@@ -83,8 +118,14 @@ def test_a_ledger_that_was_left_behind(stage: Stage) -> None:
     shutil.rmtree(stage.folder / "lake")
     (stage.folder / "other").rename(stage.folder / "lake")
     said = stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["message"]
-    assert f"move the one that was left behind away, and run windrow doctor {stage.spec} --rebuild-ledger" in said
-    assert stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]["kind"] == "IdentityError"
+    assert (
+        f"move the one that was left behind away, and run windrow doctor {stage.spec}"
+        " --rebuild-ledger" in said
+    )
+    assert (
+        stage.json("doctor", stage.spec, "--rebuild-ledger", code=1)["error"]["kind"]
+        == "IdentityError"
+    )
     state.unlink()
     stage.json("doctor", stage.spec, "--rebuild-ledger")
     stage.json("run", stage.spec, "--window", hour(1))

@@ -1,4 +1,6 @@
-"""A secret is told nowhere: one text is put wherever a secret could stand, and looked for in all that windrow says and keeps."""
+"""A secret is told nowhere: one text is put wherever a secret could stand, and looked
+for in all that windrow says and keeps.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.sinks.place import normal
 
 CANARY = "hunter2-C4nary"
-SASL = f"security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: {CANARY}"
+SASL = (
+    "security.protocol: SASL_SSL, sasl.mechanism: PLAIN, sasl.username: me, sasl.password:"
+    f" {CANARY}"
+)
 LOCAL = {"id": "things", "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"}}
 GOOD: dict[str, Any] = {
     **LOCAL,
@@ -75,7 +80,9 @@ REFUSED_PLACES = [
 
 @pytest.mark.parametrize(("place", "value"), REFUSED_PLACES)
 def test_what_may_not_hold_a_secret(stage: Stage, place: str, value: object) -> None:
-    """A secret where none belongs is refused before anything is read, by its place and with the way out, in every form of output."""
+    """A secret where none belongs is refused before anything is read, by its place and
+    with the way out, in every form of output.
+    """
     Path(stage.spec).write_text(yaml.safe_dump(with_setting(place, value)))
     for way in WAYS:
         result = stage.call("plan", stage.spec, "--window", hour(0), *way)
@@ -87,19 +94,35 @@ def test_what_may_not_hold_a_secret(stage: Stage, place: str, value: object) -> 
 def test_the_way_out_is_told(stage: Stage) -> None:
     """Who wrote credentials into a place reads where they belong."""
     Path(stage.spec).write_text(yaml.safe_dump(with_setting("sink.path", "s3://a:b@c/d")))
-    assert "by the environment (AWS_ACCESS_KEY_ID" in stage.call("plan", stage.spec, "--window", hour(0)).output
+    assert (
+        "by the environment (AWS_ACCESS_KEY_ID"
+        in stage.call("plan", stage.spec, "--window", hour(0)).output
+    )
     Path(stage.spec).write_text(yaml.safe_dump(with_setting("source.bootstrap_servers", "a:b@c:1")))
-    assert "under client, as sasl.username and sasl.password" in stage.call("plan", stage.spec, "--window", hour(0)).output
+    assert (
+        "under client, as sasl.username and sasl.password"
+        in stage.call("plan", stage.spec, "--window", hour(0)).output
+    )
 
 
 @pytest.mark.some(15)
 @pytest.mark.parametrize("place", FIELDS)
 def test_what_a_template_gave(stage: Stage, place: str) -> None:
     """What came from the environment is not repeated where it is wrong: the template is."""
-    for value in ("{{ env.CANARY }}", "- {{ env.CANARY }}: '", "partition:0;{{ env('CANARY') }}", "{{ env.CANARY }}.py:A"):
-        made = with_setting(place, {"ä": value} if place in {"metadata", "source.client", "source.partitions"} else value)
+    for value in (
+        "{{ env.CANARY }}",
+        "- {{ env.CANARY }}: '",
+        "partition:0;{{ env('CANARY') }}",
+        "{{ env.CANARY }}.py:A",
+    ):
+        made = with_setting(
+            place,
+            {"ä": value} if place in {"metadata", "source.client", "source.partitions"} else value,
+        )
         Path(stage.spec).write_text(yaml.safe_dump(made, allow_unicode=True))
-        assert CANARY not in _mistakes(lambda: load_spec(Path(stage.spec))) + _mistakes(lambda made=made: fill_spec(made, stage.folder))
+        assert CANARY not in _mistakes(lambda: load_spec(Path(stage.spec))) + _mistakes(
+            lambda made=made: fill_spec(made, stage.folder)
+        )
 
 
 def _mistakes(read: Callable[[], object]) -> str:
@@ -112,10 +135,29 @@ def _mistakes(read: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(
-    "text", ["*{}", "&{}", "!{}", "%{}", "@{}", '"{}', "'{}", "[{}", "{{{}", "a: {}: b", "`{}", "|{}", '"\\{}"', "!!{} x", "<{}>: x: y"]
+    "text",
+    [
+        "*{}",
+        "&{}",
+        "!{}",
+        "%{}",
+        "@{}",
+        '"{}',
+        "'{}",
+        "[{}",
+        "{{{}",
+        "a: {}: b",
+        "`{}",
+        "|{}",
+        '"\\{}"',
+        "!!{} x",
+        "<{}>: x: y",
+    ],
 )
 def test_broken_yaml(stage: Stage, text: str) -> None:
-    """A password that YAML can't read, because of how it begins or ends, is told by its line alone."""
+    """A password that YAML can't read, because of how it begins or ends, is told by its
+    line alone.
+    """
     Path(stage.spec).write_text(f"{yaml.safe_dump(GOOD)}client: {text.format(CANARY)}\n")
     for way in WAYS:
         result = stage.call("plan", stage.spec, "--window", hour(0), *way)
@@ -127,9 +169,19 @@ def said(stage: Stage) -> Iterator[tuple[int, str]]:
     """All that the commands say of the spec as it stands: exit codes and outputs."""
     one = ("--window", hour(0))
     for arguments in (
-        ("plan", *one), ("run", *one), ("run", *one), ("show",), ("dead", "show"), ("lag",), ("verify",), ("peek",), ("doctor",),
-        ("replay", *one), ("rebase",), ("doctor", "--rebuild-ledger"),
-    ):  # fmt: skip
+        ("plan", *one),
+        ("run", *one),
+        ("run", *one),
+        ("show",),
+        ("dead", "show"),
+        ("lag",),
+        ("verify",),
+        ("peek",),
+        ("doctor",),
+        ("replay", *one),
+        ("rebase",),
+        ("doctor", "--rebuild-ledger"),
+    ):
         for way in WAYS:
             result = stage.call(*with_spec(arguments, stage.spec), *way)
             yield result.exit_code, result.output
@@ -139,19 +191,29 @@ def said(stage: Stage) -> Iterator[tuple[int, str]]:
     ("source", "place"),
     [
         (f"client: {{{SASL}}}", "source.client.sasl.password"),
-        (f"registry: {{url: 'https://registry', username: me, password: {CANARY}}}", "source.registry.password"),
+        (
+            f"registry: {{url: 'https://registry', username: me, password: {CANARY}}}",
+            "source.registry.password",
+        ),
     ],
 )
 def test_a_password_that_is_written_out(stage: Stage, source: str, place: str) -> None:
-    """A secret that stands in the file as it is, where everybody reads it who reads the file, is a mistake that says how to tell it."""
+    """A secret that stands in the file as it is, where everybody reads it who reads the
+    file, is a mistake that says how to tell it.
+    """
     stage.write(f"topic: shop.things, {source}")
     error = stage.json("plan", stage.spec, "--window", hour(0), code=2)["error"]["message"]
-    assert f"{place}: is written out, and it is a secret: write {{env: NAME}} or {{file: PATH}}" in error
+    assert (
+        f"{place}: is written out, and it is a secret: write {{env: NAME}} or {{file: PATH}}"
+        in error
+    )
     assert CANARY not in error
 
 
 def test_a_pipeline_that_works(stage: Stage) -> None:
-    """The password of a pipeline that runs is in no output, plan, receipt, ledger or log: only the spec has it."""
+    """The password of a pipeline that runs is in no output, plan, receipt, ledger or
+    log: only the spec has it.
+    """
     stage.write(f"topic: shop.things, client: {{{SASL}}}".replace(CANARY, '"{{ env.CANARY }}"'))
     codes = []
     for code, output in said(stage):
@@ -167,7 +229,10 @@ def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
     """The password of a database that can't be reached is in no output, nor in the stack trace."""
     stage.write()
     text = Path(stage.spec).read_text()
-    for url in (f"postgresql://me:{CANARY}@127.0.0.1:1/state", f"postgresql://127.0.0.1:1/state?password={CANARY}"):
+    for url in (
+        f"postgresql://me:{CANARY}@127.0.0.1:1/state",
+        f"postgresql://127.0.0.1:1/state?password={CANARY}",
+    ):
         Path(stage.spec).write_text(f"{text}state: {url}\n")
         for code, output in said(stage):
             assert code != 70
@@ -175,10 +240,16 @@ def test_a_ledger_that_does_not_answer(stage: Stage) -> None:
 
 
 def test_a_cluster_that_does_not_answer(capfd: pytest.CaptureFixture[str]) -> None:
-    """The password for a cluster that can't be reached is in no error, and in nothing that librdkafka prints."""
+    """The password for a cluster that can't be reached is in no error, and in nothing
+    that librdkafka prints.
+    """
     client = yaml.safe_load(f"{{{SASL}}}")
     broker = KafkaBroker("127.0.0.1:1", client, patience_seconds=0.5)
-    for ask in (broker.cluster_id, lambda: broker.topic("t"), lambda: broker.committed("g", [TopicPartition("t", 0)])):
+    for ask in (
+        broker.cluster_id,
+        lambda: broker.topic("t"),
+        lambda: broker.committed("g", [TopicPartition("t", 0)]),
+    ):
         with pytest.raises(UnreachableError) as caught:
             ask()
         assert CANARY not in "".join(traceback.format_exception(caught.value))
@@ -208,23 +279,36 @@ def test_a_cluster_that_does_not_answer(capfd: pytest.CaptureFixture[str]) -> No
     ],
 )
 def test_a_ledger_that_can_not_be(url: str) -> None:
-    """A URL that makes no sense is the spec's mistake, not a bug, and none of its parts that may be secret is told."""
+    """A URL that makes no sense is the spec's mistake, not a bug, and none of its parts
+    that may be secret is told.
+    """
     with pytest.raises(WindrowError) as caught:
         open_ledger(url.format(CANARY)).identity()
     assert CANARY not in str(caught.value)
     assert caught.value.exit_code == (3 if "?s" in url else 2)
 
 
-@pytest.mark.parametrize("uri", [value for place, value in REFUSED_PLACES if place == "sink.path" and isinstance(value, str)])
+@pytest.mark.parametrize(
+    "uri",
+    [value for place, value in REFUSED_PLACES if place == "sink.path" and isinstance(value, str)],
+)
 def test_a_table_by_python(uri: str) -> None:
-    """A sink that is made without a spec refuses a secret in its place too: its spelling goes into plans and receipts."""
+    """A sink that is made without a spec refuses a secret in its place too: its
+    spelling goes into plans and receipts.
+    """
     with pytest.raises(SpecError, match=r"sink\.path is (s3|abfss)://.*, and holds") as caught:
         normal(uri)
     assert CANARY not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "uri", ["s3://bucket/a@b", "abfss://container@account.dfs.core.windows.net/t", "hdfs://me@host:8020/t", "gs://b/t"]
+    "uri",
+    [
+        "s3://bucket/a@b",
+        "abfss://container@account.dfs.core.windows.net/t",
+        "hdfs://me@host:8020/t",
+        "gs://b/t",
+    ],
 )
 def test_a_table_by_python_without(uri: str) -> None:
     """A container, a user of HDFS and an @ in a path are no secrets."""

@@ -1,4 +1,6 @@
-"""What a command loads before it does its work: seconds go into modules, and a look needs few of them."""
+"""What a command loads before it does its work: seconds go into modules, and a look
+needs few of them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ try:
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
-"""The command as its entry point runs it; the last line on stderr says which modules it has loaded."""
+"""The command as its entry point runs it; the last line on stderr says which modules it
+has loaded.
+"""
 
 LOOK = """
 import json, sys
@@ -50,22 +54,45 @@ try:
     app(arguments, prog_name="windrow")
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
-"""
+"""  # noqa: E501
 """The same, with a Kafka in memory that has the topic with this id."""
 
 FRAME = {
-    "typer", "rich", "msgspec", "typing_extensions", "shellingham", "pygments", "markdown_it", "mdurl", "annotated_doc", "attr",
-    "_distutils_hack", "linkify_it",
-}  # fmt: skip
+    "typer",
+    "rich",
+    "msgspec",
+    "typing_extensions",
+    "shellingham",
+    "pygments",
+    "markdown_it",
+    "mdurl",
+    "annotated_doc",
+    "attr",
+    "_distutils_hack",
+    "linkify_it",
+}
 """The frame of the command, and what it brings or looks for."""
 
 CALLED = {"dotenv", "pydantic", "pydantic_core", "annotated_types", "typing_inspection"}
-"""What the frame loads for any command that is called: typer looks for pydantic's types by itself."""
+"""What the frame loads for any command that is called: typer looks for pydantic's types
+by itself.
+"""
 
 HEAVY = {
-    "pandas", "pandera", "polars", "duckdb", "numba", "llvmlite", "pyspark", "py4j", "structlog", "psutil", "hypothesis", "dagster",
+    "pandas",
+    "pandera",
+    "polars",
+    "duckdb",
+    "numba",
+    "llvmlite",
+    "pyspark",
+    "py4j",
+    "structlog",
+    "psutil",
+    "hypothesis",
+    "dagster",
     "typeguard",
-}  # fmt: skip
+}
 """What only those need who decode, run tasks, or show a bug."""
 
 
@@ -73,20 +100,32 @@ def loaded(script: str, *arguments: str, **environment: str) -> tuple[str, set[s
     """What the command says, and the modules that it has loaded."""
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
-        cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, set(json.loads(done.stderr.splitlines()[-1]))
 
 
 def foreign(modules: set[str]) -> set[str]:
     """The packages among them that others wrote."""
-    return {name.partition(".")[0] for name in modules} & packages_distributions().keys() - {"windrow"}
+    return {name.partition(".")[0] for name in modules} & packages_distributions().keys() - {
+        "windrow"
+    }
 
 
 @pytest.mark.parametrize(
     ("arguments", "more"),
-    [(["--help"], set()), (["--version"], set()), (["plan", "--help"], CALLED), (["broker", "run", "--help"], CALLED)],
+    [
+        (["--help"], set()),
+        (["--version"], set()),
+        (["plan", "--help"], CALLED),
+        (["broker", "run", "--help"], CALLED),
+    ],
 )
 def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None:
     """Who asks for help waits for typer and rich, and nothing else of what windrow stands on."""
@@ -98,8 +137,15 @@ def test_help_loads_the_frame_only(arguments: list[str], more: set[str]) -> None
 @pytest.mark.some(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell: str) -> None:
-    """A press of the tab key answers with the command that was begun, in each shell, and loads the frame only."""
-    typed = {"COMP_WORDS": "windrow pl", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "windrow pl", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    """A press of the tab key answers with the command that was begun, in each shell,
+    and loads the frame only.
+    """
+    typed = {
+        "COMP_WORDS": "windrow pl",
+        "COMP_CWORD": "1",
+        "_TYPER_COMPLETE_ARGS": "windrow pl",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
     said, modules = loaded(COMMAND, **typed, _WINDROW_COMPLETE=f"complete_{shell}")
     assert "plan" in said
     assert "replay" not in said
@@ -109,8 +155,12 @@ def test_a_shell_completes_commands(shell: str) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_for_a_shell_is_shown(shell: str) -> None:
-    """`--show-completion` prints what the shell of the caller takes, without asking where it runs."""
-    said, _ = loaded(COMMAND, "--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    """`--show-completion` prints what the shell of the caller takes, without asking
+    where it runs.
+    """
+    said, _ = loaded(
+        COMMAND, "--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1"
+    )
     assert "_WINDROW_COMPLETE=" in said
 
 
@@ -137,7 +187,9 @@ def topic_id(stage: Stage) -> str:
     ids=["lag", "show", "dead"],
 )
 def test_a_look_loads_no_frames_of_data(seen: Stage, command: list[str], told: str) -> None:
-    """Who looks at a pipeline loads neither its schema nor what decoding, tasks and stack traces stand on."""
+    """Who looks at a pipeline loads neither its schema nor what decoding, tasks and
+    stack traces stand on.
+    """
     said, modules = loaded(LOOK, topic_id(seen), *with_spec(command, seen.spec))
     assert told in said
     assert foreign(modules) & HEAVY - ({"pandas"} if "dead" in command else set()) == set()
@@ -150,7 +202,12 @@ def test_show_opens_no_ledger(seen: Stage) -> None:
 
 
 def test_a_batch_of_messages_is_needed_before_pandas_is(tmp_path: Path) -> None:
-    """The modules that read, plan and commit make no Arrow array at their top: the first one that is made loads pandas."""
-    named = "windrow.ingest.source.reader.reader, windrow.ingest.sinks.delta.store, windrow.ingest.runner.task"
+    """The modules that read, plan and commit make no Arrow array at their top: the
+    first one that is made loads pandas.
+    """
+    named = (
+        "windrow.ingest.source.reader.reader, windrow.ingest.sinks.delta.store,"
+        " windrow.ingest.runner.task"
+    )
     script = f"import {named}, json, sys; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     assert "pandas" not in foreign(loaded(script)[1])

@@ -12,11 +12,16 @@ from tests.cli.conftest import Stage, hour
 
 @pytest.fixture
 def left(stage: Stage) -> list[Path]:
-    """A file that a run staged long ago and no commit names, in a table with a window, and another one beside its dead letters."""
+    """A file that a run staged long ago and no commit names, in a table with a window,
+    and another one beside its dead letters.
+    """
     stage.json("run", stage.spec, "--window", hour(0))
     for committed in (stage.folder / "lake").rglob("*.parquet"):
         os.utime(committed, (1_000_000_000, 1_000_000_000))
-    orphans = [stage.folder / "lake" / table / "data" / "20260105T000000Z" / "died.parquet" for table in ("things", "things_dead")]
+    orphans = [
+        stage.folder / "lake" / table / "data" / "20260105T000000Z" / "died.parquet"
+        for table in ("things", "things_dead")
+    ]
     for orphan in orphans:
         orphan.write_bytes(b"rows")
         os.utime(orphan, (1_000_000_000, 1_000_000_000))
@@ -25,14 +30,27 @@ def left(stage: Stage) -> list[Path]:
 
 def test_it_shows_and_removes_nothing(stage: Stage, left: list[Path]) -> None:
     """Without --yes the files are named, and stay."""
-    assert stage.json("sweep", stage.spec) == {"pipeline": "things", "files": [str(path) for path in left], "removed": False}
-    assert "Nothing was removed; add --yes to remove 2 files." in stage.call("sweep", stage.spec).stdout
+    assert stage.json("sweep", stage.spec) == {
+        "pipeline": "things",
+        "files": [str(path) for path in left],
+        "removed": False,
+    }
+    assert (
+        "Nothing was removed; add --yes to remove 2 files."
+        in stage.call("sweep", stage.spec).stdout
+    )
     assert all(path.exists() for path in left)
 
 
 def test_it_removes_what_no_commit_names(stage: Stage, left: list[Path]) -> None:
-    """With --yes the orphan goes, the committed rows and dead letters stay, and the table verifies."""
-    assert stage.json("sweep", stage.spec, "--yes") == {"pipeline": "things", "files": [str(path) for path in left], "removed": True}
+    """With --yes the orphan goes, the committed rows and dead letters stay, and the
+    table verifies.
+    """
+    assert stage.json("sweep", stage.spec, "--yes") == {
+        "pipeline": "things",
+        "files": [str(path) for path in left],
+        "removed": True,
+    }
     assert not any(path.exists() for path in left)
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     assert "Nothing to remove" in stage.call("sweep", stage.spec, "--yes").stdout
@@ -47,9 +65,15 @@ def test_what_is_young_stays(stage: Stage, left: list[Path]) -> None:
     assert all(path.exists() for path in left)
 
 
-@pytest.mark.parametrize(("grace", "says"), [("5m", "still staging"), ("soon", "must be a duration")])
+@pytest.mark.parametrize(
+    ("grace", "says"), [("5m", "still staging"), ("soon", "must be a duration")]
+)
 def test_a_grace_period_that_cannot_be(stage: Stage, left: Path, grace: str, says: str) -> None:
-    """One that is no duration, or shorter than runs take to stage, is refused before anything is looked at."""
-    said = stage.json("sweep", stage.spec, "--older-than", grace, "--yes", code=2)["error"]["message"]
+    """One that is no duration, or shorter than runs take to stage, is refused before
+    anything is looked at.
+    """
+    said = stage.json("sweep", stage.spec, "--older-than", grace, "--yes", code=2)["error"][
+        "message"
+    ]
     assert says in said
     assert all(path.exists() for path in left)

@@ -1,4 +1,6 @@
-"""`verify --deep` as a person uses it: it finds what was changed, says what to do, and that mends it."""
+"""`verify --deep` as a person uses it: it finds what was changed, says what to do, and
+that mends it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ from tests.cli.conftest import Stage, hour
 
 
 def test_tampering_is_found_and_mended(stage: Stage) -> None:
-    """`id = id + 1` in one window: verify is content, --deep names the window with 1, and the replay that it names brings the rows back."""
+    """`id = id + 1` in one window: verify is content, --deep names the window with 1,
+    and the replay that it names brings the rows back.
+    """
     stage.json("run", stage.spec, "--window", f"{hour(0)}/{hour(2)}")
     healthy = {"windows": 2, "rows": 8, "findings": []}
     assert stage.json("verify", stage.spec, "--deep") == healthy
-    DeltaTable(str(stage.folder / "lake" / "things")).update({"id": "id + 1"}, predicate=f"_window = '{hour(1)}'")
+    DeltaTable(str(stage.folder / "lake" / "things")).update(
+        {"id": "id + 1"}, predicate=f"_window = '{hour(1)}'"
+    )
     assert stage.json("verify", stage.spec) == healthy
     findings = stage.json("verify", stage.spec, "--deep", code=1)["findings"]
     assert [(f["level"], f["about"], f["window"], f["what"].split()[0]) for f in findings] == [

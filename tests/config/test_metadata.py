@@ -25,20 +25,35 @@ def test_defaults(tmp_path: Path) -> None:
 
 
 def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
-    """What isn't named keeps its default; the order is fixed, whatever the order of writing; only the timestamp may go."""
-    found = spec(tmp_path, {"key": "message_key", "offset": "kafka_offset", "timestamp": "none", "headers": "none"}).metadata
+    """What isn't named keeps its default; the order is fixed, whatever the order of
+    writing; only the timestamp may go.
+    """
+    found = spec(
+        tmp_path,
+        {"key": "message_key", "offset": "kafka_offset", "timestamp": "none", "headers": "none"},
+    ).metadata
     assert list(found.items()) == [
-        ("topic", "_topic"), ("partition", "_partition"), ("offset", "kafka_offset"), ("key", "message_key"), ("window", "_window"),
-    ]  # fmt: skip
+        ("topic", "_topic"),
+        ("partition", "_partition"),
+        ("offset", "kafka_offset"),
+        ("key", "message_key"),
+        ("window", "_window"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
         ({"topic": "none"}, "metadata.topic: can't be left out: receipts are verified against it"),
-        ({"partition": "none"}, "metadata.partition: can't be left out: receipts are verified against it"),
+        (
+            {"partition": "none"},
+            "metadata.partition: can't be left out: receipts are verified against it",
+        ),
         ({"offset": None}, "metadata.offset: can't be left out: receipts are verified against it"),
-        ({"window": "none"}, "metadata.window: can't be left out: windows are verified and replaced by it"),
+        (
+            {"window": "none"},
+            "metadata.window: can't be left out: windows are verified and replaced by it",
+        ),
         ({"keys": "x"}, "metadata.keys: unknown key; did you mean key?"),
         ({"key": "a b"}, "metadata.key: must be a column name"),
         ({"key": ""}, "metadata.key: must be a column name"),
@@ -49,7 +64,9 @@ def test_an_entry_renames_or_adds(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_metadata(tmp_path: Path, metadata: Any, said: str) -> None:
-    """What no table can hold, and what verification stands on, is refused at its place with the reason."""
+    """What no table can hold, and what verification stands on, is refused at its place
+    with the reason.
+    """
     with pytest.raises(SpecError) as caught:
         spec(tmp_path, metadata)
     (found,) = [line.strip() for line in str(caught.value).splitlines() if line.startswith("  ")]

@@ -1,4 +1,6 @@
-"""How a spec says which schema registry is asked: of its own, or beside a cluster, and never with a secret in the wrong place."""
+"""How a spec says which schema registry is asked: of its own, or beside a cluster, and
+never with a secret in the wrong place.
+"""
 
 from __future__ import annotations
 
@@ -22,31 +24,58 @@ def attributes(registry: Any = None, decode: Any = AVRO, **source: Any) -> dict[
     told = {} if registry is None else {"registry": registry}
     where = source or {"bootstrap_servers": "127.0.0.1:9"}
     return {
-        "id": "things", "source": {"topic": "things", **where, **told}, "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
-        "decode": decode, "sink": {"path": "table"},
-    }  # fmt: skip
+        "id": "things",
+        "source": {"topic": "things", **where, **told},
+        "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
+        "decode": decode,
+        "sink": {"path": "table"},
+    }
 
 
 def test_a_registry_of_its_own(tmp_path: Path) -> None:
     """Files are relative to the spec; the secrets are in no representation."""
     told = {
-        "url": URL + "/", "username": "me", "password": "hunter2", "ca": "ca.pem", "certificate": "me.pem", "key": "/k.pem",
-        "key_password": "hunter3", "timeout": "500ms", "retries": 0,
-    }  # fmt: skip
+        "url": URL + "/",
+        "username": "me",
+        "password": "hunter2",
+        "ca": "ca.pem",
+        "certificate": "me.pem",
+        "key": "/k.pem",
+        "key_password": "hunter3",
+        "timeout": "500ms",
+        "retries": 0,
+    }
     spec = parse_spec(attributes(told), tmp_path)
     assert spec.registry == Registry(
-        URL, "me", "hunter2", str(tmp_path / "ca.pem"), str(tmp_path / "me.pem"), "/k.pem", "hunter3", timeout=0.5, retries=0
+        URL,
+        "me",
+        "hunter2",
+        str(tmp_path / "ca.pem"),
+        str(tmp_path / "me.pem"),
+        "/k.pem",
+        "hunter3",
+        timeout=0.5,
+        retries=0,
     )
     assert "hunter" not in repr(spec) + repr(spec.registry) + repr(spec.cluster)
 
 
 def test_a_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What travels has the reference; a process that asks has what it stands for, and knows that no error may say it."""
-    told: dict[str, object] = {"url": URL, "username": "me", "password": {"env": "REGISTRY_PASSWORD"}}
+    """What travels has the reference; a process that asks has what it stands for, and
+    knows that no error may say it.
+    """
+    told: dict[str, object] = {
+        "url": URL,
+        "username": "me",
+        "password": {"env": "REGISTRY_PASSWORD"},
+    }
     told |= {"certificate": "me.pem", "key_password": {"file": "lock"}}
     found = parse_spec(attributes(told), tmp_path).registry
     assert found is not None
-    assert (found.password, found.key_password) == (InEnvironment("REGISTRY_PASSWORD"), InFile(str(tmp_path / "lock")))
+    assert (found.password, found.key_password) == (
+        InEnvironment("REGISTRY_PASSWORD"),
+        InFile(str(tmp_path / "lock")),
+    )
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "lock").write_text("hunter3")
     assert {"hunter2", "hunter3"} <= {*found.revealed().secrets}
@@ -57,32 +86,60 @@ def test_the_clusters_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Told once in windrow.yaml; what the spec says itself counts instead, whole."""
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "windrow.yaml").write_text(
-        "clusters:\n  prod:\n    bootstrap_servers: kafka:9092\n"
-        f"    registry: {{url: '{URL}', username: me, password: '{{{{ env.REGISTRY_PASSWORD }}}}'}}\n"
+        f"clusters:\n  prod:\n    bootstrap_servers: kafka:9092\n    registry: {{url: '{URL}',"
+        " username: me, password: '{{ env.REGISTRY_PASSWORD }}'}\n"
     )
-    assert parse_spec(attributes(cluster="prod"), tmp_path).registry == Registry(URL, "me", "hunter2")
-    assert parse_spec(attributes({"url": "http://other"}, cluster="prod"), tmp_path).registry == Registry("http://other")
-    assert parse_spec(attributes(decode={"schema": "a.b:C"}, cluster="prod"), tmp_path).registry is None
+    assert parse_spec(attributes(cluster="prod"), tmp_path).registry == Registry(
+        URL, "me", "hunter2"
+    )
+    assert parse_spec(
+        attributes({"url": "http://other"}, cluster="prod"), tmp_path
+    ).registry == Registry("http://other")
+    assert (
+        parse_spec(attributes(decode={"schema": "a.b:C"}, cluster="prod"), tmp_path).registry
+        is None
+    )
 
 
-@pytest.mark.parametrize(("registry", "said"), [
-    (None, "decode.format: asks a schema registry: say which one as source.registry"),
-    ({}, "source.registry.url: is missing"),
-    ({"url": "registry:8081"}, "source.registry.url: must be http://HOST:PORT or https://HOST:PORT"),
-    ({"url": "ftp://registry"}, "source.registry.url: must be http"),
-    ({"url": "http://a,http://b"}, "source.registry.url: must be http"),
-    ({"url": "https://me:hunter2@registry"}, "source.registry.url: must not hold a user or a password"),
-    ({"url": "https://registry?key=hunter2"}, "source.registry.url: must be http"),
-    ({"url": "http://[hunter2"}, "source.registry.url: "),
-    ({"url": URL, "username": "me"}, "source.registry.password: is missing: username and password go together"),
-    ({"url": URL, "password": "hunter2"}, "source.registry.username: is missing"),
-    ({"url": "http://registry", "username": "me", "password": "hunter2"}, "source.registry.url: would send the password in clear"),
-    ({"url": "http://registry", "ca": "ca.pem"}, "source.registry.ca: would be ignored: url must be https"),
-    ({"url": URL, "key": "k.pem"}, "source.registry.key: goes with certificate"),
-    ({"url": URL, "timeout": "6m"}, "source.registry.timeout: must be 100ms to 5m"),
-    ({"url": URL, "retries": 11}, "source.registry.retries: must be less than or equal to 10"),
-    ({"url": URL, "pasword": "hunter2"}, "source.registry.pasword: unknown key; did you mean password?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("registry", "said"),
+    [
+        (None, "decode.format: asks a schema registry: say which one as source.registry"),
+        ({}, "source.registry.url: is missing"),
+        (
+            {"url": "registry:8081"},
+            "source.registry.url: must be http://HOST:PORT or https://HOST:PORT",
+        ),
+        ({"url": "ftp://registry"}, "source.registry.url: must be http"),
+        ({"url": "http://a,http://b"}, "source.registry.url: must be http"),
+        (
+            {"url": "https://me:hunter2@registry"},
+            "source.registry.url: must not hold a user or a password",
+        ),
+        ({"url": "https://registry?key=hunter2"}, "source.registry.url: must be http"),
+        ({"url": "http://[hunter2"}, "source.registry.url: "),
+        (
+            {"url": URL, "username": "me"},
+            "source.registry.password: is missing: username and password go together",
+        ),
+        ({"url": URL, "password": "hunter2"}, "source.registry.username: is missing"),
+        (
+            {"url": "http://registry", "username": "me", "password": "hunter2"},
+            "source.registry.url: would send the password in clear",
+        ),
+        (
+            {"url": "http://registry", "ca": "ca.pem"},
+            "source.registry.ca: would be ignored: url must be https",
+        ),
+        ({"url": URL, "key": "k.pem"}, "source.registry.key: goes with certificate"),
+        ({"url": URL, "timeout": "6m"}, "source.registry.timeout: must be 100ms to 5m"),
+        ({"url": URL, "retries": 11}, "source.registry.retries: must be less than or equal to 10"),
+        (
+            {"url": URL, "pasword": "hunter2"},
+            "source.registry.pasword: unknown key; did you mean password?",
+        ),
+    ],
+)
 def test_a_registry_that_will_not_do(registry: Any, said: str, tmp_path: Path) -> None:
     """Each mistake at its place, without the value where that may be a secret."""
     with pytest.raises(SpecError) as refused:
@@ -93,15 +150,24 @@ def test_a_registry_that_will_not_do(registry: Any, said: str, tmp_path: Path) -
 
 def test_a_password_on_this_machine(tmp_path: Path) -> None:
     """Nobody else hears it."""
-    assert parse_spec(attributes({"url": "http://localhost:8081", "username": "me", "password": "x"}), tmp_path).registry is not None
+    assert (
+        parse_spec(
+            attributes({"url": "http://localhost:8081", "username": "me", "password": "x"}),
+            tmp_path,
+        ).registry
+        is not None
+    )
 
 
-@pytest.mark.parametrize(("decode", "said"), [
-    ({"schema": "a.b:C"}, "source.registry: would not be asked"),
-    ({**AVRO, "format": "json-schema-confluent"}, "source.registry: would not be asked"),
-    ({**AVRO, "other_records": "filter"}, "decode.records: is missing"),
-    ({**AVRO, "subject_name_strategy": "record"}, "decode.records: is missing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("decode", "said"),
+    [
+        ({"schema": "a.b:C"}, "source.registry: would not be asked"),
+        ({**AVRO, "format": "json-schema-confluent"}, "source.registry: would not be asked"),
+        ({**AVRO, "other_records": "filter"}, "decode.records: is missing"),
+        ({**AVRO, "subject_name_strategy": "record"}, "decode.records: is missing"),
+    ],
+)
 def test_settings_without_an_effect(decode: Any, said: str, tmp_path: Path) -> None:
     """A registry that no format asks, and names that no strategy takes."""
     with pytest.raises(SpecError) as refused:
@@ -117,26 +183,49 @@ def test_a_key_that_asks_a_registry(tmp_path: Path) -> None:
     assert parse_spec(attributes({"url": URL}, decode), tmp_path).registry is not None
 
 
-SINK = {"kind": "kafka", "topic": "out", "staging": "staging", "value": {"format": "avro-confluent"}}
+SINK = {
+    "kind": "kafka",
+    "topic": "out",
+    "staging": "staging",
+    "value": {"format": "avro-confluent"},
+}
 
 
-@pytest.mark.parametrize(("source", "sink", "url"), [
-    ({"registry": {"url": URL}}, {}, URL),
-    ({"registry": {"url": URL}}, {"registry": {"url": "http://other"}}, None),
-    ({}, {"registry": {"url": "http://other"}}, "http://other"),
-    ({}, {"cluster": "far"}, "http://far"),
-    ({}, {"cluster": "far", "registry": {"url": "http://other"}}, "http://other"),
-    ({}, {"bootstrap_servers": "far:9092", "registry": {"url": "http://other"}}, "http://other"),
-    ({"registry": {"url": URL}}, {"bootstrap_servers": "far:9092"}, None),
-    ({}, {"bootstrap_servers": "far:9092"}, None),
-    ({}, {}, None),
-])  # fmt: skip
-def test_the_registry_of_what_is_written(source: Any, sink: Any, url: str | None, tmp_path: Path) -> None:
-    """The sink's own, else that of the cluster that it lies on; one that would be asked by nobody, or that is missing, is a mistake."""
-    (tmp_path / "windrow.yaml").write_text("clusters:\n  far:\n    bootstrap_servers: far:9092\n    registry: {url: 'http://far'}\n")
+@pytest.mark.parametrize(
+    ("source", "sink", "url"),
+    [
+        ({"registry": {"url": URL}}, {}, URL),
+        ({"registry": {"url": URL}}, {"registry": {"url": "http://other"}}, None),
+        ({}, {"registry": {"url": "http://other"}}, "http://other"),
+        ({}, {"cluster": "far"}, "http://far"),
+        ({}, {"cluster": "far", "registry": {"url": "http://other"}}, "http://other"),
+        (
+            {},
+            {"bootstrap_servers": "far:9092", "registry": {"url": "http://other"}},
+            "http://other",
+        ),
+        ({"registry": {"url": URL}}, {"bootstrap_servers": "far:9092"}, None),
+        ({}, {"bootstrap_servers": "far:9092"}, None),
+        ({}, {}, None),
+    ],
+)
+def test_the_registry_of_what_is_written(
+    source: Any, sink: Any, url: str | None, tmp_path: Path
+) -> None:
+    """The sink's own, else that of the cluster that it lies on; one that would be asked
+    by nobody, or that is missing, is a mistake.
+    """
+    (tmp_path / "windrow.yaml").write_text(
+        "clusters:\n  far:\n    bootstrap_servers: far:9092\n    registry: {url: 'http://far'}\n"
+    )
     written = attributes(source.get("registry"), {"schema": "a.b:C"}) | {"sink": SINK | sink}
     if url is None:
-        with pytest.raises(SpecError, match=r"sink\.value\.format: asks a schema registry|source\.registry: would not be asked"):
+        with pytest.raises(
+            SpecError,
+            match=(
+                r"sink\.value\.format: asks a schema registry|source\.registry: would not be asked"
+            ),
+        ):
             parse_spec(written, tmp_path)
         return
     section: Any = parse_spec(written, tmp_path).reached_sink
@@ -147,9 +236,10 @@ def test_a_password_from_the_environment(tmp_path: Path, monkeypatch: pytest.Mon
     """By a template, as every secret."""
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     (tmp_path / "defs.yaml").write_text(
-        "id: things\nsource:\n  bootstrap_servers: 127.0.0.1:9\n  topic: things\n"
-        f"  registry: {{url: '{URL}', username: me, password: '{{{{ env.REGISTRY_PASSWORD }}}}'}}\n"
-        "window: {grid: hourly, start: 2026-01-05T00:00:00Z}\ndecode: {format: avro-confluent, schema: 'a.b:C'}\nsink: {path: table}\n"
+        "id: things\nsource:\n  bootstrap_servers: 127.0.0.1:9\n  topic: things\n  registry:"
+        f" {{url: '{URL}', username: me, password: '{{{{ env.REGISTRY_PASSWORD }}}}'}}\nwindow:"
+        " {grid: hourly, start: 2026-01-05T00:00:00Z}\ndecode: {format: avro-confluent, schema:"
+        " 'a.b:C'}\nsink: {path: table}\n"
     )
     registry = load_spec(tmp_path / "defs.yaml").registry
     assert registry is not None

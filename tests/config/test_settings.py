@@ -1,4 +1,6 @@
-"""`docs/settings.md` is the spec: generated from its models, every setting with its values, its true default and its purpose."""
+"""`docs/settings.md` is the spec: generated from its models, every setting with its
+values, its true default and its purpose.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from windrow.ingest.source.reader.reader import BYTES_MAX, ROWS_MAX, STALL_SECON
 
 FIELDS = generator.settings()
 PAGE = generator.PAGE.read_text(encoding="utf-8")
-ROWS = {name: cells.split(" | ") for name, cells in reversed(re.findall(r"^\| `([a-zA-Z_.]+)` \| (.+) \|$", PAGE, re.MULTILINE))}
+ROWS = {
+    name: cells.split(" | ")
+    for name, cells in reversed(re.findall(r"^\| `([a-zA-Z_.]+)` \| (.+) \|$", PAGE, re.MULTILINE))
+}
 """Of a setting that several kinds of a section have, each in its own words, the first kind's."""
 
 
@@ -31,14 +36,22 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_setting_is_in_the_table() -> None:
-    """What can be written is described, and what is described can be written: in a spec, and for a cluster in a windrow.yaml."""
-    shared = {name for table in generator.tables(ClusterSpec, "clusters.NAME") for name, _ in table.settings()}
+    """What can be written is described, and what is described can be written: in a
+    spec, and for a cluster in a windrow.yaml.
+    """
+    shared = {
+        name
+        for table in generator.tables(ClusterSpec, "clusters.NAME")
+        for name, _ in table.settings()
+    }
     assert sorted(name for name in ROWS if name not in METADATA) == sorted({*FIELDS, *shared})
 
 
 def test_the_pages_windrow_yaml_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who copies the page's clusters has one that a spec can name."""
-    (tmp_path / "windrow.yaml").write_text(re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[-1])
+    (tmp_path / "windrow.yaml").write_text(
+        re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[-1]
+    )
     monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
     cluster = named_cluster("prod", tmp_path)
     assert isinstance(cluster, ClusterSpec)
@@ -55,7 +68,15 @@ def test_every_setting_says_what_it_is_for(name: str) -> None:
     assert meaning.endswith(".")
 
 
-EMPTY = {"source.client", "sink.client", "sink.headers", "dead_letters.client", "decode.headers", "decode.envelope", "decode.written_with"}
+EMPTY = {
+    "source.client",
+    "sink.client",
+    "sink.headers",
+    "dead_letters.client",
+    "decode.headers",
+    "decode.envelope",
+    "decode.written_with",
+}
 """Settings that are empty where nothing is said."""
 
 
@@ -82,14 +103,21 @@ def _told(made: TuningSpec) -> dict[str, object]:
 @pytest.mark.parametrize("name", sorted(TuningSpec.model_fields.keys() - {"rack"}))
 def test_the_tunings_defaults_are_those_that_hold(name: str) -> None:
     """Where the client, or the reader, has the default, the table tells that one."""
-    theirs = {**DEFAULTS, "rows_max": ROWS_MAX, "bytes_max": BYTES_MAX, "stall_seconds": STALL_SECONDS}
+    theirs = {
+        **DEFAULTS,
+        "rows_max": ROWS_MAX,
+        "bytes_max": BYTES_MAX,
+        "stall_seconds": STALL_SECONDS,
+    }
     made = TuningSpec.model_validate({name: ROWS[f"source.tuning.{name}"][1].strip("`")})
     ((key, value),) = ((key, value) for key, value in _told(made).items() if value is not None)
     assert value == theirs[key] * (1024 if key.endswith(".kbytes") else 1)  # type: ignore[operator]
 
 
 def test_the_names_of_metadata_are_listed() -> None:
-    """Each name that a column can be asked for by, in the order of the columns, with what it holds."""
+    """Each name that a column can be asked for by, in the order of the columns, with
+    what it holds.
+    """
     section = PAGE.partition("## Metadata columns")[2]
     assert tuple(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == tuple(METADATA)
 
@@ -101,11 +129,15 @@ class _Table(Section):
 
 class _Topic(Section):
     kind: Literal["topic"] = Field(description="A topic.")
-    name: Annotated[Text | None, LeftOut("the pipeline's id")] = Field(default=None, description="What it is called.")
+    name: Annotated[Text | None, LeftOut("the pipeline's id")] = Field(
+        default=None, description="What it is called."
+    )
 
 
 class _Either(Section):
-    sink: Annotated[_Table | _Topic, Field(discriminator="kind")] = Field(description="Where rows go.")
+    sink: Annotated[_Table | _Topic, Field(discriminator="kind")] = Field(
+        description="Where rows go."
+    )
 
 
 def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
@@ -118,7 +150,9 @@ def test_a_section_of_several_kinds_has_a_table_for_each() -> None:
 
 
 def test_editors_get_the_settings() -> None:
-    """The JSON schema, which Dagster's component shows, has every setting of source and window, the forms they take, and their purpose."""
+    """The JSON schema, which Dagster's component shows, has every setting of source and
+    window, the forms they take, and their purpose.
+    """
     schema = PipelineSpec.model_json_schema()
     for section, *models in (
         ("source", "SourceSpec"),
@@ -126,8 +160,16 @@ def test_editors_get_the_settings() -> None:
         ("source.tuning", "TuningSpec"),
         ("source.start", "StartSpec"),
     ):
-        known = {name.removeprefix(f"{section}.") for name in FIELDS if re.fullmatch(rf"{section}\.[a-z_]+", name)}
-        properties = {name: node for model in models for name, node in schema["$defs"][model]["properties"].items()}
+        known = {
+            name.removeprefix(f"{section}.")
+            for name in FIELDS
+            if re.fullmatch(rf"{section}\.[a-z_]+", name)
+        }
+        properties = {
+            name: node
+            for model in models
+            for name, node in schema["$defs"][model]["properties"].items()
+        }
         assert known <= set(properties)
         assert all(properties[name]["description"] for name in known)
     assert set(schema["properties"]["metadata"]["properties"]) == set(METADATA)

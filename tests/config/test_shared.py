@@ -1,4 +1,6 @@
-"""A cluster that is told once, in a windrow.yaml: where it is looked for, what it says, what a spec says over it, and what is wrong."""
+"""A cluster that is told once, in a windrow.yaml: where it is looked for, what it says,
+what a spec says over it, and what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -67,49 +69,102 @@ def refused(folder: Path, source: str = "cluster: prod") -> str:
 
 
 def test_a_spec_names_its_cluster(folder: Path) -> None:
-    """The name is all that stands in the spec; address, security and tuning are the cluster's, with what the environment has."""
+    """The name is all that stands in the spec; address, security and tuning are the
+    cluster's, with what the environment has.
+    """
     found = load(folder).cluster
     assert found.bootstrap_servers == "one:9092,two:9092"
     assert found.client["sasl.password"] == SECRET
     assert (found.tuning.rack, found.tuning.client().fetch_wait_ms) == ("a", 50)
-    attributes = {"id": "o", "window": {"grid": "batch"}, "decode": {"schema": "a.b:C"}, "sink": {"path": "x"}}
+    attributes = {
+        "id": "o",
+        "window": {"grid": "batch"},
+        "decode": {"schema": "a.b:C"},
+        "sink": {"path": "x"},
+    }
     source = {"topic": "t", "cluster": "prod"}
     assert parse_spec({**attributes, "source": source}, folder).cluster == found
-    assert fill_spec({**attributes, "source": {**source, "cluster": "{{ env('NOT_SET', 'prod') }}"}}, folder).cluster == found
+    assert (
+        fill_spec(
+            {**attributes, "source": {**source, "cluster": "{{ env('NOT_SET', 'prod') }}"}}, folder
+        ).cluster
+        == found
+    )
 
 
 def test_a_spec_with_its_own_address_needs_no_file(tmp_path: Path) -> None:
     """Settings in the spec itself stay possible; they are its cluster then."""
-    found = load(tmp_path, "bootstrap_servers: 'a:1'\n  client: {client.id: me}\n  tuning: {rack: b}")
+    found = load(
+        tmp_path, "bootstrap_servers: 'a:1'\n  client: {client.id: me}\n  tuning: {rack: b}"
+    )
     assert found.named_clusters == {}
-    assert (found.cluster.bootstrap_servers, dict(found.cluster.client), found.cluster.tuning.rack) == ("a:1", {"client.id": "me"}, "b")
+    assert (
+        found.cluster.bootstrap_servers,
+        dict(found.cluster.client),
+        found.cluster.tuning.rack,
+    ) == ("a:1", {"client.id": "me"}, "b")
 
 
 def test_dead_letters_name_their_cluster(folder: Path) -> None:
-    """One of their own, with its security, and properties that win over its; the source keeps the one that it names."""
-    source = "bootstrap_servers: 'a:1'\ndead_letters: {topic: dead, cluster: prod, client: {sasl.username: you}}"
+    """One of their own, with its security, and properties that win over its; the source
+    keeps the one that it names.
+    """
+    source = (
+        "bootstrap_servers: 'a:1'\ndead_letters: {topic: dead, cluster: prod, client:"
+        " {sasl.username: you}}"
+    )
     found = load(folder, source)
     assert found.dead_cluster is not None
-    assert (found.cluster.bootstrap_servers, found.dead_cluster.bootstrap_servers) == ("a:1", "one:9092,two:9092")
-    assert (found.dead_cluster.client["sasl.username"], found.dead_cluster.client["sasl.password"]) == ("you", SECRET)
+    assert (found.cluster.bootstrap_servers, found.dead_cluster.bootstrap_servers) == (
+        "a:1",
+        "one:9092,two:9092",
+    )
+    assert (
+        found.dead_cluster.client["sasl.username"],
+        found.dead_cluster.client["sasl.password"],
+    ) == ("you", SECRET)
     both = load(folder, "cluster: staging\ndead_letters: {topic: dead, cluster: prod}")
     assert both.dead_cluster is not None
-    assert (both.cluster.bootstrap_servers, both.dead_cluster.bootstrap_servers) == ("127.0.0.1:1", "one:9092,two:9092")
-    message = refused(folder, "cluster: staging\ndead_letters: {topic: dead, cluster: prod, client: {acks: '0'}}")
+    assert (both.cluster.bootstrap_servers, both.dead_cluster.bootstrap_servers) == (
+        "127.0.0.1:1",
+        "one:9092,two:9092",
+    )
+    message = refused(
+        folder, "cluster: staging\ndead_letters: {topic: dead, cluster: prod, client: {acks: '0'}}"
+    )
     assert "dead_letters.client.acks: is not among the properties" in message
 
 
 def test_what_the_spec_says_wins(folder: Path) -> None:
-    """Property by property, in whichever of both ways each is set; what it doesn't say is the cluster's."""
-    found = load(folder, "cluster: prod\n  client: {sasl.username: you, client.rack: z}\n  tuning: {fetch_wait: 1s}").cluster
+    """Property by property, in whichever of both ways each is set; what it doesn't say
+    is the cluster's.
+    """
+    found = load(
+        folder,
+        "cluster: prod\n  client: {sasl.username: you, client.rack: z}\n  tuning: {fetch_wait: 1s}",
+    ).cluster
     made = consumer_properties(found.bootstrap_servers, found.client, tuning=found.tuning.client())
-    assert (made["sasl.username"], made["sasl.password"], made["client.rack"], made["fetch.wait.max.ms"]) == ("you", SECRET, "z", 1000)
+    assert (
+        made["sasl.username"],
+        made["sasl.password"],
+        made["client.rack"],
+        made["fetch.wait.max.ms"],
+    ) == ("you", SECRET, "z", 1000)
 
 
-VALUES: dict[str, object] = {"client.rack": "z", "fetch.max.bytes": 2_000_000, "socket.timeout.ms": 5_000}
-CLIENTS = st.sets(st.sampled_from(sorted(TUNED.values()))).map(lambda names: {name: VALUES.get(name, 100) for name in names})
+VALUES: dict[str, object] = {
+    "client.rack": "z",
+    "fetch.max.bytes": 2_000_000,
+    "socket.timeout.ms": 5_000,
+}
+CLIENTS = st.sets(st.sampled_from(sorted(TUNED.values()))).map(
+    lambda names: {name: VALUES.get(name, 100) for name in names}
+)
 TUNINGS = st.builds(
-    TuningSpec, fetch_wait=st.none() | st.just(2), queue_messages=st.none() | st.just(7), fetch_max_bytes=st.none() | st.just(3_000_000)
+    TuningSpec,
+    fetch_wait=st.none() | st.just(2),
+    queue_messages=st.none() | st.just(7),
+    fetch_max_bytes=st.none() | st.just(3_000_000),
 )
 
 
@@ -120,12 +175,16 @@ def _sets(client: Mapping[str, object], tuning: TuningSpec) -> set[str]:
 @given(CLIENTS, TUNINGS, CLIENTS, TUNINGS)
 def test_no_property_is_set_twice(
     theirs: dict[str, int], their_tuning: TuningSpec, own: dict[str, int], own_tuning: TuningSpec
-) -> None:  # fmt: skip
-    """Of two that are right by themselves the whole is right, and sets what either sets; what both set, it sets as the spec does."""
+) -> None:
+    """Of two that are right by themselves the whole is right, and sets what either
+    sets; what both set, it sets as the spec does.
+    """
     for client, tuning in ((theirs, their_tuning), (own, own_tuning)):
         for name in tuning.properties():
             client.pop(name, None)
-    found = ClusterSpec(bootstrap_servers="a:1", client=theirs, tuning=their_tuning).under(own, own_tuning)
+    found = ClusterSpec(bootstrap_servers="a:1", client=theirs, tuning=their_tuning).under(
+        own, own_tuning
+    )
     assert problems(found.client, found.tuning.client()) == []
     assert _sets(found.client, found.tuning) == _sets(theirs, their_tuning) | _sets(own, own_tuning)
     assert {name: found.client[name] for name in own} == own
@@ -139,25 +198,45 @@ def test_no_property_is_set_twice(
             "cluster: prod\n  bootstrap_servers: 'a:1'",
             "line 5: source.bootstrap_servers: 'cluster' and 'bootstrap_servers' must not",
         ),
-        ("isolation: read_committed", "line 2: source.bootstrap_servers: is missing, and so is cluster"),
+        (
+            "isolation: read_committed",
+            "line 2: source.bootstrap_servers: is missing, and so is cluster",
+        ),
         ("cluster:", "line 4: source.cluster: must not be empty"),
         ("clustr: prod", "line 4: source.clustr: unknown key; did you mean cluster?"),
         ("cluster: [prod]", "line 4: source.cluster: "),
-        ("cluster: a b", "line 4: source.cluster: must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -, not 'a b'"),
+        (
+            "cluster: a b",
+            (
+                "line 4: source.cluster: must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -, not"
+                " 'a b'"
+            ),
+        ),
         ("cluster: prd", "has no cluster prd: there are prod, staging; did you mean prod?"),
         ("cluster: true", "line 4: source.cluster: must be a text: put it in quotes, not True"),
         ("cluster: elsewhere", "/windrow.yaml has no cluster elsewhere: there are prod, staging"),
-        ('cluster: "{{ env.NOT_SET_HERE }}"', "line 4: source.cluster: the environment variable NOT_SET_HERE is not set"),
-        ("cluster: staging\n  client: {sasl.mechanism: PLAIN}", "source.client.sasl.mechanism: would be ignored"),
+        (
+            'cluster: "{{ env.NOT_SET_HERE }}"',
+            "line 4: source.cluster: the environment variable NOT_SET_HERE is not set",
+        ),
+        (
+            "cluster: staging\n  client: {sasl.mechanism: PLAIN}",
+            "source.client.sasl.mechanism: would be ignored",
+        ),
         (
             "cluster: prod\n  client: {security.protocol: PLAINTEXT}",
             "source.client: sasl.mechanism, sasl.password, sasl.username would be",
         ),
-        ("cluster: prod\n  tuning: {fetch_wat: 1s}", "line 5: source.tuning.fetch_wat: unknown key; did you mean fetch_wait?"),
+        (
+            "cluster: prod\n  tuning: {fetch_wat: 1s}",
+            "line 5: source.tuning.fetch_wat: unknown key; did you mean fetch_wait?",
+        ),
     ],
 )
 def test_a_mistake_in_the_spec(folder: Path, source: str, said: str) -> None:
-    """What is wrong in the spec is told once, with the spec's line, and with the windrow.yaml and its clusters where it is about these."""
+    """What is wrong in the spec is told once, with the spec's line, and with the
+    windrow.yaml and its clusters where it is about these.
+    """
     message = refused(folder, source)
     assert said in message
     assert message.startswith(f"1 mistake in {folder / 'defs.yaml'}:")
@@ -166,21 +245,62 @@ def test_a_mistake_in_the_spec(folder: Path, source: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("found", "put", "said"),
     [
-        ("    tuning:", "    tunning:", "line 9: clusters.prod.tunning: unknown key; did you mean tuning?"),
-        ("fetch_wait: 50ms", "fetch_wait: soon", "line 9: clusters.prod.tuning.fetch_wait: must be a duration"),
-        ("me\n", "me\n      sasl.kerberos.x: y\n", "line 8: clusters.prod.client.sasl.kerberos.x: is refused"),
-        ("one:9092,two:9092", "me:pw@one:9092", "line 3: clusters.prod.bootstrap_servers: must not hold a user or a password"),
-        ("SHARED_PASSWORD", "NOT_SET_HERE", "line 8: clusters.prod.client.sasl.password: the environment variable NOT_SET_HERE is not set"),
-        ('"{{ env.SHARED_PASSWORD }}"', "[hunter2-C4nary]", "line 8: clusters.prod.client.sasl.password: must be a text"),
-        ("sasl.username: me", "sasl.username: 010", "line 7: clusters.prod.client.sasl.username: YAML reads this as something else"),
-        ("clusters:\n", "registry: x\nclusters:\n", "line 1: registry: unknown key; known are clusters"),
-        ("  staging:", "  prod: {}\n  staging:", "line 10: clusters.prod: is there twice, first in line 2"),
+        (
+            "    tuning:",
+            "    tunning:",
+            "line 9: clusters.prod.tunning: unknown key; did you mean tuning?",
+        ),
+        (
+            "fetch_wait: 50ms",
+            "fetch_wait: soon",
+            "line 9: clusters.prod.tuning.fetch_wait: must be a duration",
+        ),
+        (
+            "me\n",
+            "me\n      sasl.kerberos.x: y\n",
+            "line 8: clusters.prod.client.sasl.kerberos.x: is refused",
+        ),
+        (
+            "one:9092,two:9092",
+            "me:pw@one:9092",
+            "line 3: clusters.prod.bootstrap_servers: must not hold a user or a password",
+        ),
+        (
+            "SHARED_PASSWORD",
+            "NOT_SET_HERE",
+            (
+                "line 8: clusters.prod.client.sasl.password: the environment variable NOT_SET_HERE"
+                " is not set"
+            ),
+        ),
+        (
+            '"{{ env.SHARED_PASSWORD }}"',
+            "[hunter2-C4nary]",
+            "line 8: clusters.prod.client.sasl.password: must be a text",
+        ),
+        (
+            "sasl.username: me",
+            "sasl.username: 010",
+            "line 7: clusters.prod.client.sasl.username: YAML reads this as something else",
+        ),
+        (
+            "clusters:\n",
+            "registry: x\nclusters:\n",
+            "line 1: registry: unknown key; known are clusters",
+        ),
+        (
+            "  staging:",
+            "  prod: {}\n  staging:",
+            "line 10: clusters.prod: is there twice, first in line 2",
+        ),
         ("  staging:", "  pro-d: {}\n  pro_d:", "line 11: clusters.pro_d: is too much like pro-d"),
         ("  staging:", " staging", "not valid YAML"),
     ],
 )
 def test_a_mistake_in_the_file(folder: Path, found: str, put: str, said: str) -> None:
-    """What is wrong in the windrow.yaml is told with that file and its line, without a secret; the spec is not blamed for it."""
+    """What is wrong in the windrow.yaml is told with that file and its line, without a
+    secret; the spec is not blamed for it.
+    """
     file = folder.parents[1] / "windrow.yaml"
     file.write_text(SHARED.replace(found, put))
     message = refused(folder, "cluster: pro_d" if "pro_d" in put else "cluster: prod")
@@ -197,15 +317,22 @@ def test_a_file_without_clusters(folder: Path, text: str) -> None:
 
 
 def test_what_is_wrong_with_another_cluster_is_not_told(folder: Path) -> None:
-    """A machine has the secrets of the clusters that it reads: what another cluster's templates want is not asked for."""
-    text = SHARED.replace('{bootstrap_servers: "127.0.0.1:1"}', '{bootstrap_servers: "{{ env.NOT_SET_HERE }}", nonsense: 1}')
+    """A machine has the secrets of the clusters that it reads: what another cluster's
+    templates want is not asked for.
+    """
+    text = SHARED.replace(
+        '{bootstrap_servers: "127.0.0.1:1"}',
+        '{bootstrap_servers: "{{ env.NOT_SET_HERE }}", nonsense: 1}',
+    )
     (folder.parents[1] / "windrow.yaml").write_text(text)
     assert load(folder).cluster.bootstrap_servers == "one:9092,two:9092"
     assert "NOT_SET_HERE is not set" in refused(folder, "cluster: staging")
 
 
 def test_the_nearest_file_counts_alone(folder: Path) -> None:
-    """It is looked for from the spec's own folder upwards; what a higher one says besides is not read."""
+    """It is looked for from the spec's own folder upwards; what a higher one says
+    besides is not read.
+    """
     assert find_shared(folder)[0] == folder.parents[1] / "windrow.yaml"
     (folder.parent / "windrow.yaml").write_text('clusters: {here: {bootstrap_servers: "a:1"}}')
     assert load(folder, "cluster: here").cluster.bootstrap_servers == "a:1"
@@ -214,18 +341,25 @@ def test_the_nearest_file_counts_alone(folder: Path) -> None:
 
 @pytest.mark.parametrize("what", ["a folder", "a link to nowhere"])
 def test_the_nearest_counts_whatever_it_is(folder: Path, what: str) -> None:
-    """One that is no file is not passed over: the one above may mean another cluster by the same name."""
+    """One that is no file is not passed over: the one above may mean another cluster by
+    the same name.
+    """
     near = folder / "windrow.yaml"
     if what == "a folder":
         near.mkdir()
     else:
         near.symlink_to(folder / "nowhere")
-    assert f"line 4: source.cluster: {near} is no file that can be read: it would say what cluster prod is" in refused(folder)
+    assert (
+        f"line 4: source.cluster: {near} is no file that can be read: it would say what cluster"
+        " prod is" in refused(folder)
+    )
 
 
 @pytest.mark.parametrize("root", [".git", "home", "anybody's"])
 def test_where_the_search_ends(folder: Path, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a repository's root, at home, and below a folder where anybody could have put a file; the error says how far it was looked for."""
+    """At a repository's root, at home, and below a folder where anybody could have put
+    a file; the error says how far it was looked for.
+    """
     assert find_shared(folder)[0] is not None
     if root == ".git":
         (folder.parent / ".git").write_text("gitdir: elsewhere")
@@ -235,13 +369,21 @@ def test_where_the_search_ends(folder: Path, root: str, monkeypatch: pytest.Monk
         folder.parents[1].chmod(0o777)
     assert find_shared(folder) == (None, folder.parent)
     message = refused(folder)
-    assert "line 4: source.cluster: there is no windrow.yaml, which would say what cluster prod is: it was looked for in" in message
+    assert (
+        "line 4: source.cluster: there is no windrow.yaml, which would say what cluster prod is: it"
+        " was looked for in" in message
+    )
     assert f"up to {folder.parent}" in message
 
 
 def test_a_key_of_the_loader_is_unknown(folder: Path) -> None:
     """What the loader puts in can't be written."""
     file = folder / "defs.yaml"
-    file.write_text(SPEC.replace("SOURCE", "cluster: prod") + "named_clusters: {prod: {bootstrap_servers: 'a:1'}}\n")
-    with pytest.raises(SpecError, match="line 8: named_clusters: unknown key; a cluster of windrow"):
+    file.write_text(
+        SPEC.replace("SOURCE", "cluster: prod")
+        + "named_clusters: {prod: {bootstrap_servers: 'a:1'}}\n"
+    )
+    with pytest.raises(
+        SpecError, match="line 8: named_clusters: unknown key; a cluster of windrow"
+    ):
         load_spec(file)

@@ -1,4 +1,6 @@
-"""What a spec says of its source: topics, positions, tuning; what doesn't fit together is refused in its line."""
+"""What a spec says of its source: topics, positions, tuning; what doesn't fit together
+is refused in its line.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def folder(tmp_path: Path) -> Path:
 
 def load(folder: Path, *lines: str, window: str = HOURLY) -> PipelineSpec:
     """The spec with these lines as its source, the first of them in line 7."""
-    (folder / "defs.yaml").write_text(TEXT.replace("{WINDOW}", window) + "".join(f"  {line}\n" for line in lines))
+    (folder / "defs.yaml").write_text(
+        TEXT.replace("{WINDOW}", window) + "".join(f"  {line}\n" for line in lines)
+    )
     return load_spec(folder / "defs.yaml")
 
 
@@ -86,7 +90,10 @@ def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str,
             ["topic: a/b", "topic_pattern: b", "partitions: {a: [0]}"],
             [
                 "line 7: source.topic: must be a topic name",
-                "line 8: source.topic_pattern: 'topic' and 'topic_pattern' must not be set together",
+                (
+                    "line 8: source.topic_pattern: 'topic' and 'topic_pattern' must not be set"
+                    " together"
+                ),
                 "line 9: source.partitions: 'topic' and 'partitions' must not be set together",
             ],
         ),
@@ -95,7 +102,10 @@ def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str,
         (["topic: [a, [b]]"], ["line 7: source.topic: must be a topic name, or a list of them"]),
         (
             ["topic_pattern: 'a**'"],
-            ["line 7: source.topic_pattern: must be a regular expression, which the whole name has to match: multiple"],
+            [
+                "line 7: source.topic_pattern: must be a regular expression, which the whole name"  # noqa: ISC004
+                " has to match: multiple"
+            ],
         ),
         (["partitions: {}"], ["line 7: source.partitions: must name at least one topic"]),
         (
@@ -112,10 +122,14 @@ def test_topics(folder: Path, line: str, selection: Selection, names: tuple[str,
     ],
 )
 def test_wrong_topics(folder: Path, lines: list[str], said: list[str]) -> None:
-    """Exactly one way to say which topics, and each name and number right; all mistakes at once, each in its line."""
+    """Exactly one way to say which topics, and each name and number right; all mistakes
+    at once, each in its line.
+    """
     found = mistakes(folder, *lines)
     assert len(found) == len(said), found
-    assert [text for text, start in zip(found, said, strict=True) if not text.startswith(start)] == []
+    assert [
+        text for text, start in zip(found, said, strict=True) if not text.startswith(start)
+    ] == []
 
 
 FORTY_TWO = Given(((TopicPartition("a", 0), 42), (TopicPartition("a", 1), 300)))
@@ -127,8 +141,14 @@ FORTY_TWO = Given(((TopicPartition("a", 0), 42), (TopicPartition("a", 1), 300)))
         ("label", AtLabel()),
         ("earliest", Earliest()),
         ("latest", Latest()),
-        ("{timestamp: 2026-01-02T05:00:00+02:00}", AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "latest")),
-        ("{timestamp: 1767322800000, no_match: fail}", AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "fail")),
+        (
+            "{timestamp: 2026-01-02T05:00:00+02:00}",
+            AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "latest"),
+        ),
+        (
+            "{timestamp: 1767322800000, no_match: fail}",
+            AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "fail"),
+        ),
         ("{timestamp: '1767322800000'}", AtTime(datetime(2026, 1, 2, 3, tzinfo=UTC), "latest")),
         ("{committed: old-job}", GroupOffsets("old-job", "fail")),
         ("{committed: old-job, reset: earliest}", GroupOffsets("old-job", "earliest")),
@@ -156,10 +176,19 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
         ("somewhere", "source.start: must be 'label', 'earliest' or 'latest', not 'somewhere'"),
         ("[earliest]", "source.start: must be 'label', 'earliest' or 'latest'"),
         ("{}", "source.start: says no position"),
-        ("{timestamp: 1, committed: g}", "source.start.committed: a start is one position, and timestamp is there already"),
-        ("{committed: g, no_match: fail}", "source.start.no_match: belongs to timestamp, which isn't there"),
+        (
+            "{timestamp: 1, committed: g}",
+            "source.start.committed: a start is one position, and timestamp is there already",
+        ),
+        (
+            "{committed: g, no_match: fail}",
+            "source.start.no_match: belongs to timestamp, which isn't there",
+        ),
         ("{committed: g, rset: fail}", "source.start.rset: unknown key; did you mean reset?"),
-        ("{committed: g, reset: never}", "source.start.reset: must be 'fail', 'earliest' or 'latest', not 'never'"),
+        (
+            "{committed: g, reset: never}",
+            "source.start.reset: must be 'fail', 'earliest' or 'latest', not 'never'",
+        ),
         ("{timestamp: noon}", "source.start.timestamp: is not an instant: write it like"),
         ("{timestamp: true}", "source.start.timestamp: is not an instant: write it like"),
         ("{timestamp: 1969-12-31T23:59:59Z}", "source.start.timestamp: must not lie before 1970"),
@@ -167,15 +196,26 @@ def test_where_it_begins_unless_told(folder: Path) -> None:
         ("{offsets: {}}", "source.start.offsets: must be offsets by topic and partition"),
         ("{offsets: {0: -1}}", "source.start.offsets: must be offsets by partition"),
         ("{offsets: {0: 1, 00: 2}}", "source.start.offsets: names a partition twice"),
-        ("{offsets: {0: 9223372036854775808}}", "source.start.offsets: no partition or offset is that large"),
+        (
+            "{offsets: {0: 9223372036854775808}}",
+            "source.start.offsets: no partition or offset is that large",
+        ),
         ("{offsets: {a: {0: 1}, 1: 2}}", "source.start.offsets.1: must be offsets by partition"),
         ("{offsets: 'partition:0;offset:1'}", "source.start.offsets: part 1 is not of the form"),
-        ("{offsets: 'partition:0,offset:1;partition:0,offset:2'}", "source.start.offsets: partition 0 stands there twice"),
-        ("{offsets: {b: {0: 1}}}", "source.start.offsets.b: topic b is not among those that are read"),
+        (
+            "{offsets: 'partition:0,offset:1;partition:0,offset:2'}",
+            "source.start.offsets: partition 0 stands there twice",
+        ),
+        (
+            "{offsets: {b: {0: 1}}}",
+            "source.start.offsets.b: topic b is not among those that are read",
+        ),
     ],
 )
 def test_wrong_positions(folder: Path, start: str, said: str) -> None:
-    """What is no position, or one of something that isn't read, is refused in its line, with the reason."""
+    """What is no position, or one of something that isn't read, is refused in its line,
+    with the reason.
+    """
     (found,) = mistakes(folder, "topic: a", f"start: {start}")
     assert found.startswith(f"line 8: {said}")
 
@@ -183,10 +223,26 @@ def test_wrong_positions(folder: Path, start: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("topics", "offsets", "said"),
     [
-        ("topic: [a, b]", "{0: 1}", "source.start.offsets: offsets by partition alone need exactly one topic"),
-        ("topic_pattern: a", "{0: 1}", "source.start.offsets: offsets by partition alone need exactly one topic"),
-        ("topic_pattern: a+", "{aa: {0: 1}, ab: {0: 1}}", "source.start.offsets.ab: topic ab is not among"),
-        ("partitions: {a: [0]}", "{a: {0: 1, 3: 1}}", "source.start.offsets.a: partition 3 of a is not among"),
+        (
+            "topic: [a, b]",
+            "{0: 1}",
+            "source.start.offsets: offsets by partition alone need exactly one topic",
+        ),
+        (
+            "topic_pattern: a",
+            "{0: 1}",
+            "source.start.offsets: offsets by partition alone need exactly one topic",
+        ),
+        (
+            "topic_pattern: a+",
+            "{aa: {0: 1}, ab: {0: 1}}",
+            "source.start.offsets.ab: topic ab is not among",
+        ),
+        (
+            "partitions: {a: [0]}",
+            "{a: {0: 1, 3: 1}}",
+            "source.start.offsets.a: partition 3 of a is not among",
+        ),
         ("partitions: {a: [0]}", "{3: 1}", "source.start.offsets: partition 3 of a is not among"),
     ],
 )
@@ -199,7 +255,8 @@ def test_offsets_of_what_is_not_read(folder: Path, topics: str, offsets: str, sa
 def test_a_batch_has_no_label_in_time(folder: Path) -> None:
     """`label` cuts by time: for micro-batches it is a mistake."""
     assert mistakes(folder, "topic: a", "start: label", window=BATCH) == [
-        "line 8: source.start: label is for windows in time: a micro-batch's label is a number, which cuts no log"
+        "line 8: source.start: label is for windows in time: a micro-batch's label is a number,"  # noqa: ISC004
+        " which cuts no log"
     ]
 
 
@@ -212,21 +269,37 @@ def test_none_is_written_out(folder: Path) -> None:
 
 
 def test_tuning_reaches_client_and_reader(folder: Path) -> None:
-    """Sizes become bytes, durations the unit of whoever is told; what isn't set is left to their defaults."""
+    """Sizes become bytes, durations the unit of whoever is told; what isn't set is left
+    to their defaults.
+    """
     lines = [
-        "topic: a", "tuning:", "  rack: r1", "  fetch_min_bytes: 1", "  fetch_max_bytes: 500MiB", "  fetch_partition_bytes: 512KiB",
-        "  fetch_wait: 100ms", "  queue_bytes: 16 MiB", "  queue_messages: 5", "  request_timeout: 1m30s",
-    ]  # fmt: skip
+        "topic: a",
+        "tuning:",
+        "  rack: r1",
+        "  fetch_min_bytes: 1",
+        "  fetch_max_bytes: 500MiB",
+        "  fetch_partition_bytes: 512KiB",
+        "  fetch_wait: 100ms",
+        "  queue_bytes: 16 MiB",
+        "  queue_messages: 5",
+        "  request_timeout: 1m30s",
+    ]
     tuning = load(folder, *lines).source.tuning
-    assert tuning.client() == Tuning("r1", 1, 500 * 1024**2, 512 * 1024, 100, 16 * 1024**2, 5, 90_000)
+    assert tuning.client() == Tuning(
+        "r1", 1, 500 * 1024**2, 512 * 1024, 100, 16 * 1024**2, 5, 90_000
+    )
     assert tuning.reader() == {}
-    tuning = load(folder, "topic: a", "tuning: {batch_messages: 7, batch_bytes: 1MiB, stall_timeout: 1500ms}").source.tuning
+    tuning = load(
+        folder, "topic: a", "tuning: {batch_messages: 7, batch_bytes: 1MiB, stall_timeout: 1500ms}"
+    ).source.tuning
     assert tuning.client() == Tuning()
     assert tuning.reader() == {"rows_max": 7, "bytes_max": 1024**2, "stall_seconds": 1.5}
 
 
 def test_wrong_tuning(folder: Path) -> None:
-    """Kinds, ranges of the client and what the reader can't do are told together, each in its line."""
+    """Kinds, ranges of the client and what the reader can't do are told together, each
+    in its line.
+    """
     lines = [
         "topic: a",
         "tuning:",
@@ -237,8 +310,14 @@ def test_wrong_tuning(folder: Path) -> None:
         "  fetch_wat: 1",
     ]
     assert mistakes(folder, *lines, "  queue_messages: true") == [
-        "line 9: source.tuning.fetch_min_bytes: must be a number of bytes, or a size like 512KiB, 16MiB or 1GiB, not '16MB'",
-        "line 10: source.tuning.fetch_wait: fetch.wait.max.ms must be a whole number from 0 to 300000",
+        (
+            "line 9: source.tuning.fetch_min_bytes: must be a number of bytes, or a size like"
+            " 512KiB, 16MiB or 1GiB, not '16MB'"
+        ),
+        (
+            "line 10: source.tuning.fetch_wait: fetch.wait.max.ms must be a whole number from 0 to"
+            " 300000"
+        ),
         "line 11: source.tuning.batch_bytes: must be greater than or equal to 1, not 0",
         "line 12: source.tuning.stall_timeout: must be more than 0, not 0",
         "line 13: source.tuning.fetch_wat: unknown key; did you mean fetch_wait?",
@@ -248,6 +327,6 @@ def test_wrong_tuning(folder: Path) -> None:
 
 def test_one_property_is_set_once(folder: Path) -> None:
     """A librdkafka property that tuning sets too is a mistake of the client's line."""
-    assert mistakes(folder, "topic: a", "tuning: {rack: r1}", "client:", "  client.id: me", "  client.rack: r2") == [
-        "line 11: source.client.client.rack: is set by tuning.rack too: leave one of them out"
-    ]
+    assert mistakes(
+        folder, "topic: a", "tuning: {rack: r1}", "client:", "  client.id: me", "  client.rack: r2"
+    ) == ["line 11: source.client.client.rack: is set by tuning.rack too: leave one of them out"]

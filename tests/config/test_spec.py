@@ -1,4 +1,6 @@
-"""What a user writes: accepted forms, all mistakes at once with their lines, no secrets, no field that nobody reads."""
+"""What a user writes: accepted forms, all mistakes at once with their lines, no
+secrets, no field that nobody reads.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def refused(folder: Path, text: str) -> str:
 
 
 def test_component_file_is_read(folder: Path) -> None:
-    """Dagster's component file is the command's spec: envelope, templates, defaults and units come out as typed values."""
+    """Dagster's component file is the command's spec: envelope, templates, defaults and
+    units come out as typed values.
+    """
     spec = load(folder, GOOD)
     assert spec.source.bootstrap_servers == "localhost:9092"
     assert spec.window.start == datetime(2026, 1, 1, tzinfo=UTC)
@@ -104,11 +108,23 @@ def test_python_is_the_same(folder: Path) -> None:
         "sink": {"path": "lake/orders"},
     }
     written = load(folder, GOOD)
-    assert parse_spec(attributes, folder).model_copy(update={"spec_file": written.spec_file}) == written
+    assert (
+        parse_spec(attributes, folder).model_copy(update={"spec_file": written.spec_file})
+        == written
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("0", 0), ("90", 90), ("1500ms", 1.5), ("30s", 30), ("5m", 300), ("1h30m", 5400), ("1d", 86400)]
+    ("text", "seconds"),
+    [
+        ("0", 0),
+        ("90", 90),
+        ("1500ms", 1.5),
+        ("30s", 30),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1d", 86400),
+    ],
 )
 def test_durations(folder: Path, text: str, seconds: float) -> None:
     """Delays are written as 5m, 1h30m or seconds."""
@@ -121,31 +137,48 @@ def test_wrong_durations(folder: Path, text: str) -> None:
     assert "line 8: window.delay: must " in refused(folder, GOOD.replace("5m", text))
 
 
-@pytest.mark.parametrize("start", ["2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z", "2026-01-01 00:00:00+00:00"])
+@pytest.mark.parametrize(
+    "start", ["2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z", "2026-01-01 00:00:00+00:00"]
+)
 def test_starts_are_utc(folder: Path, start: str) -> None:
     """An instant with an offset is turned to UTC, in quotes or not."""
     for written in (start, f'"{start}"'):
-        assert load(folder, GOOD.replace(START, written)).window.start == datetime(2026, 1, 1, tzinfo=UTC)
+        assert load(folder, GOOD.replace(START, written)).window.start == datetime(
+            2026, 1, 1, tzinfo=UTC
+        )
 
 
 @pytest.mark.parametrize("start", ["2026-01-01T00:00:00", "2026-01-01 00:00:00", "2026-01-01"])
 def test_a_start_without_a_time_zone(folder: Path, start: str) -> None:
-    """An instant or a date without an offset is refused with the way to write it, as on the command line, wherever a spec has one."""
+    """An instant or a date without an offset is refused with the way to write it, as on
+    the command line, wherever a spec has one.
+    """
     said = "has no time zone: write 2026-01-01"
     for written in (start, f'"{start}"'):
         assert f"line 7: window.start: {said}" in refused(folder, GOOD.replace(START, written))
     position = f"topic: shop.orders, start: {{timestamp: {start}}}"
-    assert f"line 4: source.start.timestamp: {said}" in refused(folder, GOOD.replace("topic: shop.orders", position))
+    assert f"line 4: source.start.timestamp: {said}" in refused(
+        folder, GOOD.replace("topic: shop.orders", position)
+    )
     for text in (start, f"timestamp:{start}"):
         with pytest.raises(SpecError, match=r"has no time zone.*rite 2026-01-01"):
-            parse_initializer(text, ["a"]) if ":" in text and text.startswith("t") else parse_windows("p", "hourly", text)
-    naive = {**GOOD_ATTRIBUTES, "window": {"grid": "hourly", "start": datetime.fromisoformat(start)}}
+            (
+                parse_initializer(text, ["a"])
+                if ":" in text and text.startswith("t")
+                else parse_windows("p", "hourly", text)
+            )
+    naive = {
+        **GOOD_ATTRIBUTES,
+        "window": {"grid": "hourly", "start": datetime.fromisoformat(start)},
+    }
     with pytest.raises(SpecError, match="has no time zone: give the datetime a tzinfo"):
         parse_spec(naive, folder)
 
 
 def test_all_mistakes_at_once(folder: Path) -> None:
-    """Every mistake is reported in one go, each with its line, its dotted place and, for a key, the nearest one."""
+    """Every mistake is reported in one go, each with its line, its dotted place and,
+    for a key, the nearest one.
+    """
     text = """\
 attributes:
   id: or ders
@@ -186,12 +219,16 @@ colour: red
 
 def test_start_beside_the_grid(folder: Path) -> None:
     """A start that is not on the grid is a mistake of its own line, also beside others."""
-    message = refused(folder, GOOD.replace("hourly", "daily").replace(START, "2026-01-01T01:00:00Z"))
+    message = refused(
+        folder, GOOD.replace("hourly", "daily").replace(START, "2026-01-01T01:00:00Z")
+    )
     assert "line 7: window.start: 2026-01-01T01:00:00Z is not on the daily grid" in message
 
 
 def test_missing_schema_file(folder: Path) -> None:
-    """A schema file that isn't there is reported with the other mistakes, before anything is read."""
+    """A schema file that isn't there is reported with the other mistakes, before
+    anything is read.
+    """
     message = refused(folder, GOOD.replace("schema.py", "shema.py").replace("hourly", "weekly"))
     assert "line 9: decode.schema: there is no file shema.py" in message
     assert "line 6: window.grid" in message
@@ -229,7 +266,10 @@ def test_unreadable_file(folder: Path) -> None:
         load_spec(folder / "nowhere.yaml")
 
 
-@pytest.mark.parametrize("template", ["{{ 1 + }}", "{{ env.X.__class__ }}", "{{ ''.__class__.__name__ }}", "{{ cycler }}{{ 1/0 }}"])
+@pytest.mark.parametrize(
+    "template",
+    ["{{ 1 + }}", "{{ env.X.__class__ }}", "{{ ''.__class__.__name__ }}", "{{ cycler }}{{ 1/0 }}"],
+)
 def test_templates_are_sandboxed(folder: Path, template: str) -> None:
     """A template can ask for the environment and no more."""
     assert "line 3: id: " in refused(folder, GOOD.replace("id: orders", f'id: "{template}"'))
@@ -237,11 +277,21 @@ def test_templates_are_sandboxed(folder: Path, template: str) -> None:
 
 def test_default_in_a_template(folder: Path) -> None:
     """A template may bring its own default, by call or by filter."""
-    assert load(folder, GOOD.replace("id: orders", "id: \"{{ env('UNSET', 'a') }}{{ env.UNSET | default('b') }}\"")).id == "ab"
+    assert (
+        load(
+            folder,
+            GOOD.replace(
+                "id: orders", "id: \"{{ env('UNSET', 'a') }}{{ env.UNSET | default('b') }}\""
+            ),
+        ).id
+        == "ab"
+    )
 
 
 def test_secrets_stay_out(folder: Path) -> None:
-    """Client properties and the state's URL show up neither in a repr nor in an error, right or wrong."""
+    """Client properties and the state's URL show up neither in a repr nor in an error,
+    right or wrong.
+    """
     secret = "hunter2"
     url = f"postgresql://me:{secret}@db/state"
     client = {"sasl.password": secret}
@@ -252,7 +302,9 @@ def test_secrets_stay_out(folder: Path) -> None:
     good = parse_spec({**GOOD_ATTRIBUTES, "state": url}, folder)
     assert secret not in repr(good)
     assert good.state_url() == url
-    wrong = GOOD.replace("client: {}", f"client: {{sasl.password: [{secret}], ssl.key.password: {{a: {secret}}}}}")
+    wrong = GOOD.replace(
+        "client: {}", f"client: {{sasl.password: [{secret}], ssl.key.password: {{a: {secret}}}}}"
+    )
     message = refused(folder, wrong.replace("state: null", f"state: [{url}]"))
     assert "source.client.sasl.password: must be a text" in message
     assert "state: must be" in message
@@ -276,7 +328,9 @@ GOOD_ATTRIBUTES = {
 
 
 def test_where_the_ledger_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The spec's own state wins, then WINDROW_STATE, then the spec's folder, whatever Dagster's home is; absolute, and nothing is made."""
+    """The spec's own state wins, then WINDROW_STATE, then the spec's folder, whatever
+    Dagster's home is; absolute, and nothing is made.
+    """
     spec = parse_spec(GOOD_ATTRIBUTES, folder)
     assert spec.state_url() == f"{folder}/.windrow/state.db"
     assert not (folder / ".windrow").exists()
@@ -284,18 +338,31 @@ def test_where_the_ledger_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert spec.state_url() == f"{folder}/.windrow/state.db"
     monkeypatch.setenv("WINDROW_STATE", "postgresql://db/x")
     assert spec.state_url() == "postgresql://db/x"
-    assert parse_spec({**GOOD_ATTRIBUTES, "state": "../s.db"}, folder).state_url() == f"{folder.parent}/s.db"
+    assert (
+        parse_spec({**GOOD_ATTRIBUTES, "state": "../s.db"}, folder).state_url()
+        == f"{folder.parent}/s.db"
+    )
 
 
 def test_url_of_a_sink_is_kept(folder: Path) -> None:
     """A table in an object store is not joined to the folder."""
-    assert parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "s3://lake/orders"}}, folder).sink_path() == "s3://lake/orders"
+    assert (
+        parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "s3://lake/orders"}}, folder).sink_path()
+        == "s3://lake/orders"
+    )
 
 
 def test_module_schema(folder: Path) -> None:
     """A schema may come from an installed module."""
-    assert parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "my.schemas:Order"}}, folder).decode.schema_ == "my.schemas:Order"
-    with pytest.raises(SpecError, match=r"decode.schema: must be FILE.py:Class or package.module:Class"):
+    assert (
+        parse_spec(
+            {**GOOD_ATTRIBUTES, "decode": {"schema": "my.schemas:Order"}}, folder
+        ).decode.schema_
+        == "my.schemas:Order"
+    )
+    with pytest.raises(
+        SpecError, match=r"decode.schema: must be FILE.py:Class or package.module:Class"
+    ):
         parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "my.schemas"}}, folder)
 
 
@@ -346,8 +413,14 @@ SECTIONS = {
     "DeadLettersSpec": "dead_letters",
     "TransformSpec": "transform",
 }
-SECTIONS |= {section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())}
-OPTIONS = {base.__name__ for place in (*FORMATS.values(), *KEY_FORMATS.values()) for base in kind_at(place).section.__mro__}
+SECTIONS |= {
+    section.__name__: "sink" for section in (kind_at(place).section for place in KINDS.values())
+}
+OPTIONS = {
+    base.__name__
+    for place in (*FORMATS.values(), *KEY_FORMATS.values())
+    for base in kind_at(place).section.__mro__
+}
 """The sections of formats, and what they have in common: they read their own options."""
 ALIASES = {"in_time": "window", "grid": "window", "batches": "window", "route": "tables"}
 """What production code calls a section where it knows which kind it is."""
@@ -361,16 +434,26 @@ def _reads(tree: ast.AST) -> set[tuple[str, str]]:
             owner = node.value
             if isinstance(owner, ast.Call):
                 owner = owner.func
-            name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+            name = (
+                owner.attr
+                if isinstance(owner, ast.Attribute)
+                else owner.id
+                if isinstance(owner, ast.Name)
+                else ""
+            )
             found.add((ALIASES.get(name, name), node.attr))
         match node:
-            case ast.Call(func=ast.Name("getattr"), args=[ast.Name(name), ast.Constant(str(field)), *_]):
+            case ast.Call(
+                func=ast.Name("getattr"), args=[ast.Name(name), ast.Constant(str(field)), *_]
+            ):
                 found.add((name, field))
     return found
 
 
 def _production_reads() -> set[tuple[str, str]]:
-    """What is read; within a section's own class, `self.y` is (section, y); where formats and sinks are made, `section.y` is theirs."""
+    """What is read; within a section's own class, `self.y` is (section, y); where
+    formats and sinks are made, `section.y` is theirs.
+    """
     reads: set[tuple[str, str]] = set()
     for top in ("ingest", "assets", "resources"):
         for file in (ROOT / top).rglob("*.py"):
@@ -379,17 +462,33 @@ def _production_reads() -> set[tuple[str, str]]:
             for folder, name in (("formats", "decode"), ("sinks", "sink")):
                 if file.is_relative_to(ROOT / "ingest" / folder):
                     reads |= {(name, field) for owner, field in _reads(tree) if owner == "section"}
-                    reads |= {(part, field) for owner, field in _reads(tree) if owner == "options" for part in (name, "key")}
+                    reads |= {
+                        (part, field)
+                        for owner, field in _reads(tree)
+                        if owner == "options"
+                        for part in (name, "key")
+                    }
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name in SECTIONS:
-                    reads |= {(SECTIONS[node.name], field) for owner, field in _reads(node) if owner == "self"}
+                    reads |= {
+                        (SECTIONS[node.name], field)
+                        for owner, field in _reads(node)
+                        if owner == "self"
+                    }
                 if isinstance(node, ast.ClassDef) and node.name in OPTIONS:
-                    reads |= {(section, field) for owner, field in _reads(node) if owner == "self" for section in ("decode", "key")}
+                    reads |= {
+                        (section, field)
+                        for owner, field in _reads(node)
+                        if owner == "self"
+                        for section in ("decode", "key")
+                    }
     return reads
 
 
 def test_no_field_is_ignored() -> None:
-    """Whatever a user can write is read by production code as `section.field`: no option is accepted and ignored."""
+    """Whatever a user can write is read by production code as `section.field`: no
+    option is accepted and ignored.
+    """
     reads = _production_reads()
     assert [
         f"{section}.{name}"
@@ -400,99 +499,224 @@ def test_no_field_is_ignored() -> None:
 
 def test_a_spec_is_read_without_the_heavy_libraries() -> None:
     """Whoever only reads specs loads neither librdkafka nor Arrow."""
-    asked = "import sys, windrow.ingest.config.pipeline; print({'confluent_kafka', 'pyarrow', 'pyspark'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    asked = (
+        "import sys, windrow.ingest.config.pipeline; print({'confluent_kafka', 'pyarrow',"
+        " 'pyspark'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize(("decode", "said"), [
-    ({"key": {"fields": []}}, "decode.key.fields: "),
-    ({"key": {}}, "decode.key.fields: is missing"),
-    ({"key": {"fields": ["a", "a"]}}, "decode.key.fields: names a twice"),
-    ({"key": {"fields": ["a"], "format": "xml"}}, "decode.key.format: must be"),
-    ({"key": {"fields": ["a"], "delimeter": ";"}}, "decode.key.delimeter: unknown key"),
-    ({"key": {"fields": ["k_a", "b"], "fields_prefix": "k_"}, "fields_include": "except_key"}, "key.fields: b: every name"),
-    ({"key": {"fields": ["k_"], "fields_prefix": "k_"}, "fields_include": "except_key"}, "key.fields: k_: every name"),
-    ({"key": {"fields": ["k_a"], "fields_prefix": "k_"}}, "decode.key.fields_prefix: goes with fields_include: except_key"),
-    ({"fields_include": "all"}, "decode.fields_include: goes with decode.key"),
-    ({"key": {"fields": ["a", "b"]}, "headers": {"b": "x"}}, "decode.headers: b: comes from the key already"),
-    ({"format": "raw", "schema": None, "headers": {"b": "x"}}, "decode.headers: goes with decode.schema"),
-    ({"format": "raw", "schema": None, "key": {"fields": ["b"]}}, "decode.key: goes with decode.schema"),
-])  # fmt: skip
-def test_key_value_and_headers_in_conflict(folder: Path, decode: dict[str, object], said: str) -> None:
+@pytest.mark.parametrize(
+    ("decode", "said"),
+    [
+        ({"key": {"fields": []}}, "decode.key.fields: "),
+        ({"key": {}}, "decode.key.fields: is missing"),
+        ({"key": {"fields": ["a", "a"]}}, "decode.key.fields: names a twice"),
+        ({"key": {"fields": ["a"], "format": "xml"}}, "decode.key.format: must be"),
+        ({"key": {"fields": ["a"], "delimeter": ";"}}, "decode.key.delimeter: unknown key"),
+        (
+            {
+                "key": {"fields": ["k_a", "b"], "fields_prefix": "k_"},
+                "fields_include": "except_key",
+            },
+            "key.fields: b: every name",
+        ),
+        (
+            {"key": {"fields": ["k_"], "fields_prefix": "k_"}, "fields_include": "except_key"},
+            "key.fields: k_: every name",
+        ),
+        (
+            {"key": {"fields": ["k_a"], "fields_prefix": "k_"}},
+            "decode.key.fields_prefix: goes with fields_include: except_key",
+        ),
+        ({"fields_include": "all"}, "decode.fields_include: goes with decode.key"),
+        (
+            {"key": {"fields": ["a", "b"]}, "headers": {"b": "x"}},
+            "decode.headers: b: comes from the key already",
+        ),
+        (
+            {"format": "raw", "schema": None, "headers": {"b": "x"}},
+            "decode.headers: goes with decode.schema",
+        ),
+        (
+            {"format": "raw", "schema": None, "key": {"fields": ["b"]}},
+            "decode.key: goes with decode.schema",
+        ),
+    ],
+)
+def test_key_value_and_headers_in_conflict(
+    folder: Path, decode: dict[str, object], said: str
+) -> None:
     """What can't be together is told when the spec is read, at its place."""
     with pytest.raises(SpecError) as refused_spec:
         parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}}, folder)
     assert said in refused_spec.value.what
 
 
-@pytest.mark.parametrize(("sink", "decode", "said"), [
-    ({"mode": "upsert"}, {}, "sink.mode: upsert needs primary_key"),
-    ({"primary_key": ["a"]}, {}, "sink.primary_key: goes with mode upsert or delete-aware"),
-    ({"version": "v"}, {}, "sink.version: goes with mode upsert or delete-aware"),
-    ({"buckets": 3}, {}, "sink.buckets: goes with mode upsert or delete-aware"),
-    ({"mode": "delete-aware", "primary_key": ["a"], "version": "v"}, {}, "sink.version: goes with mode upsert: "),
-    ({"mode": "upsert", "primary_key": ["a", "b", "a"]}, {}, "sink.primary_key: names a column twice"),
-    ({"mode": "upsert", "primary_key": ["a"], "version": "a"}, {}, "sink.version: is a column of primary_key"),
-    ({"mode": "upsert", "primary_key": ["a"]}, {"headers": {"a": "x"}}, "sink.primary_key: a: comes from a header"),
-    ({"mode": "upsert", "primary_key": ["a"]}, {"key": {"fields": ["b", "a"]}, "on_null": "drop"}, "decode.on_null: can't be said where"),
-    ({"mode": "merge"}, {}, "sink.mode: must be"),
-    ({"mode": "upsert", "primary_key": []}, {}, "sink.primary_key: "),
-])  # fmt: skip
-def test_a_primary_key_in_conflict(folder: Path, sink: dict[str, object], decode: dict[str, object], said: str) -> None:
-    """What is said of keys goes with a mode that has them, and what becomes of a message without a value is said once."""
+@pytest.mark.parametrize(
+    ("sink", "decode", "said"),
+    [
+        ({"mode": "upsert"}, {}, "sink.mode: upsert needs primary_key"),
+        ({"primary_key": ["a"]}, {}, "sink.primary_key: goes with mode upsert or delete-aware"),
+        ({"version": "v"}, {}, "sink.version: goes with mode upsert or delete-aware"),
+        ({"buckets": 3}, {}, "sink.buckets: goes with mode upsert or delete-aware"),
+        (
+            {"mode": "delete-aware", "primary_key": ["a"], "version": "v"},
+            {},
+            "sink.version: goes with mode upsert: ",
+        ),
+        (
+            {"mode": "upsert", "primary_key": ["a", "b", "a"]},
+            {},
+            "sink.primary_key: names a column twice",
+        ),
+        (
+            {"mode": "upsert", "primary_key": ["a"], "version": "a"},
+            {},
+            "sink.version: is a column of primary_key",
+        ),
+        (
+            {"mode": "upsert", "primary_key": ["a"]},
+            {"headers": {"a": "x"}},
+            "sink.primary_key: a: comes from a header",
+        ),
+        (
+            {"mode": "upsert", "primary_key": ["a"]},
+            {"key": {"fields": ["b", "a"]}, "on_null": "drop"},
+            "decode.on_null: can't be said where",
+        ),
+        ({"mode": "merge"}, {}, "sink.mode: must be"),
+        ({"mode": "upsert", "primary_key": []}, {}, "sink.primary_key: "),
+    ],
+)
+def test_a_primary_key_in_conflict(
+    folder: Path, sink: dict[str, object], decode: dict[str, object], said: str
+) -> None:
+    """What is said of keys goes with a mode that has them, and what becomes of a
+    message without a value is said once.
+    """
     with pytest.raises(SpecError) as refused_spec:
-        parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C", **decode}, "sink": {"path": "t", **sink}}, folder)
+        parse_spec(
+            {
+                **GOOD_ATTRIBUTES,
+                "decode": {"schema": "a.b:C", **decode},
+                "sink": {"path": "t", **sink},
+            },
+            folder,
+        )
     assert said in refused_spec.value.what
 
 
 @pytest.mark.parametrize("evolve", ["none", "add_columns", "widen"])
 def test_what_may_become_of_columns(folder: Path, evolve: str) -> None:
-    """It goes with every mode; what isn't said is what tables always did, and another word is a mistake."""
+    """It goes with every mode; what isn't said is what tables always did, and another
+    word is a mistake.
+    """
     for keyed in ({}, {"mode": "upsert", "primary_key": ["a"]}):
         sink = {"path": "t", "evolve": evolve, **keyed}
-        assert parse_spec({**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C"}, "sink": sink}, folder).sink.model_dump()["evolve"] == evolve
-    assert parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "t"}}, folder).sink.model_dump()["evolve"] == "add_columns"
+        assert (
+            parse_spec(
+                {**GOOD_ATTRIBUTES, "decode": {"schema": "a.b:C"}, "sink": sink}, folder
+            ).sink.model_dump()["evolve"]
+            == evolve
+        )
+    assert (
+        parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "t"}}, folder).sink.model_dump()["evolve"]
+        == "add_columns"
+    )
     with pytest.raises(SpecError, match=r"sink\.evolve: must be"):
         parse_spec({**GOOD_ATTRIBUTES, "sink": {"path": "t", "evolve": "merge"}}, folder)
 
 
-@pytest.mark.parametrize(("sink", "key"), [
-    ({}, None),
-    ({"mode": "append"}, None),
-    ({"mode": "upsert", "primary_key": ["a", "b"]}, PrimaryKey(("a", "b"))),
-    ({"mode": "upsert", "primary_key": ["a"], "version": "v", "buckets": 4}, PrimaryKey(("a",), version="v", buckets=4)),
-    ({"mode": "delete-aware", "primary_key": ["a"]}, PrimaryKey(("a",), marks=True)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sink", "key"),
+    [
+        ({}, None),
+        ({"mode": "append"}, None),
+        ({"mode": "upsert", "primary_key": ["a", "b"]}, PrimaryKey(("a", "b"))),
+        (
+            {"mode": "upsert", "primary_key": ["a"], "version": "v", "buckets": 4},
+            PrimaryKey(("a",), version="v", buckets=4),
+        ),
+        ({"mode": "delete-aware", "primary_key": ["a"]}, PrimaryKey(("a",), marks=True)),
+    ],
+)
 def test_a_primary_key(folder: Path, sink: dict[str, object], key: PrimaryKey | None) -> None:
-    """What a spec says of it; a message without a value is the format's to judge where nothing deletes by it."""
+    """What a spec says of it; a message without a value is the format's to judge where
+    nothing deletes by it.
+    """
     on_null = {} if key is not None and key.deletes else {"on_null": "drop"}
     decode = {"schema": "a.b:C", "key": {"fields": ["a", "b"]}, **on_null}
-    assert parse_spec({**GOOD_ATTRIBUTES, "decode": decode, "sink": {"path": "t", **sink}}, folder).sink.key == key
+    assert (
+        parse_spec(
+            {**GOOD_ATTRIBUTES, "decode": decode, "sink": {"path": "t", **sink}}, folder
+        ).sink.key
+        == key
+    )
 
 
 def test_a_key_beside_the_value(folder: Path) -> None:
-    """What a spec says of key, value and headers, as it is written; without it a key is only a metadata column."""
-    written = {"schema": "a.b:C", "fields_include": "except_key", "key": {"fields": ["k_a"], "fields_prefix": "k_", "unknown": "dead"}}
-    decode = parse_spec({**GOOD_ATTRIBUTES, "decode": {**written, "headers": {"t": "x-trace"}}}, folder).decode
+    """What a spec says of key, value and headers, as it is written; without it a key is
+    only a metadata column.
+    """
+    written = {
+        "schema": "a.b:C",
+        "fields_include": "except_key",
+        "key": {"fields": ["k_a"], "fields_prefix": "k_", "unknown": "dead"},
+    }
+    decode = parse_spec(
+        {**GOOD_ATTRIBUTES, "decode": {**written, "headers": {"t": "x-trace"}}}, folder
+    ).decode
     assert (decode.part.without, decode.part.only) == (("k_a", "t"), None)
     assert decode.key is not None
-    assert (decode.key.format, decode.key.part.only, decode.key.part.prefix) == ("json", ("k_a",), "k_")
+    assert (decode.key.format, decode.key.part.only, decode.key.part.prefix) == (
+        "json",
+        ("k_a",),
+        "k_",
+    )
     plain = parse_spec(GOOD_ATTRIBUTES, folder).decode
     assert (plain.key, plain.headers, plain.part) == (None, {}, WHOLE)
 
 
-@pytest.mark.parametrize(("dead", "said"), [
-    ({}, "dead_letters.topic: is missing"),
-    ({"topic": "a b"}, "dead_letters.topic: must be a topic name"),
-    ({"topic": "shop.orders"}, "dead_letters.topic: shop.orders is read by this pipeline"),
-    ({"topic": "d", "client": {"security.protocol": "SSL"}}, "dead_letters.client: goes with cluster or bootstrap_servers"),
-    ({"topic": "d", "bootstrap_servers": "b:1", "client": {"acks": "0"}}, "dead_letters.client.acks: is not among the properties"),
-    ({"topic": "d", "cluster": "no"}, "dead_letters.cluster: there is no windrow.yaml, which would say what cluster no is"),
-    ({"topic": "d", "cluster": "no", "bootstrap_servers": "b:1"}, "dead_letters.bootstrap_servers: 'cluster' and 'bootstrap_servers'"),
-    ({"topic": "d", "bootstrap_servers": "me:hunter2@b:1"}, "dead_letters.bootstrap_servers: must not hold a user or a password"),
-])  # fmt: skip
-def test_a_topic_for_dead_letters_in_conflict(folder: Path, dead: dict[str, object], said: str) -> None:
+@pytest.mark.parametrize(
+    ("dead", "said"),
+    [
+        ({}, "dead_letters.topic: is missing"),
+        ({"topic": "a b"}, "dead_letters.topic: must be a topic name"),
+        ({"topic": "shop.orders"}, "dead_letters.topic: shop.orders is read by this pipeline"),
+        (
+            {"topic": "d", "client": {"security.protocol": "SSL"}},
+            "dead_letters.client: goes with cluster or bootstrap_servers",
+        ),
+        (
+            {"topic": "d", "bootstrap_servers": "b:1", "client": {"acks": "0"}},
+            "dead_letters.client.acks: is not among the properties",
+        ),
+        (
+            {"topic": "d", "cluster": "no"},
+            "dead_letters.cluster: there is no windrow.yaml, which would say what cluster no is",
+        ),
+        (
+            {"topic": "d", "cluster": "no", "bootstrap_servers": "b:1"},
+            "dead_letters.bootstrap_servers: 'cluster' and 'bootstrap_servers'",
+        ),
+        (
+            {"topic": "d", "bootstrap_servers": "me:hunter2@b:1"},
+            "dead_letters.bootstrap_servers: must not hold a user or a password",
+        ),
+    ],
+)
+def test_a_topic_for_dead_letters_in_conflict(
+    folder: Path, dead: dict[str, object], said: str
+) -> None:
     """One that the pipeline reads itself, and what would be ignored or leak."""
     with pytest.raises(SpecError) as caught:
         parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder)
@@ -500,47 +724,90 @@ def test_a_topic_for_dead_letters_in_conflict(folder: Path, dead: dict[str, obje
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("over", "said"), [
-    ({"transform": {}}, "transform.spark: is missing"),
-    ({"transform": {"spark": "newest"}}, "transform.spark: must be FILE.py:function or package.module:function"),
-    ({"transform": {"spark": "a.b:c", "schema": "a.py"}}, "transform.schema: must be FILE.py:Class or package.module:Class"),
-    ({"metadata": {"timestamp": "none"}}, "metadata.timestamp: can't be left out with transform.spark"),
-    ({"metadata": {"ordinal": "_n"}}, "metadata.ordinal: can't go with transform.spark"),
-    ({"metadata": {"value-size": "_n"}}, "metadata.value-size: can't go with transform.spark"),
-])  # fmt: skip
-def test_what_a_function_of_sparks_goes_with(folder: Path, over: dict[str, object], said: str) -> None:
-    """What a spec asks for and its rows couldn't have behind a function is refused with the spec."""
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"transform": {}}, "transform.spark: is missing"),
+        (
+            {"transform": {"spark": "newest"}},
+            "transform.spark: must be FILE.py:function or package.module:function",
+        ),
+        (
+            {"transform": {"spark": "a.b:c", "schema": "a.py"}},
+            "transform.schema: must be FILE.py:Class or package.module:Class",
+        ),
+        (
+            {"metadata": {"timestamp": "none"}},
+            "metadata.timestamp: can't be left out with transform.spark",
+        ),
+        ({"metadata": {"ordinal": "_n"}}, "metadata.ordinal: can't go with transform.spark"),
+        ({"metadata": {"value-size": "_n"}}, "metadata.value-size: can't go with transform.spark"),
+    ],
+)
+def test_what_a_function_of_sparks_goes_with(
+    folder: Path, over: dict[str, object], said: str
+) -> None:
+    """What a spec asks for and its rows couldn't have behind a function is refused with
+    the spec.
+    """
     with pytest.raises(SpecError) as caught:
         parse_spec({**GOOD_ATTRIBUTES, "transform": {"spark": "a.b:c"}, **over}, folder)
     assert said in str(caught.value)
 
 
 def test_which_topics_would_come_back(folder: Path) -> None:
-    """By a list, by a pattern, by partitions; a topic of that name on another cluster is another one."""
+    """By a list, by a pattern, by partitions; a topic of that name on another cluster
+    is another one.
+    """
     dead, source = {"topic": "shop.a"}, {"bootstrap_servers": "a:1"}
-    for selected in ({"topic": ["shop.b", "shop.a"]}, {"topic_pattern": "shop[.].*"}, {"partitions": {"shop.a": [0]}}):
+    for selected in (
+        {"topic": ["shop.b", "shop.a"]},
+        {"topic_pattern": "shop[.].*"},
+        {"partitions": {"shop.a": [0]}},
+    ):
         with pytest.raises(SpecError, match="its dead letters would come back"):
-            parse_spec({**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": dead}, folder)
+            parse_spec(
+                {**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": dead}, folder
+            )
         other = {**dead, "bootstrap_servers": "b:1", "client": {"security.protocol": "SSL"}}
-        found = parse_spec({**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": other}, folder)
-        assert found.dead_cluster == ClusterSpec(bootstrap_servers="b:1", client={"security.protocol": "SSL"})
+        found = parse_spec(
+            {**GOOD_ATTRIBUTES, "source": {**source, **selected}, "dead_letters": other}, folder
+        )
+        assert found.dead_cluster == ClusterSpec(
+            bootstrap_servers="b:1", client={"security.protocol": "SSL"}
+        )
     assert parse_spec({**GOOD_ATTRIBUTES, "dead_letters": dead}, folder).dead_cluster is None
 
 
 def test_a_cluster_that_is_told_again_is_the_same(folder: Path) -> None:
     """One address that both have is enough, however source and dead letters name their cluster."""
-    (folder / "windrow.yaml").write_text("clusters: {main: {bootstrap_servers: 'a:1, b:1'}, also: {bootstrap_servers: 'b:1,c:1'}}")
+    (folder / "windrow.yaml").write_text(
+        "clusters: {main: {bootstrap_servers: 'a:1, b:1'}, also: {bootstrap_servers: 'b:1,c:1'}}"
+    )
     for cluster in ({"bootstrap_servers": "a:1,b:1"}, {"cluster": "main"}):
         for dead in ({"bootstrap_servers": "b:1,c:1"}, {"cluster": "also"}, {"cluster": "main"}):
             with pytest.raises(SpecError, match="its dead letters would come back"):
                 parse_spec(
-                    {**GOOD_ATTRIBUTES, "source": {**cluster, "topic": "shop.a"}, "dead_letters": {**dead, "topic": "shop.a"}}, folder
+                    {
+                        **GOOD_ATTRIBUTES,
+                        "source": {**cluster, "topic": "shop.a"},
+                        "dead_letters": {**dead, "topic": "shop.a"},
+                    },
+                    folder,
                 )
 
 
 def test_every_stage_has_limits(folder: Path) -> None:
-    """What a decoder or a transform may say refused a message, a spec can bound, by its own name; without a word there is no bound."""
-    every = {stage: {"max_dead_count": n, "max_dead_ratio": n / 10} for n, stage in enumerate(STAGES)}
+    """What a decoder or a transform may say refused a message, a spec can bound, by its
+    own name; without a word there is no bound.
+    """
+    every = {
+        stage: {"max_dead_count": n, "max_dead_ratio": n / 10} for n, stage in enumerate(STAGES)
+    }
     limits = parse_spec({**GOOD_ATTRIBUTES, "limits": every}, folder).limits
-    assert [limits.of(stage) for stage in STAGES] == [StageLimits(**bounds) for bounds in every.values()]
-    assert {parse_spec(GOOD_ATTRIBUTES, folder).limits.of(stage) for stage in STAGES} == {StageLimits()}
+    assert [limits.of(stage) for stage in STAGES] == [
+        StageLimits(**bounds) for bounds in every.values()
+    ]
+    assert {parse_spec(GOOD_ATTRIBUTES, folder).limits.of(stage) for stage in STAGES} == {
+        StageLimits()
+    }

@@ -1,4 +1,6 @@
-"""Windows in time and micro-batches have options of their own; an option of the other kind is a mistake, never ignored."""
+"""Windows in time and micro-batches have options of their own; an option of the other
+kind is a mistake, never ignored.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ def spec(folder: Path, **window: Any) -> PipelineSpec:
 def attributes(window: dict[str, Any], **source: Any) -> dict[str, Any]:
     """A spec around a window and a source."""
     source = {"bootstrap_servers": "localhost:9092", "topic": "a", **source}
-    return {"id": "orders", "source": source, "window": window, "decode": {"schema": "a.b:C"}, "sink": {"path": "lake"}}
+    return {
+        "id": "orders",
+        "source": source,
+        "window": window,
+        "decode": {"schema": "a.b:C"},
+        "sink": {"path": "lake"},
+    }
 
 
 def mistakes(folder: Path, window: dict[str, Any], **source: Any) -> list[str]:
@@ -43,11 +51,17 @@ def test_windows_in_time(tmp_path: Path, grid: str) -> None:
     window = spec(tmp_path, grid=grid, start=start).window
     assert isinstance(window, TimeWindows)
     assert (window.is_batch, window.start) == (False, datetime.fromisoformat(start))
-    assert (window.delay, window.max_wait, window.idle) == (timedelta(minutes=5), timedelta(minutes=5), "wait")
+    assert (window.delay, window.max_wait, window.idle) == (
+        timedelta(minutes=5),
+        timedelta(minutes=5),
+        "wait",
+    )
 
 
 def test_micro_batches(tmp_path: Path) -> None:
-    """They begin with number 0, have no start in time, and take what there is, each minute, unless told otherwise."""
+    """They begin with number 0, have no start in time, and take what there is, each
+    minute, unless told otherwise.
+    """
     window = spec(tmp_path, grid="batch").window
     assert isinstance(window, MicroBatches)
     assert window.is_batch
@@ -58,9 +72,13 @@ def test_micro_batches(tmp_path: Path) -> None:
 
 
 def test_no_kind_has_what_only_the_other_has(tmp_path: Path) -> None:
-    """What one kind of windows is asked for can't be asked of the other, also not by its default."""
+    """What one kind of windows is asked for can't be asked of the other, also not by
+    its default.
+    """
     assert not any(hasattr(spec(tmp_path, grid="batch").window, name) for name in TIMED)
-    assert not any(hasattr(spec(tmp_path, grid="daily", start=START).window, name) for name in BATCHED)
+    assert not any(
+        hasattr(spec(tmp_path, grid="daily", start=START).window, name) for name in BATCHED
+    )
     with pytest.raises(GridError, match="These are micro-batches"):
         in_time(spec(tmp_path, grid="batch").window)
 
@@ -88,16 +106,43 @@ def test_options_of_micro_batches(tmp_path: Path, name: str) -> None:
         ({"grid": "hourly", "start": None}, "window.start: is missing"),
         (
             {"grid": "batch", "foo": 1},
-            "window.foo: unknown key; known are grid, start, delay, max_wait, idle, every, max_records, min_records",
+            (
+                "window.foo: unknown key; known are grid, start, delay, max_wait, idle, every,"
+                " max_records, min_records"
+            ),
         ),
-        ({"grid": "hourly", "start": START, "max_recrods": 5}, "window.max_recrods: unknown key; did you mean max_records?"),
-        ({"grid": "5/15 * * * *", "start": START}, "window.grid: must be hourly, daily, batch or a cron expression of five fields"),
-        ({"grid": "*/15 * * * *", "start": "2026-01-01T00:01:00Z"}, "window.start: 2026-01-01T00:01:00Z is not on the */15 * * * * grid"),
-        ({"grid": "batch", "every": "hourly"}, "window.every: must be a cron expression of five fields"),
-        ({"grid": "batch", "max_records": 0}, "window.max_records: must be greater than or equal to 1, not 0"),
-        ({"grid": "batch", "min_records": 0}, "window.min_records: must be greater than or equal to 1, not 0"),
-        ({"grid": "batch", "max_records": 5, "min_records": 6}, "window.min_records: must not be more than max_records, 5"),
-        ({"grid": "hourly", "start": START, "idle": "skip"}, "window.idle: must be 'wait' or 'exempt', not 'skip'"),
+        (
+            {"grid": "hourly", "start": START, "max_recrods": 5},
+            "window.max_recrods: unknown key; did you mean max_records?",
+        ),
+        (
+            {"grid": "5/15 * * * *", "start": START},
+            "window.grid: must be hourly, daily, batch or a cron expression of five fields",
+        ),
+        (
+            {"grid": "*/15 * * * *", "start": "2026-01-01T00:01:00Z"},
+            "window.start: 2026-01-01T00:01:00Z is not on the */15 * * * * grid",
+        ),
+        (
+            {"grid": "batch", "every": "hourly"},
+            "window.every: must be a cron expression of five fields",
+        ),
+        (
+            {"grid": "batch", "max_records": 0},
+            "window.max_records: must be greater than or equal to 1, not 0",
+        ),
+        (
+            {"grid": "batch", "min_records": 0},
+            "window.min_records: must be greater than or equal to 1, not 0",
+        ),
+        (
+            {"grid": "batch", "max_records": 5, "min_records": 6},
+            "window.min_records: must not be more than max_records, 5",
+        ),
+        (
+            {"grid": "hourly", "start": START, "idle": "skip"},
+            "window.idle: must be 'wait' or 'exempt', not 'skip'",
+        ),
     ],
 )
 def test_wrong_windows(tmp_path: Path, window: dict[str, Any], said: str) -> None:
@@ -109,6 +154,11 @@ def test_wrong_windows(tmp_path: Path, window: dict[str, Any], said: str) -> Non
 def test_who_reads_uncommitted_waits_for_no_transaction(tmp_path: Path) -> None:
     """`max_wait` would be ignored under read_uncommitted, so it is refused; its default isn't."""
     window = {"grid": "hourly", "start": START}
-    assert parse_spec(attributes(window, isolation="read_uncommitted"), tmp_path).source.isolation == "read_uncommitted"
+    assert (
+        parse_spec(attributes(window, isolation="read_uncommitted"), tmp_path).source.isolation
+        == "read_uncommitted"
+    )
     (found,) = mistakes(tmp_path, {**window, "max_wait": "1m"}, isolation="read_uncommitted")
-    assert found.startswith("window.max_wait: is for open transactions, which read_uncommitted doesn't wait for")
+    assert found.startswith(
+        "window.max_wait: is for open transactions, which read_uncommitted doesn't wait for"
+    )

@@ -1,6 +1,7 @@
 """What every `ports.broker.Broker` must answer.
 
-The module of an implementation's suite supplies the fixtures `broker`, `logs`, and `dirty`: the same cluster under read_uncommitted.
+The module of an implementation's suite supplies the fixtures `broker`, `logs`, and
+`dirty`: the same cluster under read_uncommitted.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ def seen(broker: Broker, tp: TopicPartition, start: int, stop: int) -> list[tupl
     """Offset and timestamp (after T0) of all stamps."""
     chunks = list(broker.stamps(tp, start, stop))
     assert all(len(c.offsets) == len(c.timestamps) == len(c.epochs) > 0 for c in chunks)
-    assert all(c.offsets.dtype == np.int64 and c.timestamps.dtype == np.int64 and c.epochs.dtype == np.int32 for c in chunks)
-    return [(int(o), int(t) - T0) for c in chunks for o, t in zip(c.offsets, c.timestamps, strict=True)]
+    assert all(
+        c.offsets.dtype == np.int64
+        and c.timestamps.dtype == np.int64
+        and c.epochs.dtype == np.int32
+        for c in chunks
+    )
+    return [
+        (int(o), int(t) - T0) for c in chunks for o, t in zip(c.offsets, c.timestamps, strict=True)
+    ]
 
 
 def first(broker: Broker, tp: TopicPartition, milliseconds: int) -> int | None:
@@ -58,8 +66,14 @@ class BrokerContract:
         """Partitions, compaction and retention are told; without retention by time it is None."""
         kept = broker.topic(logs.topic(3, {"retention.ms": "3600000"}))
         assert (kept.partitions, kept.compacted, kept.retention_ms) == (3, False, 3_600_000)
-        compacted = broker.topic(logs.topic(1, {"cleanup.policy": "compact", "retention.ms": "3600000"}))
-        assert (compacted.partitions, compacted.compacted, compacted.retention_ms) == (1, True, None)
+        compacted = broker.topic(
+            logs.topic(1, {"cleanup.policy": "compact", "retention.ms": "3600000"})
+        )
+        assert (compacted.partitions, compacted.compacted, compacted.retention_ms) == (
+            1,
+            True,
+            None,
+        )
         assert broker.topic(logs.topic()).retention_ms is None
 
     def test_who_stamps_a_topics_messages_is_told(self, broker: Broker, logs: Logs) -> None:
@@ -68,16 +82,21 @@ class BrokerContract:
         assert broker.topic(logs.topic(1, {"message.timestamp.type": "LogAppendTime"})).append_time
 
     def test_several_topics_in_one_question(self, broker: Broker, logs: Logs) -> None:
-        """Each is told as if it were asked for alone; what isn't there, or can't be a topic at all, is left out."""
+        """Each is told as if it were asked for alone; what isn't there, or can't be a
+        topic at all, is left out.
+        """
         one, two = logs.topic(2), logs.topic(3, {"retention.ms": "3600000"})
         found = broker.topics([two, "no-such-topic", one, "not a name", one])
         assert found == {one: broker.topic(one), two: broker.topic(two)}
         assert broker.topics(["no-such-topic"]) == broker.topics([]) == {}
 
     def test_the_names_of_all_topics(self, broker: Broker, logs: Logs) -> None:
-        """Sorted; a new one is among them, a deleted one isn't, and those that Kafka keeps for itself never are."""
+        """Sorted; a new one is among them, a deleted one isn't, and those that Kafka
+        keeps for itself never are.
+        """
         kept, deleted = logs.topic(), logs.topic()
-        broker.publish(group(), {TopicPartition(kept, 0): 0})  # where Kafka keeps this there is an internal topic now
+        # where Kafka keeps this there is an internal topic now
+        broker.publish(group(), {TopicPartition(kept, 0): 0})
         logs.cluster.delete(deleted)
         names = broker.names()
         assert names == sorted(set(names))
@@ -91,13 +110,21 @@ class BrokerContract:
         assert refused.value.topic == "no-such-topic"
 
     def test_an_empty_topic(self, broker: Broker, logs: Logs) -> None:
-        """Start and end are 0, no instant has an answer, there are no stamps; a question about nothing has no answers."""
+        """Start and end are 0, no instant has an answer, there are no stamps; a
+        question about nothing has no answers.
+        """
         tp = logs.partition()
         assert broker.log_starts([tp]) == {tp: 0}
         assert stable_end(broker, tp) == 0
         assert first(broker, tp, 0) is None
         assert seen(broker, tp, 0, 0) == []
-        assert broker.log_starts([]) == broker.stable_ends([]) == broker.first_at_or_after([], at(0)) == broker.ends([]) == {}
+        assert (
+            broker.log_starts([])
+            == broker.stable_ends([])
+            == broker.first_at_or_after([], at(0))
+            == broker.ends([])
+            == {}
+        )
 
     def test_many_partitions_in_one_question(self, broker: Broker, logs: Logs) -> None:
         """Each topic-partition gets its own answer, over topics too."""
@@ -105,30 +132,43 @@ class BrokerContract:
         tps = [TopicPartition(one, 0), TopicPartition(one, 1), TopicPartition(two, 0)]
         for n, tp in enumerate(tps, 1):
             logs.send(tp, *three(*range(n)))
-        assert {tp: p.offset for tp, p in broker.stable_ends(tps).items()} == dict(zip(tps, (1, 2, 3), strict=True))
+        assert {tp: p.offset for tp, p in broker.stable_ends(tps).items()} == dict(
+            zip(tps, (1, 2, 3), strict=True)
+        )
         assert broker.log_starts(tps) == dict.fromkeys(tps, 0)
         found = broker.first_at_or_after(tps, at(1))
-        assert {tp: p and p.offset for tp, p in found.items()} == dict(zip(tps, (None, 1, 1), strict=True))
+        assert {tp: p and p.offset for tp, p in found.items()} == dict(
+            zip(tps, (None, 1, 1), strict=True)
+        )
 
     def test_the_first_at_or_after_an_instant(self, broker: Broker, logs: Logs) -> None:
-        """The earliest offset stamped at or after the instant, equal included, whatever the timestamps around it; else None."""
+        """The earliest offset stamped at or after the instant, equal included, whatever
+        the timestamps around it; else None.
+        """
         tp = logs.partition()
         logs.send(tp, *three(10, 5, 30, 20, 30))
         assert [first(broker, tp, t) for t in (-1, 10, 11, 30, 31)] == [0, 0, 2, 2, None]
-        assert broker.first_at_or_after([tp], at(11).replace(microsecond=at(11).microsecond + 1))[tp] is not None
+        assert (
+            broker.first_at_or_after([tp], at(11).replace(microsecond=at(11).microsecond + 1))[tp]
+            is not None
+        )
         between = at(10).replace(microsecond=at(10).microsecond + 1)
         found = broker.first_at_or_after([tp], between)[tp]
         assert found is not None
         assert found.offset == 2  # 10 ms lies before an instant of 10.001 ms
 
     def test_an_instant_before_1970(self, broker: Broker, logs: Logs) -> None:
-        """An instant before all that Kafka can stamp means the first message: it is not mistaken for one of Kafka's negative code words."""
+        """An instant before all that Kafka can stamp means the first message: it is not
+        mistaken for one of Kafka's negative code words.
+        """
         tp = logs.partition()
         logs.send(tp, *three(0, 1))
         assert first(broker, tp, -T0 - 1) == 0
         assert first(broker, tp, -T0 - 2) == 0
 
-    def test_a_marker_takes_an_offset_and_carries_the_wall_clock(self, broker: Broker, logs: Logs) -> None:
+    def test_a_marker_takes_an_offset_and_carries_the_wall_clock(
+        self, broker: Broker, logs: Logs
+    ) -> None:
         """In a log of old messages a marker answers for every later instant; no stamp shows it."""
         tp = logs.partition()
         logs.transaction(tp, *three(0, 1), commit=True)
@@ -150,7 +190,9 @@ class BrokerContract:
         assert stable_end(broker, tp) == 5
 
     def test_an_open_transaction_holds_the_end_back(self, broker: Broker, logs: Logs) -> None:
-        """The last stable offset stops at its first message, and nothing at or beyond is the answer for an instant."""
+        """The last stable offset stops at its first message, and nothing at or beyond
+        is the answer for an instant.
+        """
         tp = logs.partition()
         logs.send(tp, *three(0))
         with logs.open_transaction(tp, *three(10)):
@@ -166,18 +208,31 @@ class BrokerContract:
         assert first(broker, tp, 15) == 2
         assert seen(broker, tp, 0, 4) == [(0, 0), (2, 20)]
 
-    def test_the_logs_end_beside_the_stable_one(self, broker: Broker, dirty: Broker, logs: Logs) -> None:
-        """`ends` are the high watermarks, while a transaction is open too, whatever the isolation level."""
+    def test_the_logs_end_beside_the_stable_one(
+        self, broker: Broker, dirty: Broker, logs: Logs
+    ) -> None:
+        """`ends` are the high watermarks, while a transaction is open too, whatever the
+        isolation level.
+        """
         open_one, other = logs.partition(), logs.partition()
         logs.send(open_one, *three(0))
         logs.send(other, *three(0, 1))
         with logs.open_transaction(open_one, *three(1, 2)):
-            assert broker.ends([open_one, other]) == dirty.ends([open_one, other]) == {open_one: 3, other: 2}
+            assert (
+                broker.ends([open_one, other])
+                == dirty.ends([open_one, other])
+                == {
+                    open_one: 3,
+                    other: 2,
+                }
+            )
             assert [stable_end(broker, open_one), stable_end(broker, other)] == [1, 2]
         assert broker.ends([open_one]) == {open_one: 4}
 
     def test_read_uncommitted_sees_what_is_not_decided(self, dirty: Broker, logs: Logs) -> None:
-        """Its stable end is the high watermark; messages of an open transaction answer for instants and have stamps, beyond it none do."""
+        """Its stable end is the high watermark; messages of an open transaction answer
+        for instants and have stamps, beyond it none do.
+        """
         tp = logs.partition()
         logs.send(tp, *three(0))
         with logs.open_transaction(tp, *three(10)):
@@ -189,7 +244,9 @@ class BrokerContract:
                 seen(dirty, tp, 0, 4)
         assert seen(dirty, tp, 0, 4) == [(0, 0), (1, 10), (2, 20)]
 
-    def test_read_uncommitted_sees_aborted_messages_and_no_markers(self, broker: Broker, dirty: Broker, logs: Logs) -> None:
+    def test_read_uncommitted_sees_aborted_messages_and_no_markers(
+        self, broker: Broker, dirty: Broker, logs: Logs
+    ) -> None:
         """Aborted messages have stamps; markers have none, but still answer for an instant."""
         tp = logs.partition()
         logs.transaction(tp, *three(0, 1), commit=False)
@@ -200,7 +257,9 @@ class BrokerContract:
         assert stable_end(dirty, tp) == stable_end(broker, tp) == 5
 
     def test_a_group_has_committed_what_was_published(self, broker: Broker, logs: Logs) -> None:
-        """Publishing to a group that isn't there makes it; None for what it has committed nothing for; the last one counts, back too."""
+        """Publishing to a group that isn't there makes it; None for what it has
+        committed nothing for; the last one counts, back too.
+        """
         topic, watchers = logs.topic(2), group()
         one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
         logs.send(one, *three(*range(9)))
@@ -212,8 +271,12 @@ class BrokerContract:
         assert broker.committed(group(), [one]) == {one: None}
         assert broker.committed(watchers, []) == broker.publish(watchers, {}) == {}
 
-    def test_what_can_not_be_published_is_told_by_topic_partition(self, broker: Broker, logs: Logs) -> None:
-        """One that isn't there has a reason, and keeps the others from nothing; it has no committed offset, which is no error."""
+    def test_what_can_not_be_published_is_told_by_topic_partition(
+        self, broker: Broker, logs: Logs
+    ) -> None:
+        """One that isn't there has a reason, and keeps the others from nothing; it has
+        no committed offset, which is no error.
+        """
         tp, watchers = logs.partition(), group()
         beyond, gone = TopicPartition(tp.topic, 1), TopicPartition("no-such-topic", 0)
         told = broker.publish(watchers, {beyond: 1, tp: 0, gone: 1})
@@ -222,7 +285,9 @@ class BrokerContract:
         assert broker.committed(watchers, [tp, beyond, gone]) == {tp: 0, beyond: None, gone: None}
 
     def test_deleted_records(self, broker: Broker, logs: Logs) -> None:
-        """The log start moves; what was before it answers nothing, and stamps from there are a data loss that names the place."""
+        """The log start moves; what was before it answers nothing, and stamps from
+        there are a data loss that names the place.
+        """
         tp = logs.partition()
         logs.send(tp, *three(0, 10, 20, 30))
         logs.cluster.delete_before(tp, 2)
@@ -264,7 +329,9 @@ class BrokerContract:
         assert stable_end(broker, tp) == 0
 
     def test_stamps_of_any_range(self, broker: Broker, logs: Logs) -> None:
-        """Exactly the visible messages of the range, also where it begins or ends on a marker or in an aborted run; only markers: none."""
+        """Exactly the visible messages of the range, also where it begins or ends on a
+        marker or in an aborted run; only markers: none.
+        """
         tp = logs.partition()
         logs.send(tp, *three(0, 1))
         logs.transaction(tp, *three(2, 3, 4), commit=False)
@@ -272,7 +339,9 @@ class BrokerContract:
         end = logs.end(tp)
         for start in range(end):
             for stop in range(start, end + 1):
-                assert seen(broker, tp, start, stop) == [(m.offset, m.timestamp - T0) for m in logs.seen(tp, start, stop)]
+                assert seen(broker, tp, start, stop) == [
+                    (m.offset, m.timestamp - T0) for m in logs.seen(tp, start, stop)
+                ]
 
     def test_stamps_are_lazy_and_may_be_left(self, broker: Broker, logs: Logs) -> None:
         """Chunks are of at most a few thousand; a caller may close the iterator after the first."""

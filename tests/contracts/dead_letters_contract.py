@@ -18,7 +18,9 @@ class DeadLettersContract(SinkUnderTest):
     """Runs unchanged on every store."""
 
     def test_dead_letters_of_the_counted_attempt_only(self, sink: Any) -> None:
-        """Readers see the dead letters of the attempt that the receipt names, once, however often they were sent."""
+        """Readers see the dead letters of the attempt that the receipt names, once,
+        however often they were sent.
+        """
         first, first_files = staged_receipt(sink, 0, 0, "died before its commit")
         sink.commit_dead(first.plan, first.attempt, first_files)
         assert sink.read_dead(window(0)).num_rows == 0
@@ -33,7 +35,9 @@ class DeadLettersContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_refused_attempts_are_known_until_their_window_is_committed(self, sink: Any) -> None:
-        """Per window that isn't committed the newest attempt that left dead letters: a refused window's can be found and read."""
+        """Per window that isn't committed the newest attempt that left dead letters: a
+        refused window's can be found and read.
+        """
         assert sink.refused() == {}
         for number, attempt in ((0, "a1"), (0, "a2"), (1, "b1")):
             refused, files = staged_receipt(sink, number, 0, attempt)
@@ -45,7 +49,9 @@ class DeadLettersContract(SinkUnderTest):
         assert self.reopen(sink).refused() == {window(1).key: "b1"}
 
     def test_a_mended_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
-        """Dead letters of an attempt that refused a message don't count once another attempt took it as a row."""
+        """Dead letters of an attempt that refused a message don't count once another
+        attempt took it as a row.
+        """
         refused, refused_files = staged_receipt(sink, 0, 0, "old schema")
         sink.commit_dead(refused.plan, refused.attempt, refused_files)
         made, staged = staged_receipt(sink, 0, 0, "mended", dead=False)
@@ -55,15 +61,32 @@ class DeadLettersContract(SinkUnderTest):
         assert self.report(sink, [0]).ok
 
     def test_a_dead_letter_is_the_whole_message(self, sink: Any) -> None:
-        """Bytes, headers in order with duplicates, coordinates, stage, reason, schema and attempt come back as they went in."""
+        """Bytes, headers in order with duplicates, coordinates, stage, reason, schema
+        and attempt come back as they went in.
+        """
         self.commit(sink, 0)
         row = sink.read_dead(window(0), limit=1).to_pylist()[0]
-        assert (row["_topic"], row["_offset"], row["key"], row["value"]) == ("shop.orders", 3, None, b"v3")
+        assert (row["_topic"], row["_offset"], row["key"], row["value"]) == (
+            "shop.orders",
+            3,
+            None,
+            b"v3",
+        )
         assert row["_timestamp"] is None
         assert [tuple(h.values()) for h in row["headers"]] == [("h", b"1"), ("h", None)]
-        assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == ("value", "truncated", "at $.amount", "CreateTime")
+        assert (row["stage"], row["reason"], row["detail"], row["timestamp_type"]) == (
+            "value",
+            "truncated",
+            "at $.amount",
+            "CreateTime",
+        )
         assert row["schema_id"] == "7"
-        assert (row["attempt"], row["generation"], row["pipeline"], row["leader_epoch"]) == ("a1", 0, "orders", 7)
+        assert (row["attempt"], row["generation"], row["pipeline"], row["leader_epoch"]) == (
+            "a1",
+            0,
+            "orders",
+            7,
+        )
 
     def test_refused_attempts_of_some_windows(self, sink: Any) -> None:
         """Who asks for some windows hears of those alone, and of none that is committed."""
@@ -72,7 +95,9 @@ class DeadLettersContract(SinkUnderTest):
             sink.commit_dead(refused.plan, f"a{number}", files)
         self.commit(sink, 1, attempt="b1")
         assert refused_attempts(sink, sink.dead_letters, [window(1), window(2)]) == {}
-        assert refused_attempts(sink, sink.dead_letters, [window(0), window(1)]) == {window(0).key: "a0"}
+        assert refused_attempts(sink, sink.dead_letters, [window(0), window(1)]) == {
+            window(0).key: "a0"
+        }
 
     def test_they_are_counted_and_read_back(self, sink: Any) -> None:
         """By attempt they are counted; contents are those of every attempt."""
@@ -82,7 +107,11 @@ class DeadLettersContract(SinkUnderTest):
         store = self.reopen(sink).dead_letters
         assert [store.count(window(0), attempt) for attempt in ("a1", "a2", "a3")] == [2, 2, 0]
         assert store.count(window(1), "a1") == 0
-        read = [attempt for batch in store.contents(window(0)) for attempt in batch["attempt"].to_pylist()]
+        read = [
+            attempt
+            for batch in store.contents(window(0))
+            for attempt in batch["attempt"].to_pylist()
+        ]
         assert sorted(map(str, read)) == ["a1", "a1", "a2", "a2"]
         assert list(store.contents(window(1))) == []
 

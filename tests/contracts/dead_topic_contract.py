@@ -18,11 +18,26 @@ from windrow.ingest.sinks.columns import DEAD_FILE
 def letters(*offsets: int, attempt: str = "a1", **over: Any) -> pa.RecordBatch:
     """Dead letters at some offsets, as their store gives them."""
     one = {
-        "_topic": "shop.orders", "_partition": 3, "_timestamp": None, "timestamp_type": "NoTimestampType", "key": None, "value": b"v",
-        "headers": [], "leader_epoch": 1, "stage": "value", "reason": "not_json", "detail": None, "schema_id": None, "attempt": attempt,
-        "generation": 0, "pipeline": "orders", **over,
-    }  # fmt: skip
-    return pa.RecordBatch.from_pylist([{**one, "_offset": offset} for offset in offsets], schema=DEAD_FILE)
+        "_topic": "shop.orders",
+        "_partition": 3,
+        "_timestamp": None,
+        "timestamp_type": "NoTimestampType",
+        "key": None,
+        "value": b"v",
+        "headers": [],
+        "leader_epoch": 1,
+        "stage": "value",
+        "reason": "not_json",
+        "detail": None,
+        "schema_id": None,
+        "attempt": attempt,
+        "generation": 0,
+        "pipeline": "orders",
+        **over,
+    }
+    return pa.RecordBatch.from_pylist(
+        [{**one, "_offset": offset} for offset in offsets], schema=DEAD_FILE
+    )
 
 
 class DeadTopicContract(ABC):
@@ -39,10 +54,14 @@ class DeadTopicContract(ABC):
 
     @abstractmethod
     def offsets(self, topic: DeadTopic, *, undecided: bool = False) -> list[int]:
-        """The original offsets of all letters that a reader of committed messages sees, sorted; `undecided`: while a turn is under way."""
+        """The original offsets of all letters that a reader of committed messages sees,
+        sorted; `undecided`: while a turn is under way.
+        """
 
     def test_letters_and_their_mark_come_together(self, topic: DeadTopic) -> None:
-        """Nobody sees a letter before the commit; then all, and each later turn says that they are published."""
+        """Nobody sees a letter before the commit; then all, and each later turn says
+        that they are published.
+        """
         with topic.turn(window(0), "a1") as turn:
             assert not turn.is_published()
             turn.write([letters(1, 2), letters(3)])
@@ -63,7 +82,9 @@ class DeadTopicContract(ABC):
         assert self.offsets(topic) == [1, 2]
 
     def test_a_later_turn_fences(self, topic: DeadTopic) -> None:
-        """Who had a turn before can't commit any more, whether the later one has committed or not."""
+        """Who had a turn before can't commit any more, whether the later one has
+        committed or not.
+        """
         with topic.turn(window(0), "a1") as sleeper:
             sleeper.write([letters(1)])
             with topic.turn(window(0), "a1") as turn:
@@ -75,7 +96,9 @@ class DeadTopicContract(ABC):
         assert self.offsets(topic) == [1]
 
     def test_attempts_are_apart(self, topic: DeadTopic) -> None:
-        """What one attempt's turn did says nothing of another's, and two don't disturb each other."""
+        """What one attempt's turn did says nothing of another's, and two don't disturb
+        each other.
+        """
         with topic.turn(window(0), "a1") as one, topic.turn(window(0), "a2") as other:
             one.write([letters(1)])
             other.write([letters(1, attempt="a2")])

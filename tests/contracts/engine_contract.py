@@ -13,12 +13,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.spark.tasks import Breaks, Counts, Dies, MissesItsFile, Name, Panics, Raises, Refuses, StaysAtHome, WaitsForEver, staged
+from tests.runner.spark.tasks import (
+    Breaks,
+    Counts,
+    Dies,
+    MissesItsFile,
+    Name,
+    Panics,
+    Raises,
+    Refuses,
+    StaysAtHome,
+    WaitsForEver,
+    staged,
+)
 from windrow.ingest.errors import BugError, DataLossError, SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.engine import Engine
 
-SPLITS = [Split("t", partition, 10 * partition, 10 * partition + 10, 4, 5) for partition in (3, 0, 4, 1, 2)]
+SPLITS = [
+    Split("t", partition, 10 * partition, 10 * partition + 10, 4, 5)
+    for partition in (3, 0, 4, 1, 2)
+]
 """In an order of their own."""
 
 ONE = SPLITS[:1]
@@ -63,7 +78,9 @@ def interrupted_after(begun: Path) -> Iterator[None]:
 
 
 class EngineContract:
-    """A suite gives `engine`, and as `dies` the task whose worker dies where this engine runs it."""
+    """A suite gives `engine`, and as `dies` the task whose worker dies where this
+    engine runs it.
+    """
 
     dies: type[Dies]
 
@@ -73,9 +90,13 @@ class EngineContract:
         raise NotImplementedError
 
     def test_one_whole_result_per_split_in_order(self, engine: Engine) -> None:
-        """The results come back with every field, in the order of the splits, whatever order that is."""
+        """The results come back with every field, in the order of the splits, whatever
+        order that is.
+        """
         results = list(engine.run(Name(), SPLITS))
-        assert results == [staged(split, result.rows[0]) for split, result in zip(SPLITS, results, strict=True)]
+        assert results == [
+            staged(split, result.rows[0]) for split, result in zip(SPLITS, results, strict=True)
+        ]
 
     def test_without_splits_nothing_is_started(self, engine: Engine) -> None:
         """Nothing to read: the task isn't even looked at."""
@@ -94,29 +115,44 @@ class EngineContract:
         assert caught.value.stage == "setup"
 
     def test_a_task_may_refuse_to_travel(self, engine: Engine) -> None:
-        """An error of windrow's own at pickling, as of a schema's file that is gone, is told as it is, before anything runs."""
+        """An error of windrow's own at pickling, as of a schema's file that is gone, is
+        told as it is, before anything runs.
+        """
         with pytest.raises(SpecError, match="gone"):
             list(engine.run(MissesItsFile(), SPLITS))
 
     def test_an_error_comes_back_as_it_was_raised(self, engine: Engine, tmp_path: Path) -> None:
-        """A task's own error keeps its class and all its fields. Of several it is the first split's; each split was tried once."""
+        """A task's own error keeps its class and all its fields.
+
+        Of several it is the first split's; each split was tried once.
+        """
         with pytest.raises(DataLossError) as caught:
             list(engine.run(Refuses(tmp_path), sorted(SPLITS)))
         assert vars(caught.value) == vars(DataLossError("gone", "read", "Do something.", "t", 1, 7))
         assert sorted(call.name[0] for call in tmp_path.iterdir()) == ["0", "1", "2", "3", "4"]
 
     def test_what_comes_before_an_error_has_come(self, engine: Engine, tmp_path: Path) -> None:
-        """An error stands in the place of its split's result: those of the splits before it are given, and nothing after it."""
+        """An error stands in the place of its split's result: those of the splits
+        before it are given, and nothing after it.
+        """
         results = engine.run(Refuses(tmp_path), sorted(SPLITS))
         assert next(results).split.partition == 0
         with pytest.raises(DataLossError):
             next(results)
         assert list(results) == []
 
-    def test_a_bug_comes_back_as_a_bug_without_its_text(self, engine: Engine, tmp_path: Path) -> None:
-        """A bug names its type, its place and its split, and with the stack trace how it came there; what its text quotes stays behind."""
+    def test_a_bug_comes_back_as_a_bug_without_its_text(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        """A bug names its type, its place and its split, and with the stack trace how
+        it came there; what its text quotes stays behind.
+        """
         with pytest.raises(
-            BugError, match=r"^ArrowInvalid: this is a bug in windrow, at .+:\d+ \(stage, t\[1\]@10\)\. .*--debug"
+            BugError,
+            match=(
+                r"^ArrowInvalid: this is a bug in windrow, at .+:\d+ \(stage, t\[1\]@10\)\."
+                r" .*--debug"
+            ),
         ) as caught:
             list(engine.run(Breaks(tmp_path), SPLITS))
         assert "in __call__" in shown(caught.value)
@@ -125,13 +161,17 @@ class EngineContract:
         assert len(list(tmp_path.iterdir())) == len(SPLITS), "a bug was tried again"
 
     def test_a_panic_is_a_bug(self, engine: Engine) -> None:
-        """A panic of Rust code, which is no Exception to Python, is a bug as any other, and its text stays behind."""
+        """A panic of Rust code, which is no Exception to Python, is a bug as any other,
+        and its text stays behind.
+        """
         with pytest.raises(BugError, match=r"^PanicException: this is a bug in windrow") as caught:
             list(engine.run(Panics(), ONE))
         assert "secret-payload" not in shown(caught.value)
 
     def test_too_little_memory_is_no_bug(self, engine: Engine) -> None:
-        """A task that runs out of memory may be run again where there is more, as one whose worker was killed for it."""
+        """A task that runs out of memory may be run again where there is more, as one
+        whose worker was killed for it.
+        """
         with pytest.raises(UnreachableError, match=r"ran out of memory .*t\[3\]@30"):
             list(engine.run(Raises(MemoryError), ONE))
 
@@ -142,13 +182,17 @@ class EngineContract:
         assert len(list(tmp_path.iterdir())) == 2
 
     def test_workers_that_always_die_are_an_outage(self, engine: Engine, tmp_path: Path) -> None:
-        """When a task's worker has died as often as it is tried, that is something to try again later, and no bug of windrow's."""
+        """When a task's worker has died as often as it is tried, that is something to
+        try again later, and no bug of windrow's.
+        """
         with pytest.raises(UnreachableError, match="Nothing was committed"):
             list(engine.run(self.dies(tmp_path, times=1000), [Split("t", 1, 0, 10)]))
         assert len(list(tmp_path.iterdir())) == 4
 
     def test_an_interrupt_ends_the_run(self, engine: Engine, tmp_path: Path) -> None:
-        """An interrupt comes through as it is while tasks run, which end too; the engine can go on with other work."""
+        """An interrupt comes through as it is while tasks run, which end too; the
+        engine can go on with other work.
+        """
         with pytest.raises(InterruptedHereError), interrupted_after(tmp_path):
             list(engine.run(WaitsForEver(tmp_path), ONE))
         assert [r.split for r in engine.run(Name(), ONE)] == ONE

@@ -15,7 +15,9 @@ from windrow.ingest.model.boundary import TopicPartition
 
 
 def _put(tp: TopicPartition, messages: Sequence[Sent]) -> list[produce.Put]:
-    return [produce.Put(m.value, T0 + m.timestamp, tp.partition, m.key, m.headers) for m in messages]
+    return [
+        produce.Put(m.value, T0 + m.timestamp, tp.partition, m.key, m.headers) for m in messages
+    ]
 
 
 def _offsets(consumer: Consumer, tp: TopicPartition) -> list[int]:
@@ -36,10 +38,14 @@ class KafkaCluster:
     bootstrap: str
 
     def create(self, partitions: int, config: Mapping[str, str]) -> str:
-        return produce.create_topic(self.bootstrap, partitions, {"max.message.bytes": str(20 << 20)} | dict(config))
+        return produce.create_topic(
+            self.bootstrap, partitions, {"max.message.bytes": str(20 << 20)} | dict(config)
+        )
 
     def send(self, tp: TopicPartition, messages: Sequence[Sent]) -> None:
-        produce.produce(self.bootstrap, tp.topic, _put(tp, messages), {"message.max.bytes": 20 << 20})
+        produce.produce(
+            self.bootstrap, tp.topic, _put(tp, messages), {"message.max.bytes": 20 << 20}
+        )
 
     def begin(self, topic: str) -> OpenTransaction:
         return _Transaction(produce.OpenTransaction(self.bootstrap, topic))
@@ -48,10 +54,19 @@ class KafkaCluster:
         produce.delete_records(self.bootstrap, tp.topic, tp.partition, offset)
 
     def compact(self, tp: TopicPartition, left: Sequence[int]) -> None:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "cleaner", "enable.partition.eof": True, "log_level": 0})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "cleaner",
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
         deadline = time.monotonic() + 60
         while (there := _offsets(consumer, tp)) != list(left):
-            assert time.monotonic() < deadline, f"the cleaner did not come by: {there} are there still, {list(left)} are to be left"
+            assert time.monotonic() < deadline, (
+                f"the cleaner did not come by: {there} are there still, {list(left)} are to be left"
+            )
         consumer.close()
 
     def add_partitions(self, topic: str, total: int) -> None:

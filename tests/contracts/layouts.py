@@ -1,7 +1,8 @@
 """Random logs, and a random way to read each.
 
-Plain messages, committed, aborted and open transactions, late, early and future timestamps, gaps, growing partitions; in any order of
-windows, with any size of splits, as hours or as micro-batches. Made from a seed, so that a red one can be had again.
+Plain messages, committed, aborted and open transactions, late, early and future
+timestamps, gaps, growing partitions; in any order of windows, with any size of splits,
+as hours or as micro-batches. Made from a seed, so that a red one can be had again.
 """
 
 from __future__ import annotations
@@ -36,15 +37,21 @@ class Layout:
         """One or two topics of one to three partitions."""
         self.desk.plain = True
         self.dice = random.Random(self.seed)
-        self.topics = [self.desk.logs.topic(self.dice.randint(1, 3)) for _ in range(self.dice.randint(1, 2))]
+        self.topics = [
+            self.desk.logs.topic(self.dice.randint(1, 3)) for _ in range(self.dice.randint(1, 2))
+        ]
         self.partitions = {topic: self._count(topic) for topic in self.topics}
         self.clock = 0
 
     def read(self) -> None:
-        """Write the log in two halves and read what is there after each; at the end nothing is open and everything read."""
+        """Write the log in two halves and read what is there after each; at the end
+        nothing is open and everything read.
+        """
         kind = self.dice.choices(["days", "hours", "batches"], [5, 3, 2])[0]
         pieces = self.dice.choice([None, 1, 3, 10])
-        source: dict[str, Any] = {"topic": self.topics} | ({} if pieces is None else {"split_records": pieces})
+        source: dict[str, Any] = {"topic": self.topics} | (
+            {} if pieces is None else {"split_records": pieces}
+        )
         pipeline = self.desk.pipeline(source, self._window(kind))
         self._write(self.steps, HOURS // 2)
         opened = self._open()
@@ -64,7 +71,11 @@ class Layout:
         return {"grid": grid, "start": FIRST, "max_wait": "0s"}
 
     def _run(self, pipeline: Pipeline, kind: str, hours: range) -> None:
-        """All that these hours hold. The first day ends wherever the log ended when it was run; what comes later is late, in the second."""
+        """All that these hours hold.
+
+        The first day ends wherever the log ended when it was run; what comes later is
+        late, in the second.
+        """
         if kind == "hours":
             order = list(hours)
             self.dice.shuffle(order)
@@ -78,7 +89,7 @@ class Layout:
                     return
             raise AssertionError("the batches don't end")
 
-    # ------------------------------------------------------------------------------------------------------------------- writing
+    # ----------------------------------------------------------------------------------------------
 
     def _write(self, steps: int, until: int) -> None:
         for _ in range(steps):
@@ -103,11 +114,16 @@ class Layout:
         return found
 
     def _open(self) -> list[tuple[OpenTransaction, TopicPartition, int]]:
-        """A transaction that is open while the first half is read; its end decides what must be seen."""
+        """A transaction that is open while the first half is read; its end decides what
+        must be seen.
+        """
         if self.dice.random() < 0.5:
             return []
         tp = self._any()
-        running, messages = self.desk.logs.cluster.begin(tp.topic), self.desk.things(*self._stamps(HOURS // 2))
+        running, messages = (
+            self.desk.logs.cluster.begin(tp.topic),
+            self.desk.things(*self._stamps(HOURS // 2)),
+        )
         running.send(tp, messages)
         first = self.desk.logs.end(tp)
         commit = self.dice.random() < 0.5
@@ -127,7 +143,9 @@ class Layout:
         self.desk.logs.cluster.add_partitions(topic, self.partitions[topic])
 
     def _punch(self) -> None:
-        """Gaps such as compaction leaves, in what was not read yet, where the cluster can make them at once."""
+        """Gaps such as compaction leaves, in what was not read yet, where the cluster
+        can make them at once.
+        """
         cluster = self.desk.logs.cluster
         if not isinstance(cluster, MemoryCluster):
             return
@@ -140,7 +158,12 @@ class Layout:
 
     def _read_up_to(self, _: MemoryBroker, tp: TopicPartition) -> int:
         assert self.desk.sink is not None
-        stops = [m.offset for c in self.desk.sink.receipts() for m in c.receipt.plan.stop.marks if m.tp == tp]
+        stops = [
+            m.offset
+            for c in self.desk.sink.receipts()
+            for m in c.receipt.plan.stop.marks
+            if m.tp == tp
+        ]
         return max(stops, default=0)
 
     def _any(self) -> TopicPartition:

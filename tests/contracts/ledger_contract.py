@@ -1,4 +1,6 @@
-"""What every ledger promises: put-if-absent, boundaries that tile whoever froze them, values as they went in, a memory that lasts."""
+"""What every ledger promises: put-if-absent, boundaries that tile whoever froze them,
+values as they went in, a memory that lasts.
+"""
 
 from __future__ import annotations
 
@@ -45,28 +47,63 @@ def boundary(hour: float, *offsets: int, how: How = "settled") -> Boundary:
 
 def cut(label: Label, *offsets: int, how: How = "settled", topic_id: str = "id") -> Boundary:
     """The same under any label, of a topic t that may have been made anew."""
-    marks = [Mark("t", p, offset, how, leader_epoch=3 if p else None) for p, offset in enumerate(offsets)]
+    marks = [
+        Mark("t", p, offset, how, leader_epoch=3 if p else None) for p, offset in enumerate(offsets)
+    ]
     return Boundary.of(label, "cluster", [TopicSeen("t", topic_id, len(offsets))], marks)
 
 
 def plan(hour: int, *offsets: int, pipeline: str = PIPELINE) -> Plan:
     """A window's plan from 0 to these offsets."""
     splits = tuple(Split("t", p, 0, offset, 7) for p, offset in enumerate(offsets) if offset)
-    return Plan(window(hour, pipeline), boundary(hour, *(0 for _ in offsets)), boundary(hour + 1, *offsets), splits, "file:///tables/t")
+    return Plan(
+        window(hour, pipeline),
+        boundary(hour, *(0 for _ in offsets)),
+        boundary(hour + 1, *offsets),
+        splits,
+        "file:///tables/t",
+    )
 
 
-def receipt(hour: int, generation: int = 0, attempt: str = "a", pipeline: str = PIPELINE) -> Receipt:
+def receipt(
+    hour: int, generation: int = 0, attempt: str = "a", pipeline: str = PIPELINE
+) -> Receipt:
     """A receipt with something in every field, a name that isn't ASCII among them."""
     made = plan(hour, 5, pipeline=pipeline)
     counts = SplitCounts(
-        topic="t", partition=0, start=0, stop=5, next_offset=5, read=4, bytes=99, valid=3, dead=1, dropped=0, rows_staged=3, dead_staged=1,
-        aborted=1, reasons=(("tombstone", 1),), min_timestamp=DAY, max_timestamp=at(1),
-    )  # fmt: skip
+        topic="t",
+        partition=0,
+        start=0,
+        stop=5,
+        next_offset=5,
+        read=4,
+        bytes=99,
+        valid=3,
+        dead=1,
+        dropped=0,
+        rows_staged=3,
+        dead_staged=1,
+        aborted=1,
+        reasons=(("tombstone", 1),),
+        min_timestamp=DAY,
+        max_timestamp=at(1),
+    )
     return Receipt(
-        plan=made, digest=made.digest, generation=generation, attempt=attempt, request="request", ledger="ledger", grid="hourly",
-        counts=Counts.total([counts]), splits=(counts,), schema=(("größe", "int64"),), code="0.1", staged_at=at(2), seconds=1.5,
+        plan=made,
+        digest=made.digest,
+        generation=generation,
+        attempt=attempt,
+        request="request",
+        ledger="ledger",
+        grid="hourly",
+        counts=Counts.total([counts]),
+        splits=(counts,),
+        schema=(("größe", "int64"),),
+        code="0.1",
+        staged_at=at(2),
+        seconds=1.5,
         warnings=("one aborted message",),
-    )  # fmt: skip
+    )
 
 
 def assert_tiled(boundaries: Sequence[Boundary]) -> None:
@@ -76,11 +113,15 @@ def assert_tiled(boundaries: Sequence[Boundary]) -> None:
         for tp, below in lower.by_tp().items():
             above = upper.cut(tp)
             assert above is not None
-            assert below.offset <= above.offset, f"window {lower.label} / {upper.label} is negative in {tp}"
+            assert below.offset <= above.offset, (
+                f"window {lower.label} / {upper.label} is negative in {tp}"
+            )
 
 
 def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
-    """Each ledger, in a thread of its own and all at once, freezes one hour; the later the hour, the lower the offset that it resolved."""
+    """Each ledger, in a thread of its own and all at once, freezes one hour; the later
+    the hour, the lower the offset that it resolved.
+    """
     ready = threading.Barrier(len(ledgers))
 
     def one(hour: int) -> list[Boundary]:
@@ -92,7 +133,9 @@ def freeze_stale(ledgers: Sequence[Ledger]) -> list[Boundary]:
 
 
 class LedgerContract:
-    """Subclasses give a fixture `reopen`: a function that opens the same, at first empty, ledger once more."""
+    """Subclasses give a fixture `reopen`: a function that opens the same, at first
+    empty, ledger once more.
+    """
 
     def test_identity_is_made_once(self, reopen: Callable[[], Ledger]) -> None:
         """Everyone who opens it, also at once, sees one id."""
@@ -106,7 +149,9 @@ class LedgerContract:
         reopen().adopt_identity("the table's")
         assert reopen().identity() == "the table's"
 
-    def test_a_ledger_with_boundaries_adopts_no_other_identity(self, reopen: Callable[[], Ledger]) -> None:
+    def test_a_ledger_with_boundaries_adopts_no_other_identity(
+        self, reopen: Callable[[], Ledger]
+    ) -> None:
         """Two ledgers' boundaries never mix; its own id is taken without a word."""
         ledger = reopen()
         mine = ledger.identity()
@@ -133,24 +178,34 @@ class LedgerContract:
         assert ledger.boundary(PIPELINE, at(1)) == first
         assert ledger.boundary("other", at(1)) is None
 
-    def test_boundaries_freeze_in_label_order_with_what_is_there_in_its_place(self, reopen: Callable[[], Ledger]) -> None:
+    def test_boundaries_freeze_in_label_order_with_what_is_there_in_its_place(
+        self, reopen: Callable[[], Ledger]
+    ) -> None:
         """Whatever order they come in, also a few around frozen ones."""
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(2, 20)])
         frozen = ledger.freeze(PIPELINE, [boundary(3, 5), boundary(2, 99), boundary(1, 50)])
         assert [(b.label, b.marks[0].offset, b.marks[0].how) for b in frozen] == [
-            (at(1), 20, "clamped"), (at(2), 20, "settled"), (at(3), 20, "clamped"),
-        ]  # fmt: skip
+            (at(1), 20, "clamped"),
+            (at(2), 20, "settled"),
+            (at(3), 20, "clamped"),
+        ]
 
-    def test_a_boundary_is_clamped_between_its_neighbours(self, reopen: Callable[[], Ledger]) -> None:
-        """A partition that was added later is cut at 0 below, and so is one that the upper one doesn't list yet."""
+    def test_a_boundary_is_clamped_between_its_neighbours(
+        self, reopen: Callable[[], Ledger]
+    ) -> None:
+        """A partition that was added later is cut at 0 below, and so is one that the
+        upper one doesn't list yet.
+        """
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 10), boundary(5, 30, 5)])
         (frozen,) = ledger.freeze(PIPELINE, [boundary(3, 4, 9, 7)])
         assert [(m.partition, m.offset) for m in frozen.marks] == [(0, 10), (1, 5), (2, 0)]
 
     def test_neighbours_are_the_nearest_in_time(self, reopen: Callable[[], Ledger]) -> None:
-        """Of the same pipeline, in the order of instants, fractions of seconds among them; a boundary is not its own neighbour."""
+        """Of the same pipeline, in the order of instants, fractions of seconds among
+        them; a boundary is not its own neighbour.
+        """
         ledger = reopen()
         hours = [1, 1 + 0.25 / 3600, 2, 26]
         boundaries = ledger.freeze(PIPELINE, [boundary(h, i) for i, h in enumerate(hours)])
@@ -161,7 +216,9 @@ class LedgerContract:
         assert ledger.neighbours(PIPELINE, at(1.5)) == (boundaries[1], boundaries[2])
 
     def test_stale_resolutions_frozen_at_once_tile(self, reopen: Callable[[], Ledger]) -> None:
-        """Eight adjacent labels, resolved in inverted order and frozen at once: no window is negative, all hear what is frozen."""
+        """Eight adjacent labels, resolved in inverted order and frozen at once: no
+        window is negative, all hear what is frozen.
+        """
         frozen = freeze_stale([reopen() for _ in range(8)])
         assert_tiled(frozen)
         assert [reopen().boundary(PIPELINE, b.label) for b in frozen] == frozen
@@ -169,36 +226,60 @@ class LedgerContract:
     def test_one_label_frozen_at_once_has_one_value(self, reopen: Callable[[], Ledger]) -> None:
         """Seven losers adopt the winner's."""
         with ThreadPoolExecutor(8) as pool:
-            frozen = list(pool.map(lambda offset: reopen().freeze(PIPELINE, [boundary(1, offset)])[0], range(8)))
+            frozen = list(
+                pool.map(
+                    lambda offset: reopen().freeze(PIPELINE, [boundary(1, offset)])[0], range(8)
+                )
+            )
         assert len({b.marks for b in frozen}) == 1
 
     def test_a_refused_boundary_freezes_nothing(self, reopen: Callable[[], Ledger]) -> None:
-        """Boundaries that freeze together freeze all or none, and what refuses them passes through."""
+        """Boundaries that freeze together freeze all or none, and what refuses them
+        passes through.
+        """
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 5)])
         with pytest.raises(IdentityError, match="two topics"):
             ledger.freeze(PIPELINE, [boundary(2, 6), cut(at(3), 7, topic_id="anew")])
         unasked = Boundary.of(
-            at(2), "cluster", [TopicSeen("t", "id", 1), TopicSeen("u", "id2", 1)], [Mark("t", 0, 6, "end"), Mark("u", 0, 6, "end")]
+            at(2),
+            "cluster",
+            [TopicSeen("t", "id", 1), TopicSeen("u", "id2", 1)],
+            [Mark("t", 0, 6, "end"), Mark("u", 0, 6, "end")],
         )
         with pytest.raises(UnreachableError, match="doesn't know"):
             ledger.freeze(PIPELINE, [unasked])
         assert ledger.newest(PIPELINE, 9) == [boundary(1, 5)]
 
     def test_begins_are_kept(self, reopen: Callable[[], Ledger]) -> None:
-        """Where the first window of a new topic begins is frozen with the boundary that first has it, and gone from those above."""
+        """Where the first window of a new topic begins is frozen with the boundary that
+        first has it, and gone from those above.
+        """
         ledger = reopen()
         ledger.freeze(PIPELINE, [boundary(1, 5)])
-        topics, marks = [TopicSeen("t", "id", 1), TopicSeen("u", "id2", 1)], [Mark("t", 0, 6, "settled"), Mark("u", 0, 60, "settled")]
-        first, second = (Boundary.of(at(h), "cluster", topics, marks, [Mark("u", 0, 40, "log_start")]) for h in (2, 3))
+        topics, marks = (
+            [TopicSeen("t", "id", 1), TopicSeen("u", "id2", 1)],
+            [
+                Mark("t", 0, 6, "settled"),
+                Mark("u", 0, 60, "settled"),
+            ],
+        )
+        first, second = (
+            Boundary.of(at(h), "cluster", topics, marks, [Mark("u", 0, 40, "log_start")])
+            for h in (2, 3)
+        )
         frozen = ledger.freeze(PIPELINE, [first, second])
         assert [[b.offset for b in f.begins] for f in frozen] == [[40], []]
         assert reopen().boundary(PIPELINE, at(2)) == frozen[0]
 
     def test_numbers_are_labels_too(self, reopen: Callable[[], Ledger]) -> None:
-        """Micro-batches: in the order of numbers whatever their length, with plans and receipts of their own."""
+        """Micro-batches: in the order of numbers whatever their length, with plans and
+        receipts of their own.
+        """
         ledger, numbers = reopen(), [9, 10, 99, 10**9, 2**62]
-        frozen = ledger.freeze(PIPELINE, [cut(n, i, how="batch") for i, n in reversed(list(enumerate(numbers)))])
+        frozen = ledger.freeze(
+            PIPELINE, [cut(n, i, how="batch") for i, n in reversed(list(enumerate(numbers)))]
+        )
         assert [b.label for b in frozen] == numbers
         assert ledger.neighbours(PIPELINE, 98) == (frozen[1], frozen[2])
         assert [b.label for b in reopen().newest(PIPELINE, 3)] == numbers[2:]
@@ -207,13 +288,21 @@ class LedgerContract:
         assert ledger.plan(Window(PIPELINE, 10, 11)) is None
 
     def test_an_instant_is_no_neighbour_of_a_number(self, reopen: Callable[[], Ledger]) -> None:
-        """Should both kinds get into one pipeline, by a spec that changed its grid, neither is clamped to the other."""
+        """Should both kinds get into one pipeline, by a spec that changed its grid,
+        neither is clamped to the other.
+        """
         ledger = reopen()
-        instants, numbers = ledger.freeze(PIPELINE, [boundary(1, 50)]), ledger.freeze(PIPELINE, [cut(0, 10)])
+        instants, numbers = (
+            ledger.freeze(PIPELINE, [boundary(1, 50)]),
+            ledger.freeze(PIPELINE, [cut(0, 10)]),
+        )
         assert (instants, numbers) == ([boundary(1, 50)], [cut(0, 10)])
         assert ledger.neighbours(PIPELINE, at(2)) == (instants[0], None)
         assert ledger.neighbours(PIPELINE, 1) == (numbers[0], None)
-        assert ledger.freeze(PIPELINE, [boundary(2, 60), cut(1, 20)]) == [boundary(2, 60), cut(1, 20)]
+        assert ledger.freeze(PIPELINE, [boundary(2, 60), cut(1, 20)]) == [
+            boundary(2, 60),
+            cut(1, 20),
+        ]
 
     def test_the_newest_come_in_label_order(self, reopen: Callable[[], Ledger]) -> None:
         """At most as many as were asked for, of the one pipeline."""
@@ -226,7 +315,9 @@ class LedgerContract:
         assert ledger.newest(PIPELINE, 9) == frozen
 
     def test_a_rebase_opens_a_label_anew(self, reopen: Callable[[], Ledger]) -> None:
-        """Windows that end there keep their boundary, those that start there have the opening, and what is frozen above lies above it."""
+        """Windows that end there keep their boundary, those that start there have the
+        opening, and what is frozen above lies above it.
+        """
         ledger = reopen()
         old = ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
         assert ledger.start(PIPELINE, at(3)) == old[1]
@@ -245,8 +336,14 @@ class LedgerContract:
         assert [m.offset for b in between for m in b.marks] == [60, 4]
 
     def test_a_rebase_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """Nobody replaces an opening that he hasn't seen, nor one that windows went on from; recording the same again is nothing."""
-        ledger, first, second = reopen(), cut(at(3), 0, topic_id="anew"), cut(at(3), 5, topic_id="other")
+        """Nobody replaces an opening that he hasn't seen, nor one that windows went on
+        from; recording the same again is nothing.
+        """
+        ledger, first, second = (
+            reopen(),
+            cut(at(3), 0, topic_id="anew"),
+            cut(at(3), 5, topic_id="other"),
+        )
         ledger.freeze(PIPELINE, [boundary(3, 70)])
         ledger.rebase(PIPELINE, first)
         with pytest.raises(RefusedError, match="Another rebase"):
@@ -258,10 +355,15 @@ class LedgerContract:
         with pytest.raises(RefusedError, match="highest"):
             reopen().rebase(PIPELINE, first, second)
 
-    def test_a_rebase_below_the_highest_boundary_is_refused(self, reopen: Callable[[], Ledger]) -> None:
+    def test_a_rebase_below_the_highest_boundary_is_refused(
+        self, reopen: Callable[[], Ledger]
+    ) -> None:
         """Boundaries above it are of the old source; nor is there one where nothing is frozen."""
         ledger = reopen()
-        with pytest.raises(RefusedError, match=r"highest frozen boundary, not at 2026-01-05T03:00:00Z.*windrow rebase SPEC"):
+        with pytest.raises(
+            RefusedError,
+            match=r"highest frozen boundary, not at 2026-01-05T03:00:00Z.*windrow rebase SPEC",
+        ):
             ledger.rebase(PIPELINE, cut(at(3), 0, topic_id="anew"))
         ledger.freeze(PIPELINE, [boundary(3, 70), boundary(4, 80)])
         for hour in (3, 3.5, 5):
@@ -285,7 +387,10 @@ class LedgerContract:
         assert [m.offset for b in reopen().rebased(PIPELINE) for m in b.marks] == [won]
 
     def test_a_rebase_against_a_freeze(self, reopen: Callable[[], Ledger]) -> None:
-        """Whoever is first: the other one is refused, or lies where it fits. Never is an opening behind a boundary of the old source."""
+        """Whoever is first: the other one is refused, or lies where it fits.
+
+        Never is an opening behind a boundary of the old source.
+        """
         ready = threading.Barrier(8)
 
         def one(n: int) -> None:
@@ -325,7 +430,9 @@ class LedgerContract:
         assert numbers == {reopen().assigned(PIPELINE, "r")}
 
     def test_a_frozen_plan_stays(self, reopen: Callable[[], Ledger]) -> None:
-        """Of two runs that plan one window both use the first plan; another window or pipeline has its own."""
+        """Of two runs that plan one window both use the first plan; another window or
+        pipeline has its own.
+        """
         ledger = reopen()
         assert ledger.plan(window(1)) is None
         assert ledger.freeze_plan(plan(1, 5, 0)) == plan(1, 5, 0)
@@ -339,8 +446,16 @@ class LedgerContract:
         ledger = reopen()
         assert ledger.freeze_plans([]) == []
         ledger.freeze_plan(plan(2, 5, 0))
-        assert ledger.freeze_plans([plan(3, 7), plan(2, 9, 9), plan(1, 4)]) == [plan(3, 7), plan(2, 5, 0), plan(1, 4)]
-        assert [reopen().plan(window(n)) for n in (1, 2, 3)] == [plan(1, 4), plan(2, 5, 0), plan(3, 7)]
+        assert ledger.freeze_plans([plan(3, 7), plan(2, 9, 9), plan(1, 4)]) == [
+            plan(3, 7),
+            plan(2, 5, 0),
+            plan(1, 4),
+        ]
+        assert [reopen().plan(window(n)) for n in (1, 2, 3)] == [
+            plan(1, 4),
+            plan(2, 5, 0),
+            plan(3, 7),
+        ]
 
     def test_one_window_planned_at_once_has_one_plan(self, reopen: Callable[[], Ledger]) -> None:
         """Whoever is first."""
@@ -349,7 +464,9 @@ class LedgerContract:
         assert len({p.digest for p in plans}) == 1
 
     def test_a_wide_window_is_kept_whole(self, reopen: Callable[[], Ledger]) -> None:
-        """Boundaries, plan and receipt of thousands of topic-partitions come back as they went in; the receipt's text to the letter."""
+        """Boundaries, plan and receipt of thousands of topic-partitions come back as
+        they went in; the receipt's text to the letter.
+        """
         below, above = boundary(1, *[0] * WIDE), boundary(2, *range(1, WIDE + 1))
         whole = plan(1, *range(1, WIDE + 1))
         made = msgspec.structs.replace(receipt(1), plan=whole, digest=whole.digest)
@@ -359,30 +476,47 @@ class LedgerContract:
         ledger.record(made, text)
         ledger.record(made, text)
         assert (reopen().boundary(PIPELINE, at(2)), reopen().plan(whole.window)) == (above, whole)
-        assert (reopen().written(whole.window), [r.plan for r in reopen().recorded(PIPELINE)]) == (text, [whole])
+        assert (reopen().written(whole.window), [r.plan for r in reopen().recorded(PIPELINE)]) == (
+            text,
+            [whole],
+        )
 
     def test_a_schema_id_means_one_schema(self, reopen: Callable[[], Ledger]) -> None:
-        """What came first under an id stays, for its pipeline alone; all of it survives, and what came last comes first."""
+        """What came first under an id stays, for its pipeline alone; all of it
+        survives, and what came last comes first.
+        """
         ledger, other = reopen(), WriterSchema("7", "AVRO", '"long"')
-        first = WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"),)), WriterSchema("8", "JSON", "{}")
+        first = (
+            WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"),)),
+            WriterSchema("8", "JSON", "{}"),
+        )
         assert ledger.schemas(PIPELINE) == []
         assert ledger.keep_schemas(PIPELINE, []) == []
         assert ledger.keep_schemas(PIPELINE, first) == [*first]
-        assert ledger.keep_schemas(PIPELINE, [other, WriterSchema("9", "AVRO", "")]) == [first[0], WriterSchema("9", "AVRO", "")]
+        assert ledger.keep_schemas(PIPELINE, [other, WriterSchema("9", "AVRO", "")]) == [
+            first[0],
+            WriterSchema("9", "AVRO", ""),
+        ]
         assert [schema.id for schema in reopen().schemas(PIPELINE)] == ["9", "8", "7"]
         assert reopen().schemas(PIPELINE)[2] == first[0]
         assert reopen().schemas("elsewhere") == []
         assert ledger.keep_schemas("elsewhere", [other]) == [other]
 
     def test_schemas_that_are_kept_at_once(self, reopen: Callable[[], Ledger]) -> None:
-        """Tasks of two runs that were given different schemas under one id are both told the same one."""
+        """Tasks of two runs that were given different schemas under one id are both
+        told the same one.
+        """
         schemas = [WriterSchema("7", "AVRO", str(n)) for n in range(8)]
         with ThreadPoolExecutor(8) as pool:
-            kept = list(pool.map(lambda schema: reopen().keep_schemas(PIPELINE, [schema])[0], schemas))
+            kept = list(
+                pool.map(lambda schema: reopen().keep_schemas(PIPELINE, [schema])[0], schemas)
+            )
         assert set(kept) == {reopen().schemas(PIPELINE)[0]}
 
     def test_a_requests_retries_aim_at_one_generation(self, reopen: Callable[[], Ledger]) -> None:
-        """Put-if-absent by window and request: a retry that sees the replacement must not replace it again."""
+        """Put-if-absent by window and request: a retry that sees the replacement must
+        not replace it again.
+        """
         ledger = reopen()
         assert ledger.target_generation(window(1), "r1", 1) == 1
         assert reopen().target_generation(window(1), "r1", 2) == 1
@@ -403,7 +537,9 @@ class LedgerContract:
         assert ledger.recorded("nobody", 1) == []
 
     def test_every_field_survives(self, reopen: Callable[[], Ledger]) -> None:
-        """What comes back is equal, field by field, also for names with quotes and other scripts."""
+        """What comes back is equal, field by field, also for names with quotes and
+        other scripts.
+        """
         odd = "p'\"; drop ключ"
         ledger = reopen()
         made = msgspec.structs.replace(plan(1, 2**62), window=window(1, odd))

@@ -1,4 +1,6 @@
-"""What every ledger promises of the table that it goes with: one per pipeline, and copies of receipts that say what the table says."""
+"""What every ledger promises of the table that it goes with: one per pipeline, and
+copies of receipts that say what the table says.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ from windrow.ingest.ports.ledger import Ledger
 
 
 class LedgerTableContract:
-    """Subclasses give a fixture `reopen`: a function that opens the same, at first empty, ledger once more."""
+    """Subclasses give a fixture `reopen`: a function that opens the same, at first
+    empty, ledger once more.
+    """
 
     def test_the_newest_generations_receipt_is_kept(self, reopen: Callable[[], Ledger]) -> None:
-        """Recording is idempotent, and an older generation that comes late changes nothing, unless the table is known to hold that."""
+        """Recording is idempotent, and an older generation that comes late changes
+        nothing, unless the table is known to hold that.
+        """
         ledger = reopen()
         for copy in (receipt(1), receipt(1), receipt(1, 2), receipt(1, 1)):
             ledger.record(copy)
@@ -26,7 +32,9 @@ class LedgerTableContract:
         ledger.record(receipt(1, 1), also_older=True)
         assert reopen().recorded(PIPELINE) == [receipt(1, 1)]
 
-    def test_of_one_generation_the_sinks_last_word_is_kept(self, reopen: Callable[[], Ledger]) -> None:
+    def test_of_one_generation_the_sinks_last_word_is_kept(
+        self, reopen: Callable[[], Ledger]
+    ) -> None:
         """A table that was lost holds another attempt once the window was run again."""
         ledger = reopen()
         for copy in (receipt(1), receipt(1, attempt="again")):
@@ -59,7 +67,9 @@ class LedgerTableContract:
         assert found == {reopen().sink(PIPELINE)}
 
     def test_a_ledger_without_a_record_knows_its_table(self, reopen: Callable[[], Ledger]) -> None:
-        """One that an older version filled: where the newest window was committed, else where it was planned to be."""
+        """One that an older version filled: where the newest window was committed, else
+        where it was planned to be.
+        """
         ledger = reopen()
         ledger.freeze_plan(msgspec.structs.replace(plan(1, 5), sink="delta:/planned"))
         assert ledger.sink(PIPELINE) == "delta:/planned"
@@ -69,7 +79,9 @@ class LedgerTableContract:
         assert reopen().bind_sink(PIPELINE, "delta:/b") == "delta:/a"
 
     def test_another_table_is_compared_and_set(self, reopen: Callable[[], Ledger]) -> None:
-        """Nobody replaces a table that he hasn't seen; what the new one lacks is forgotten, and nothing else."""
+        """Nobody replaces a table that he hasn't seen; what the new one lacks is
+        forgotten, and nothing else.
+        """
         ledger = reopen()
         ledger.bind_sink(PIPELINE, "delta:/a")
         for hour in (1, 2):

@@ -1,4 +1,6 @@
-"""How a contract's case writes its logs, on the in-memory broker and on real Kafka alike; and a mirror of what must be seen afterwards."""
+"""How a contract's case writes its logs, on the in-memory broker and on real Kafka
+alike; and a mirror of what must be seen afterwards.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.testing.broker import MemoryBroker, MemoryTransaction
 
 T0 = 1_767_322_800_000
-"""2026-01-02T03:00:00Z in epoch milliseconds; far below the wall clock, which stamps transaction markers."""
+"""2026-01-02T03:00:00Z in epoch milliseconds; far below the wall clock, which stamps
+transaction markers.
+"""
 
 DAY = 86_400_000
 """In milliseconds."""
@@ -88,12 +92,16 @@ class CuttableCluster(Cluster, Protocol):
     """One whose logs can be cut off."""
 
     def cut(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Each log ends at its offset, where a call of `send` began; every log of the cluster has a new leader when this returns."""
+        """Each log ends at its offset, where a call of `send` began; every log of the
+        cluster has a new leader when this returns.
+        """
 
 
 @dataclass
 class Logs:
-    """Writes through a `Cluster`, as its only writer, and keeps what each offset must hold: a message, or None for what nobody sees."""
+    """Writes through a `Cluster`, as its only writer, and keeps what each offset must
+    hold: a message, or None for what nobody sees.
+    """
 
     cluster: Cluster
     expected: dict[TopicPartition, list[Seen | None]] = field(default_factory=dict)
@@ -109,7 +117,11 @@ class Logs:
 
     def compacted(self) -> TopicPartition:
         """The one partition of a new topic that `compact` can compact."""
-        config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0", "segment.ms": str(DAY // 2)}
+        config = {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.0",
+            "segment.ms": str(DAY // 2),
+        }
         return TopicPartition(self.topic(1, config), 0)
 
     def send(self, tp: TopicPartition, *messages: Sent) -> None:
@@ -140,12 +152,15 @@ class Logs:
     def compact(self, tp: TopicPartition) -> None:
         """Of each key only the newest message is left; `tp` is of a topic from `compacted`.
 
-        The cleaner leaves the newest segment alone: a message a day later than the others begins one, and is its only message.
+        The cleaner leaves the newest segment alone: a message a day later than the
+        others begins one, and is its only message.
         """
         self.send(tp, Sent(key=b"a day later", timestamp=DAY))
         log = self._log(tp)
         newest = {m.key: m.offset for m in log if m is not None}
-        self.expected[tp] = [m if m is not None and newest[m.key] == m.offset else None for m in log]
+        self.expected[tp] = [
+            m if m is not None and newest[m.key] == m.offset else None for m in log
+        ]
         self.cluster.compact(tp, sorted(newest.values()))
 
     def end(self, tp: TopicPartition) -> int:
@@ -179,7 +194,9 @@ class Logs:
         for m in messages:
             if not seen:
                 self.aborted.setdefault(tp, set()).add(len(log))
-            log.append(Seen(len(log), m.value, m.key, T0 + m.timestamp, m.headers) if seen else None)
+            log.append(
+                Seen(len(log), m.value, m.key, T0 + m.timestamp, m.headers) if seen else None
+            )
 
 
 @dataclass
@@ -196,11 +213,25 @@ class MemoryCluster:
         retention = int(config.get("retention.ms", "-1"))
         name = f"topic-{self.names}"
         kept = None if retention < 0 or compacted else retention
-        return self.broker.create_topic(name, partitions, compacted=compacted, retention_ms=kept, append_time=append_time).topic
+        return self.broker.create_topic(
+            name, partitions, compacted=compacted, retention_ms=kept, append_time=append_time
+        ).topic
 
-    def send(self, tp: TopicPartition, messages: Sequence[Sent], transaction: MemoryTransaction | None = None) -> None:
+    def send(
+        self,
+        tp: TopicPartition,
+        messages: Sequence[Sent],
+        transaction: MemoryTransaction | None = None,
+    ) -> None:
         for m in messages:
-            self.broker.produce(tp, m.value, key=m.key, timestamp=T0 + m.timestamp, headers=m.headers, transaction=transaction)
+            self.broker.produce(
+                tp,
+                m.value,
+                key=m.key,
+                timestamp=T0 + m.timestamp,
+                headers=m.headers,
+                transaction=transaction,
+            )
 
     def begin(self, topic: str) -> OpenTransaction:
         return _MemoryTransaction(self, self.broker.transaction())

@@ -1,6 +1,7 @@
 """What every `ports.reader.Reader` must give.
 
-The module of an implementation's suite supplies the fixtures `broker` and `logs`; the suite itself, the method `make`.
+The module of an implementation's suite supplies the fixtures `broker` and `logs`; the
+suite itself, the method `make`.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ def seen(batches: list[pa.RecordBatch]) -> list[Seen]:
     """The messages of batches as the mirror has them."""
     return [
         Seen(
-            row["offset"], row["value"], row["key"],
+            row["offset"],
+            row["value"],
+            row["key"],
             None if row["timestamp"] is None else round(row["timestamp"].timestamp() * 1000),
             tuple((h["key"], h["value"]) for h in row["headers"]),
         )
-        for batch in batches for row in batch.to_pylist()
-    ]  # fmt: skip
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
 
 
 def size(messages: list[Seen]) -> int:
@@ -77,17 +81,34 @@ class ReaderContract:
         """A reader for the topic as it is now."""
         return self.make(broker, plan_of(broker, tp), **bounds)
 
-    def skip(self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, there: range, epoch: int | None = None) -> None:
-        """Read a range of which the log holds only the offsets `there`: what is left is given, the rest counted as skipped."""
+    def skip(
+        self,
+        broker: Broker,
+        logs: Logs,
+        tp: TopicPartition,
+        start: int,
+        stop: int,
+        there: range,
+        epoch: int | None = None,
+    ) -> None:
+        """Read a range of which the log holds only the offsets `there`: what is left is
+        given, the rest counted as skipped.
+        """
         reader = self.impatient(broker, plan_of(broker, tp, "skip"))
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, epoch))
         expected = logs.seen(tp, there.start, there.stop)
         assert seen(batches) == expected
-        assert (summary.read, summary.bytes, summary.skipped) == (len(expected), size(expected), stop - start - len(there))
+        assert (summary.read, summary.bytes, summary.skipped) == (
+            len(expected),
+            size(expected),
+            stop - start - len(there),
+        )
         assert summary.next_offset == stop
         assert 0 <= summary.aborted <= logs.aborted_in(tp, there.start, there.stop)
 
-    def read(self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, **bounds: int) -> ReadSummary:
+    def read(
+        self, broker: Broker, logs: Logs, tp: TopicPartition, start: int, stop: int, **bounds: int
+    ) -> ReadSummary:
         """Read a range, compare it with the mirror, and its summary with what was given."""
         reader = self.reader(broker, tp, **bounds)
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop))
@@ -100,30 +121,48 @@ class ReaderContract:
         assert summary.skipped == 0
         return summary
 
-    # ------------------------------------------------------------------------------------------------------------------- messages
+    # ----------------------------------------------------------------------------------------------
 
     def test_all_of_a_message(self, broker: Broker, logs: Logs) -> None:
-        """Topic, partition, offset, timestamp, its type by Kafka's name, key, value, headers and leader epoch arrive as they were sent."""
+        """Topic, partition, offset, timestamp, its type by Kafka's name, key, value,
+        headers and leader epoch arrive as they were sent.
+        """
         tp = TopicPartition(logs.topic(2), 1)
         logs.send(tp, Sent(b"value", b"key", 1234, (("h", b"1"),)))
         (batch,) = batches_of(self.reader(broker, tp), Split(tp.topic, 1, 0, 1))
         (row,) = batch.to_pylist()
         assert (row["topic"], row["partition"], row["offset"]) == (tp.topic, 1, 0)
-        assert (row["key"], row["value"], row["headers"]) == (b"key", b"value", [{"key": "h", "value": b"1"}])
+        assert (row["key"], row["value"], row["headers"]) == (
+            b"key",
+            b"value",
+            [{"key": "h", "value": b"1"}],
+        )
         assert row["timestamp_type"] == "CreateTime"
         assert row["timestamp"].utcoffset() == timedelta(0)
         assert row["leader_epoch"] == broker.stable_ends([tp])[tp].leader_epoch
 
     def test_null_is_not_empty(self, broker: Broker, logs: Logs) -> None:
-        """Keys and values: null stays null and empty stays empty, in one batch and where all are null."""
+        """Keys and values: null stays null and empty stays empty, in one batch and
+        where all are null.
+        """
         tp = logs.partition()
-        logs.send(tp, Sent(None, None), Sent(b"", b""), Sent(None, b""), Sent(b"", None), Sent(b"v", b"k"), Sent(None, None))
+        logs.send(
+            tp,
+            Sent(None, None),
+            Sent(b"", b""),
+            Sent(None, b""),
+            Sent(b"", None),
+            Sent(b"v", b"k"),
+            Sent(None, None),
+        )
         self.read(broker, logs, tp, 0, 6)
         self.read(broker, logs, tp, 5, 6)
         self.read(broker, logs, tp, 2, 4)
 
     def test_headers_keep_order_and_duplicates(self, broker: Broker, logs: Logs) -> None:
-        """Headers in order, duplicates among them, a null value apart from an empty one, an empty list where a message has none."""
+        """Headers in order, duplicates among them, a null value apart from an empty
+        one, an empty list where a message has none.
+        """
         tp = logs.partition()
         many = (("b", b"1"), ("a", b"2"), ("b", b"3"), ("", b""), ("a", None), ("ü", b"\xff"))
         logs.send(tp, Sent(), Sent(headers=many), Sent(), Sent(headers=(("x", None),)), Sent())
@@ -141,13 +180,17 @@ class ReaderContract:
     def test_timestamps_in_any_order(self, broker: Broker, logs: Logs) -> None:
         """Messages come in offset order whatever their timestamps; none of them is out of range."""
         tp = logs.partition()
-        logs.send(tp, *[Sent(timestamp=t) for t in (9, 3, 2_350_000_000_000, 3, -1_700_000_000_000)])
+        logs.send(
+            tp, *[Sent(timestamp=t) for t in (9, 3, 2_350_000_000_000, 3, -1_700_000_000_000)]
+        )
         self.read(broker, logs, tp, 0, 5)
 
-    # ------------------------------------------------------------------------------------------------------------------- the range
+    # ----------------------------------------------------------------------------------------------
 
     def test_any_range_over_markers_and_aborted_runs(self, broker: Broker, logs: Logs) -> None:
-        """Every range of a log of messages, markers and aborted runs gives exactly its visible messages, wherever it starts and stops."""
+        """Every range of a log of messages, markers and aborted runs gives exactly its
+        visible messages, wherever it starts and stops.
+        """
         tp = logs.partition()
         logs.send(tp, *some(2))
         logs.transaction(tp, *some(2), commit=True)
@@ -160,13 +203,19 @@ class ReaderContract:
                 self.read(broker, logs, tp, start, stop)
 
     def test_only_markers(self, broker: Broker, logs: Logs) -> None:
-        """A range that holds a single marker, or the end of the log on one, is read to its end without a batch."""
+        """A range that holds a single marker, or the end of the log on one, is read to
+        its end without a batch.
+        """
         tp = logs.partition()
         logs.transaction(tp, *some(1), commit=True)
-        assert self.read(broker, logs, tp, 1, 2) == ReadSummary(next_offset=2, read=0, bytes=0, aborted=0)
+        assert self.read(broker, logs, tp, 1, 2) == ReadSummary(
+            next_offset=2, read=0, bytes=0, aborted=0
+        )
 
     def test_aborted_messages_are_counted(self, broker: Broker, logs: Logs) -> None:
-        """Runs of aborted messages are looked into and counted: at the start, in the middle and at the end of the range."""
+        """Runs of aborted messages are looked into and counted: at the start, in the
+        middle and at the end of the range.
+        """
         tp = logs.partition()
         logs.transaction(tp, *some(3), commit=False)
         logs.send(tp, *some(2))
@@ -184,10 +233,14 @@ class ReaderContract:
         assert self.read(broker, logs, tp, 2, 7).aborted == 5
 
     def test_any_range_over_what_compaction_removed(self, broker: Broker, logs: Logs) -> None:
-        """Every range of a compacted log gives exactly the messages that are left, also where it starts, stops or lies in a gap."""
+        """Every range of a compacted log gives exactly the messages that are left, also
+        where it starts, stops or lies in a gap.
+        """
         tp = logs.compacted()
         for keys in (b"abc", b"ab", b"da", b"abb", b"e"):
-            logs.send(tp, *[Sent(b"%s %d" % (keys, n), keys[n : n + 1], n) for n in range(len(keys))])
+            logs.send(
+                tp, *[Sent(b"%s %d" % (keys, n), keys[n : n + 1], n) for n in range(len(keys))]
+            )
         logs.compact(tp)
         end = logs.end(tp)
         gone = [offset for offset in range(end) if not logs.seen(tp, offset, offset + 1)]
@@ -210,10 +263,12 @@ class ReaderContract:
         logs.transaction(tp, *some(4), commit=False)
         logs.transaction(tp, *some(6), commit=True)
         cuts = [0, 1, 6, 7, 9, 11, 16, logs.end(tp)]
-        parts = [batches_of(self.reader(broker, tp), Split(tp.topic, 0, a, b)) for a, b in pairwise(cuts)]
+        parts = [
+            batches_of(self.reader(broker, tp), Split(tp.topic, 0, a, b)) for a, b in pairwise(cuts)
+        ]
         assert [m for part in parts for m in seen(part)] == logs.seen(tp, 0, logs.end(tp))
 
-    # -------------------------------------------------------------------------------------------------------------------- the bounds
+    # ----------------------------------------------------------------------------------------------
 
     def test_batches_are_bounded_by_rows(self, broker: Broker, logs: Logs) -> None:
         """No batch has more rows than the bound, and all but the last are full."""
@@ -224,7 +279,9 @@ class ReaderContract:
         self.read(broker, logs, tp, 0, 2500, rows_max=7)
 
     def test_batches_are_bounded_by_bytes(self, broker: Broker, logs: Logs) -> None:
-        """No batch holds more bytes of keys and values than the bound, whatever the sizes around it."""
+        """No batch holds more bytes of keys and values than the bound, whatever the
+        sizes around it.
+        """
         tp = logs.partition()
         logs.send(tp, *some(500), *[Sent(b"x" * (200_000 + n)) for n in range(40)], *some(500))
         batches = batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 1040))
@@ -234,9 +291,25 @@ class ReaderContract:
     def test_batches_are_bounded_by_the_bytes_of_headers(self, broker: Broker, logs: Logs) -> None:
         """They take memory like values, and a batch can't hold more than 2 GiB of them."""
         tp = logs.partition()
-        logs.send(tp, *[Sent(b"v", headers=(("n" * 1000, b"x" * (100_000 + n)), ("none", None))) for n in range(40)])
+        logs.send(
+            tp,
+            *[
+                Sent(b"v", headers=(("n" * 1000, b"x" * (100_000 + n)), ("none", None)))
+                for n in range(40)
+            ],
+        )
         batches = batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 40))
-        assert max(sum(len(h["key"]) + len(h["value"] or b"") for r in b.to_pylist() for h in r["headers"]) for b in batches) <= MIB
+        assert (
+            max(
+                sum(
+                    len(h["key"]) + len(h["value"] or b"")
+                    for r in b.to_pylist()
+                    for h in r["headers"]
+                )
+                for b in batches
+            )
+            <= MIB
+        )
         assert len(batches) == 4
         assert seen(batches) == logs.seen(tp, 0, 40)
 
@@ -246,13 +319,18 @@ class ReaderContract:
         logs.send(tp, *some(3))
         logs.send(tp, Sent(b"x" * (10 * MIB)))
         logs.send(tp, *some(3))
-        assert [b.num_rows for b in batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 7))] == [3, 1, 3]
+        assert [
+            b.num_rows
+            for b in batches_of(self.reader(broker, tp, bytes_max=MIB), Split(tp.topic, 0, 0, 7))
+        ] == [3, 1, 3]
         self.read(broker, logs, tp, 3, 4, bytes_max=MIB)
 
-    # ------------------------------------------------------------------------------------------------------------------------- wrong
+    # ----------------------------------------------------------------------------------------------
 
     def test_a_start_that_is_gone(self, broker: Broker, logs: Logs) -> None:
-        """Retention removed the start: a data loss that names what was wanted, and what is there."""
+        """Retention removed the start: a data loss that names what was wanted, and what
+        is there.
+        """
         tp = logs.partition()
         logs.send(tp, *some(10))
         logs.cluster.delete_before(tp, 6)
@@ -263,7 +341,9 @@ class ReaderContract:
         self.read(broker, logs, tp, 6, 10)
 
     def test_a_start_that_is_gone_is_skipped(self, broker: Broker, logs: Logs) -> None:
-        """Retention removed the start, or all of the split: what is left is read, what is gone is counted, and no aborted run in it."""
+        """Retention removed the start, or all of the split: what is left is read, what
+        is gone is counted, and no aborted run in it.
+        """
         tp = logs.partition()
         logs.send(tp, *some(3))
         logs.transaction(tp, *some(3), commit=False)
@@ -277,8 +357,12 @@ class ReaderContract:
         self.skip(broker, logs, tp, 7, end, range(7, end))
 
     @pytest.mark.parametrize("on_loss", ["fail", "skip"])
-    def test_a_start_that_vanishes_while_reading(self, broker: Broker, logs: Logs, on_loss: OnLoss) -> None:
-        """Retention overtakes a running read: a data loss, or what was read before, what is left, and the number of those in between."""
+    def test_a_start_that_vanishes_while_reading(
+        self, broker: Broker, logs: Logs, on_loss: OnLoss
+    ) -> None:
+        """Retention overtakes a running read: a data loss, or what was read before,
+        what is left, and the number of those in between.
+        """
         tp = logs.partition()
         logs.send(tp, *[Sent(b"x" * 100_000)] * 600)
         reader = self.make(broker, plan_of(broker, tp, on_loss), rows_max=9, bytes_max=1_000_000)
@@ -300,22 +384,30 @@ class ReaderContract:
         assert summary == ReadSummary(600, len(given), len(given) * 100_000, 0, 590 - before)
 
     def test_a_start_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
-        """The log ends before the start: it was truncated since the plan was made, and waiting would not help."""
+        """The log ends before the start: it was truncated since the plan was made, and
+        waiting would not help.
+        """
         tp = logs.partition()
         logs.send(tp, *some(3))
         epoch = broker.stable_ends([tp])[tp].leader_epoch
         for known in (epoch, None):
             with pytest.raises(DataLossError, match="0 to 3") as lost:
-                batches_of(self.impatient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 5, 9, known))
+                batches_of(
+                    self.impatient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 5, 9, known)
+                )
             assert lost.value.offset == 5
             self.skip(broker, logs, tp, 5, 9, range(5, 5), known)
 
     def test_a_stop_beyond_the_end(self, broker: Broker, logs: Logs) -> None:
-        """The log ends before the stop: it was truncated; a data loss that names both, or what is left is read and the rest counted."""
+        """The log ends before the stop: it was truncated; a data loss that names both,
+        or what is left is read and the rest counted.
+        """
         tp = logs.partition()
         logs.send(tp, *some(4))
         logs.transaction(tp, *some(2), commit=False)
-        with pytest.raises(DataLossError, match=r"to 9 are wanted, but the log holds 0 to 7") as lost:
+        with pytest.raises(
+            DataLossError, match=r"to 9 are wanted, but the log holds 0 to 7"
+        ) as lost:
             batches_of(self.impatient(broker, plan_of(broker, tp)), Split(tp.topic, 0, 0, 9))
         assert (lost.value.topic, lost.value.partition) == (tp.topic, 0)
         self.skip(broker, logs, tp, 2, 9, range(2, 7))
@@ -326,7 +418,9 @@ class ReaderContract:
         self.skip(broker, logs, tp, 1, 9, range(7, 7))
 
     def test_an_uncommitted_read_sees_all_messages(self, broker: Broker, logs: Logs) -> None:
-        """At read_uncommitted, aborted and undecided messages are like all others, only markers are not, and nothing is waited for."""
+        """At read_uncommitted, aborted and undecided messages are like all others, only
+        markers are not, and nothing is waited for.
+        """
         tp = logs.partition()
         logs.send(tp, *some(1))
         logs.transaction(tp, *some(2), commit=False)
@@ -339,7 +433,9 @@ class ReaderContract:
             assert summary.bytes == size(seen(batches))
 
     def test_a_recreated_topic_is_refused(self, broker: Broker, logs: Logs) -> None:
-        """Another topic of the same name is not read, even where it has the offsets; nor is that a loss to skip."""
+        """Another topic of the same name is not read, even where it has the offsets;
+        nor is that a loss to skip.
+        """
         tp = logs.partition()
         logs.send(tp, *some(3))
         plans = plan_of(broker, tp), plan_of(broker, tp, "skip")
@@ -352,7 +448,9 @@ class ReaderContract:
                 assert refused.value.topic == tp.topic
 
     def test_a_topic_that_is_gone_is_refused(self, broker: Broker, logs: Logs) -> None:
-        """A topic that was deleted since the plan was made is an identity that does not hold any more."""
+        """A topic that was deleted since the plan was made is an identity that does not
+        hold any more.
+        """
         tp = logs.partition()
         logs.send(tp, *some(1))
         readers = self.reader(broker, tp), self.make(broker, plan_of(broker, tp, "skip"))
@@ -370,10 +468,15 @@ class ReaderContract:
             batches_of(reader, Split(tp.topic, 0, 0, 1))
 
     def test_an_open_transaction_is_not_waited_for(self, broker: Broker, logs: Logs) -> None:
-        """Where the log is not decided up to the stop, the read ends after the stall limit, never with a part; it is no loss to skip."""
+        """Where the log is not decided up to the stop, the read ends after the stall
+        limit, never with a part; it is no loss to skip.
+        """
         tp = logs.partition()
         logs.send(tp, *some(2))
-        readers = self.impatient(broker, plan_of(broker, tp)), self.impatient(broker, plan_of(broker, tp, "skip"))
+        readers = (
+            self.impatient(broker, plan_of(broker, tp)),
+            self.impatient(broker, plan_of(broker, tp, "skip")),
+        )
         with logs.open_transaction(tp, *some(1)):
             for reader in readers:
                 with pytest.raises(UnreachableError) as stalled:
@@ -381,7 +484,7 @@ class ReaderContract:
                 assert (stalled.value.topic, stalled.value.partition) == (tp.topic, 0)
         self.read(broker, logs, tp, 0, 3)
 
-    # --------------------------------------------------------------------------------------------------------------------- life
+    # ----------------------------------------------------------------------------------------------
 
     def test_a_reader_travels(self, broker: Broker, logs: Logs) -> None:
         """A reader is pickled before it reads, and reads the same."""
@@ -402,7 +505,9 @@ class ReaderContract:
             assert summary.read == stop - start
 
     def test_who_takes_ends_the_read(self, broker: Broker, logs: Logs) -> None:
-        """What `take` raises passes through as it is, at once: nothing more is given, and the reader reads the next split as ever."""
+        """What `take` raises passes through as it is, at once: nothing more is given,
+        and the reader reads the next split as ever.
+        """
         tp = logs.partition()
         logs.send(tp, *some(9))
         reader = self.reader(broker, tp, rows_max=2)
@@ -420,7 +525,9 @@ class ReaderContract:
         assert seen(batches_of(reader, Split(tp.topic, 0, 4, 9))) == logs.seen(tp, 4, 9)
 
     def test_read_until_there_is_enough(self, broker: Broker, logs: Logs) -> None:
-        """`read_until` gives no batch beyond the one that was enough, and says whether the end was reached before."""
+        """`read_until` gives no batch beyond the one that was enough, and says whether
+        the end was reached before.
+        """
         tp = logs.partition()
         logs.send(tp, *some(9))
         reader = self.reader(broker, tp, rows_max=2)

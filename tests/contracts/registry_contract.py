@@ -1,6 +1,7 @@
 """What every `ports.schemas.SchemaRegistry` must give.
 
-The suite of a registry supplies the fixtures `server`, which takes schemas, and `registry`, which asks for them.
+The suite of a registry supplies the fixtures `server`, which takes schemas, and
+`registry`, which asks for them.
 """
 
 from __future__ import annotations
@@ -30,22 +31,35 @@ class SchemaRegistryContract:
     """The promises."""
 
     def test_a_subjects_versions(self, server: RegistryServer, registry: SchemaRegistry) -> None:
-        """The newest come first, at most as many as were asked for; a subject that isn't there has none, whatever it is called."""
+        """The newest come first, at most as many as were asked for; a subject that
+        isn't there has none, whatever it is called.
+        """
         texts = [named(f"R{n}") for n in range(4)]
         ids = [str(server.register("a/b ü-value", text)) for text in texts]
         found = registry.of_subject("a/b ü-value", 3)
-        assert found == [WriterSchema(id_, "AVRO", text) for id_, text in zip(ids, texts, strict=True)][:0:-1]
+        assert (
+            found
+            == [WriterSchema(id_, "AVRO", text) for id_, text in zip(ids, texts, strict=True)][
+                :0:-1
+            ]
+        )
         assert registry.of_subject("nothing", 3) == []
 
     def test_a_schema_by_its_id(self, server: RegistryServer, registry: SchemaRegistry) -> None:
-        """By the number or the GUID, under which it is asked for; None, if the registry has no such one."""
+        """By the number or the GUID, under which it is asked for; None, if the registry
+        has no such one.
+        """
         id_ = server.register("s", "message M {}", "PROTOBUF")
         assert registry.schema(str(id_)) == WriterSchema(str(id_), "PROTOBUF", "message M {}")
-        assert registry.schema(server.guid(id_)) == WriterSchema(server.guid(id_), "PROTOBUF", "message M {}")
+        assert registry.schema(server.guid(id_)) == WriterSchema(
+            server.guid(id_), "PROTOBUF", "message M {}"
+        )
         assert registry.schema("4294967295") is None
         assert registry.schema("00000000-0000-0000-0000-000000000001") is None
 
-    def test_a_schema_with_all_that_it_refers_to(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+    def test_a_schema_with_all_that_it_refers_to(
+        self, server: RegistryServer, registry: SchemaRegistry
+    ) -> None:
         """Each once, behind those that it refers to itself; also those that were deleted since."""
         server.register("D", named("D"))
         server.register("B", named("B", "D"), references=refers_to("D"))
@@ -54,13 +68,21 @@ class SchemaRegistryContract:
         server.answer("DELETE", "/subjects/D", {}, None)
         found = registry.schema(str(id_))
         assert found is not None
-        assert found.references == (("D", named("D")), ("B", named("B", "D")), ("C", named("C", "D")))
+        assert found.references == (
+            ("D", named("D")),
+            ("B", named("B", "D")),
+            ("C", named("C", "D")),
+        )
 
-    def test_references_without_an_end(self, server: RegistryServer, registry: SchemaRegistry) -> None:
+    def test_references_without_an_end(
+        self, server: RegistryServer, registry: SchemaRegistry
+    ) -> None:
         """In a circle, or more than anybody has: refused, with the schema that was asked for."""
         circle = server.register("A", named("A", "B"), references=refers_to("B"))
         server.register("B", named("B", "A"), references=refers_to("A"))
-        many = server.register("many", named("M"), references=refers_to(*(f"S{n}" for n in range(201))))
+        many = server.register(
+            "many", named("M"), references=refers_to(*(f"S{n}" for n in range(201)))
+        )
         for n in range(201):
             server.register(f"S{n}", named(f"S{n}"))
         for id_ in (circle, many):
@@ -71,9 +93,12 @@ class SchemaRegistryContract:
         """A schema that is too large, alone or with what it refers to, is refused."""
         server.register("half", '"' + "a" * (MOST_CHARACTERS // 2) + '"')
         ids = [
-            server.register("g", '"' + "b" * MOST_CHARACTERS + '"'), server.register("h", '"' + "c" * 40 * MOST_CHARACTERS + '"'),
-            server.register("i", '"' + "d" * (MOST_CHARACTERS // 2) + '"', references=refers_to("half")),
-        ]  # fmt: skip
+            server.register("g", '"' + "b" * MOST_CHARACTERS + '"'),
+            server.register("h", '"' + "c" * 40 * MOST_CHARACTERS + '"'),
+            server.register(
+                "i", '"' + "d" * (MOST_CHARACTERS // 2) + '"', references=refers_to("half")
+            ),
+        ]
         for id_ in ids:
             with pytest.raises(RefusedError, match=f"schema id {id_} what windrow doesn't take"):
                 registry.schema(str(id_))

@@ -1,4 +1,6 @@
-"""What every sink promises of its own word: its audit, its promises, and that a sweep takes nothing that counts."""
+"""What every sink promises of its own word: its audit, its promises, and that a sweep
+takes nothing that counts.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class SinkAuditContract(SinkUnderTest):
         assert sink.promises == self.promises
 
     def test_rows_are_held_against_their_windows(self, sink: Any) -> None:
-        """An audit names the windows that have rows, and counts them by topic-partition; staged rows and empty windows are none."""
+        """An audit names the windows that have rows, and counts them by
+        topic-partition; staged rows and empty windows are none.
+        """
         self.commit(sink, 0)
         self.commit(sink, 2)
         staged_receipt(sink, 1)
@@ -28,16 +32,22 @@ class SinkAuditContract(SinkUnderTest):
         assert isinstance(sink.commit(receipt(empty, [], 0, "a1"), []), Done)
         audit = self.reopen(sink).audit()
         assert audit.windows() == {window(0).key, window(2).key}
-        assert audit.rows_held(window(2)) == [RowsHeld(TOPIC.topic, p, 9, 9, 20, 29) for p in range(2)]
+        assert audit.rows_held(window(2)) == [
+            RowsHeld(TOPIC.topic, p, 9, 9, 20, 29) for p in range(2)
+        ]
         assert audit.rows_held(window(1)) == audit.rows_held(window(3)) == []
 
     def test_contents_are_what_was_committed(self, sink: Any) -> None:
-        """What an audit reads back has the checksums of the receipt, also of a replaced window; of no window it is nothing."""
+        """What an audit reads back has the checksums of the receipt, also of a replaced
+        window; of no window it is nothing.
+        """
         for generation in self.generations(sink):
             self.commit(sink, 0, generation, f"a{generation}")
             committed, audit = self.reopen(sink).look(window(0)).receipt, self.reopen(sink).audit()
             back = summed(committed.splits, audit.contents(window(0)), audit.metadata)
-            wanted = tuple(s.checksums.rows for s in committed.splits if isinstance(s.checksums, Checksums))
+            wanted = tuple(
+                s.checksums.rows for s in committed.splits if isinstance(s.checksums, Checksums)
+            )
             assert (back.checksums, back.outside) == (wanted, 0)
         assert list(audit.contents(window(1))) == []
 
@@ -46,7 +56,11 @@ class SinkAuditContract(SinkUnderTest):
         from tests.sinks.things import ROWS
 
         fresh = self.make(tmp_path / "none", ROWS)
-        assert (list(fresh.audit().receipts()), fresh.audit().windows(), fresh.audit().rows_held(window(0))) == ([], set(), [])
+        assert (
+            list(fresh.audit().receipts()),
+            fresh.audit().windows(),
+            fresh.audit().rows_held(window(0)),
+        ) == ([], set(), [])
         assert fresh.binding() is None
 
     def test_what_is_committed_is_never_swept(self, sink: Any) -> None:

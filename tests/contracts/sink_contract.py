@@ -70,7 +70,9 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_several_windows_are_looked_at_at_once(self, sink: Any, tmp_path: Path) -> None:
-        """Each in its place, None for those that aren't there, as looks one by one would tell; also where no table is."""
+        """Each in its place, None for those that aren't there, as looks one by one
+        would tell; also where no table is.
+        """
         sink.commit(*staged_receipt(sink, 1))
         asked = [window(n) for n in (2, 1, 0)]
         assert list(self.reopen(sink).looks(asked)) == [None, sink.look(window(1)), None]
@@ -78,7 +80,9 @@ class CommitContract(SinkUnderTest):
         assert list(self.make(tmp_path / "none", ROWS).looks(asked)) == [None] * 3
 
     def test_which_windows_are_committed(self, sink: Any, tmp_path: Path) -> None:
-        """Of some windows those that the table has, whatever else it has; none where nothing is asked, or no table is there."""
+        """Of some windows those that the table has, whatever else it has; none where
+        nothing is asked, or no table is there.
+        """
         for number in (1, 3):
             sink.commit(*staged_receipt(sink, number))
         asked = [window(n) for n in (2, 1, 0)]
@@ -86,7 +90,9 @@ class CommitContract(SinkUnderTest):
         assert sink.committed([]) == self.make(tmp_path / "none", ROWS).committed(asked) == set()
 
     def test_a_second_commit_writes_nothing(self, sink: Any) -> None:
-        """Another attempt at a committed window hears of the first one's receipt and leaves its own files out."""
+        """Another attempt at a committed window hears of the first one's receipt and
+        leaves its own files out.
+        """
         first = self.commit(sink, 0)
         second = self.commit(self.reopen(sink), 0, attempt="a2")
         assert second == AlreadyDone(first.committed)
@@ -98,8 +104,11 @@ class CommitContract(SinkUnderTest):
         assert isinstance(sink.commit(made, staged), Done)
         assert isinstance(sink.commit(made, staged), AlreadyDone)
 
-    def test_a_writer_that_a_sweep_overtakes(self, sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """1 A writes, and is stopped.  2 A sweep finds its file old, and gives it up.  3 A writes on, and commits.  4 The sweep removes it.
+    def test_a_writer_that_a_sweep_overtakes(
+        self, sink: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """1 A writes, and is stopped.  2 A sweep finds its file old, and gives it up.
+        3 A writes on, and commits.  4 The sweep removes it.
 
         Whether A commits or is refused, no row is lost.
         """
@@ -144,8 +153,12 @@ class CommitContract(SinkUnderTest):
         assert self.pieces(sink) == []
 
     @pytest.mark.parametrize(("number", "offsets"), [(1, (12, 20)), (1, (10, 18)), (1, (0, 0))])
-    def test_a_window_that_does_not_join_on_is_refused(self, sink: Any, number: int, offsets: tuple[int, int]) -> None:
-        """Planned by another ledger, it would leave offsets in no window, or in two: refused; the right one goes in."""
+    def test_a_window_that_does_not_join_on_is_refused(
+        self, sink: Any, number: int, offsets: tuple[int, int]
+    ) -> None:
+        """Planned by another ledger, it would leave offsets in no window, or in two:
+        refused; the right one goes in.
+        """
         self.commit(sink, 0)
         self.commit(sink, 2)
         torn = plan(sink, number, offsets)
@@ -156,25 +169,46 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0, 1, 2]).ok
 
     def test_an_overlap_is_refused(self, sink: Any) -> None:
-        """A range that another window holds is refused, naming that window, topic-partition and offset; nothing is written."""
+        """A range that another window holds is refused, naming that window,
+        topic-partition and offset; nothing is written.
+        """
         self.commit(sink, 0)
         planned = plan(sink, 5, offsets=(PER_WINDOW - 1, PER_WINDOW + 5))
         staged = stage(sink, planned, 0, "a1")
         with pytest.raises(OverlapError, match=window(0).key) as refused:
             sink.commit(receipt(planned, staged, 0, "a1"), staged)
-        assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, PER_WINDOW - 1)
+        assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+            "shop.orders",
+            0,
+            PER_WINDOW - 1,
+        )
         assert sink.look(window(5)) is None
         assert self.report(sink, [0]).ok
 
     @pytest.mark.parametrize(
-        "asked", [["binding"], ["binding", "prepare"], ["binding", "prepare", "look"], ["look", "prepare"], ["look", "look"]]
+        "asked",
+        [
+            ["binding"],
+            ["binding", "prepare"],
+            ["binding", "prepare", "look"],
+            ["look", "prepare"],
+            ["look", "look"],
+        ],
     )
-    def test_whatever_was_asked_before_an_overlap_is_refused(self, sink: Any, asked: list[str]) -> None:
-        """A process that asks other things of the table first, as a run does, still holds its commit against all windows that are there."""
+    def test_whatever_was_asked_before_an_overlap_is_refused(
+        self, sink: Any, asked: list[str]
+    ) -> None:
+        """A process that asks other things of the table first, as a run does, still
+        holds its commit against all windows that are there.
+        """
         self.commit(sink, 0)
         self.commit(sink, 1)
         fresh = self.reopen(sink)
-        ask = {"binding": fresh.binding, "prepare": lambda: fresh.prepare(fresh.binding()), "look": lambda: fresh.look(window(5))}
+        ask = {
+            "binding": fresh.binding,
+            "prepare": lambda: fresh.prepare(fresh.binding()),
+            "look": lambda: fresh.look(window(5)),
+        }
         for word in asked:
             ask[word]()
         planned = plan(fresh, 5, offsets=(PER_WINDOW - 1, PER_WINDOW))
@@ -193,7 +227,9 @@ class CommitContract(SinkUnderTest):
 
     @pytest.mark.parametrize("generation", [0, 1])
     def test_another_plan_fails_closed(self, sink: Any, generation: int) -> None:
-        """A window that is there under another plan is refused, whatever the generation; both digests are named."""
+        """A window that is there under another plan is refused, whatever the
+        generation; both digests are named.
+        """
         self.commit(sink, 0)
         made, staged = staged_receipt(sink, 0, generation, "a2")
         other = with_digest(made, plan(sink, 0, offsets=(0, PER_WINDOW - 1)))
@@ -215,7 +251,9 @@ class CommitContract(SinkUnderTest):
 
     def test_racers_of_different_windows_all_arrive(self, sink: Any) -> None:
         """Runs of different windows never stop one another."""
-        ready = [(s, *staged_receipt(s, n)) for n, s in enumerate(self.reopen(sink) for _ in range(8))]
+        ready = [
+            (s, *staged_receipt(s, n)) for n, s in enumerate(self.reopen(sink) for _ in range(8))
+        ]
         for s, made, staged in ready:
             s.commit_dead(made.plan, made.attempt, staged)
         outcomes = together([_committing(s, made, staged) for s, made, staged in ready])
@@ -230,11 +268,17 @@ class CommitContract(SinkUnderTest):
         if newest:
             self.commit(sink, 1, generation=newest, attempt="b1")
         found: list[Committed] = list(self.reopen(sink).receipts())
-        assert [(c.receipt.window, c.receipt.generation) for c in found] == [(window(0), 0), (window(1), newest), (window(2), 0)]
+        assert [(c.receipt.window, c.receipt.generation) for c in found] == [
+            (window(0), 0),
+            (window(1), newest),
+            (window(2), 0),
+        ]
         assert found == [sink.look(window(n)) for n in range(3)]
 
     def test_an_inspection_finds_every_window(self, sink: Any) -> None:
-        """Of a whole table it is what the receipts are; each has its text, and restoring what is there changes nothing."""
+        """Of a whole table it is what the receipts are; each has its text, and
+        restoring what is there changes nothing.
+        """
         for n in (1, 0):
             self.commit(sink, n)
         fresh = self.reopen(sink)
@@ -249,7 +293,9 @@ class CommitContract(SinkUnderTest):
         assert self.report(sink, [0, 1]).ok
 
     def test_a_lost_answer_is_settled_by_looking(self, sink: Any) -> None:
-        """A commit that arrived unanswered is done or unknown, never refused; the next attempt finds it and writes nothing."""
+        """A commit that arrived unanswered is done or unknown, never refused; the next
+        attempt finds it and writes nothing.
+        """
         made, staged = staged_receipt(sink, 0)
         sink.commit_dead(made.plan, "a1", staged)
         with self.no_answer(sink):
@@ -270,14 +316,18 @@ class CommitContract(SinkUnderTest):
         with pytest.raises(GridError, match=r"hourly.*daily"):
             self.reopen(sink).prepare(Binding("orders", "ledger-1", "daily"))
 
-    @pytest.mark.parametrize(("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")])
+    @pytest.mark.parametrize(
+        ("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")]
+    )
     def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
         """Another ledger, or another pipeline, is refused, naming both."""
         with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
             self.reopen(sink).prepare(Binding(pipeline, ledger, "hourly"))
 
     def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
-        """What prepare refuses, commit refuses too: the table may have been made anew in between."""
+        """What prepare refuses, commit refuses too: the table may have been made anew
+        in between.
+        """
         made, staged = staged_receipt(sink, 0)
         with pytest.raises(IdentityError):
             sink.commit(receipt(made.plan, staged, 0, "a1", ledger="ledger-2"), staged)
@@ -285,13 +335,17 @@ class CommitContract(SinkUnderTest):
             sink.commit(receipt(made.plan, staged, 0, "a1", grid="daily"), staged)
 
     def test_racing_preparations_agree(self, tmp_path: Path) -> None:
-        """Of eight that make one table with ledgers of their own, one binds it; the others are told whose it is."""
+        """Of eight that make one table with ledgers of their own, one binds it; the
+        others are told whose it is.
+        """
         fresh = self.make(tmp_path / "raced", ROWS)
         outcomes = together([_preparing(self.reopen(fresh), f"ledger-{i}") for i in range(8)])
         assert sorted(outcomes) == ["bound", *["refused"] * 7]
 
     def test_the_stager_travels(self, sink: Any) -> None:
-        """The factory survives pickling, and an attempt that was given up leaves nothing visible."""
+        """The factory survives pickling, and an attempt that was given up leaves
+        nothing visible.
+        """
         planned = plan(sink, 0)
         factory = pickle.loads(pickle.dumps(sink.stager(planned, 0, "a1")))
         given_up = factory(planned.splits[0])
@@ -304,7 +358,9 @@ class ReplaceContract(SinkUnderTest):
     """Runs unchanged on every sink that can take back what it committed."""
 
     def test_a_replacement_takes_away_only_its_own_window(self, sink: Any) -> None:
-        """The next generation stands in the place of the one before; neighbours stay as they are."""
+        """The next generation stands in the place of the one before; neighbours stay as
+        they are.
+        """
         for n in range(3):
             self.commit(sink, n)
         assert isinstance(self.commit(sink, 1, generation=1, attempt="b1"), Done)
@@ -313,7 +369,9 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0, 1, 2]).ok, str(self.report(sink, [0, 1, 2]))
 
     def test_a_mending_adds_to_its_own_window(self, sink: Any) -> None:
-        """Its rows stand beside those that are there, its receipt in the place of the one before; neighbours stay as they are."""
+        """Its rows stand beside those that are there, its receipt in the place of the
+        one before; neighbours stay as they are.
+        """
         for n in range(3):
             self.commit(sink, n)
         made, staged = staged_mending(sink, sink.look(window(1)).receipt, "m1")
@@ -338,17 +396,28 @@ class ReplaceContract(SinkUnderTest):
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_mendings_race(self, sink: Any) -> None:
-        """At the same moment, each from a process of its own: one is done, and the others hear of it."""
+        """At the same moment, each from a process of its own: one is done, and the
+        others hear of it.
+        """
         self.commit(sink, 0)
         before = sink.look(window(0)).receipt
         others = [self.reopen(sink) for _ in range(4)]
         tried = [(other, *staged_mending(other, before, f"m{n}")) for n, other in enumerate(others)]
-        outcomes = together([lambda other=other, made=made, files=files: other.commit(made, files) for other, made, files in tried])
-        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone"] * 3 + ["Done"]
+        outcomes = together(
+            [
+                lambda other=other, made=made, files=files: other.commit(made, files)
+                for other, made, files in tried
+            ]
+        )
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone"] * 3 + [
+            "Done"
+        ]
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
     def test_a_mending_stands_on_the_attempt_that_it_read(self, sink: Any) -> None:
-        """After a replay it is refused, or hears of it; where another attempt has its generation, it is refused and nothing is added."""
+        """After a replay it is refused, or hears of it; where another attempt has its
+        generation, it is refused and nothing is added.
+        """
         self.commit(sink, 0)
         made, staged = staged_mending(sink, sink.look(window(0)).receipt, "m1")
         other = msgspec.structs.replace(made, mending_=Mending("another", "another", 2))
@@ -371,7 +440,9 @@ class ReplaceContract(SinkUnderTest):
         self.commit(sink, 1)
         planned = plan(sink, 0)
         sink.commit(receipt(planned, [], 1, "b1"), [])
-        assert {w for piece in self.pieces(sink) for w in piece["_window"].to_pylist()} == {window(1).key}
+        assert {w for piece in self.pieces(sink) for w in piece["_window"].to_pylist()} == {
+            window(1).key
+        }
         assert sink.look(window(0)).receipt.generation == 1
 
     def test_a_stale_generation_changes_nothing(self, sink: Any) -> None:
@@ -388,10 +459,16 @@ class ReplaceContract(SinkUnderTest):
         """Replacements of two windows that both looked before either wrote, both arrive."""
         for n in (0, 1):
             self.commit(sink, n)
-        ready = [(s, *staged_receipt(s, n, 1, "b1")) for n, s in ((0, self.reopen(sink)), (1, self.reopen(sink)))]
+        ready = [
+            (s, *staged_receipt(s, n, 1, "b1"))
+            for n, s in ((0, self.reopen(sink)), (1, self.reopen(sink)))
+        ]
         for s, made, staged in ready:
             s.commit_dead(made.plan, "b1", staged)
-        assert all(isinstance(o, Done) for o in together([_committing(s, made, staged) for s, made, staged in ready]))
+        assert all(
+            isinstance(o, Done)
+            for o in together([_committing(s, made, staged) for s, made, staged in ready])
+        )
         assert [c.receipt.generation for c in sink.receipts()] == [1, 1]
         assert self.report(sink, [0, 1]).ok, str(self.report(sink, [0, 1]))
 
@@ -400,9 +477,14 @@ class KeepContract(SinkUnderTest):
     """Runs unchanged on every sink that can't take back what it committed."""
 
     def test_what_is_committed_is_not_replaced(self, sink: Any) -> None:
-        """A later generation is refused, whether it replaces or mends, and changes nothing; the window can be reported as before."""
+        """A later generation is refused, whether it replaces or mends, and changes
+        nothing; the window can be reported as before.
+        """
         first = self.commit(sink, 0)
-        for made, staged in (staged_receipt(sink, 0, 1, "b1"), staged_mending(sink, first.committed.receipt, "m1")):
+        for made, staged in (
+            staged_receipt(sink, 0, 1, "b1"),
+            staged_mending(sink, first.committed.receipt, "m1"),
+        ):
             with pytest.raises(RefusedError, match=window(0).key):
                 sink.commit(made, staged)
         assert self.commit(self.reopen(sink), 0, attempt="a2") == AlreadyDone(first.committed)

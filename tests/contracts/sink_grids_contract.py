@@ -1,4 +1,6 @@
-"""What every sink promises of windows beside each other: on any grid, as micro-batches, behind a rebase."""
+"""What every sink promises of windows beside each other: on any grid, as micro-batches,
+behind a rebase.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,25 @@ class SinkGridsContract(SinkUnderTest):
     @pytest.mark.parametrize("committed_first", [0, 1])
     @pytest.mark.parametrize(
         ("topics", "cluster"),
-        [((REBORN,), "cluster"), ((REBORN, OTHER), "cluster"), ((REBORN,), "another"), ((OTHER,), "another")],
-        ids=["topic made anew", "topic made anew, another added", "cluster replaced", "all replaced"],
+        [
+            ((REBORN,), "cluster"),
+            ((REBORN, OTHER), "cluster"),
+            ((REBORN,), "another"),
+            ((OTHER,), "another"),
+        ],
+        ids=[
+            "topic made anew",
+            "topic made anew, another added",
+            "cluster replaced",
+            "all replaced",
+        ],
     )
-    def test_a_rebase_is_a_legal_seam(self, sink: Any, topics: tuple[TopicSeen, ...], cluster: str, committed_first: int) -> None:
-        """Behind a rebase offsets begin anew: what has another id there is not held against the window before it, in either order."""
+    def test_a_rebase_is_a_legal_seam(
+        self, sink: Any, topics: tuple[TopicSeen, ...], cluster: str, committed_first: int
+    ) -> None:
+        """Behind a rebase offsets begin anew: what has another id there is not held
+        against the window before it, in either order.
+        """
         plans = [plan(sink, 0), plan_of(sink, window(1), (3, 5), topics, cluster)]
         for planned in plans if committed_first == 0 else reversed(plans):
             assert isinstance(self.commit_plan(sink, planned), Done)
@@ -41,25 +57,39 @@ class SinkGridsContract(SinkUnderTest):
         self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC, OTHER)))
         with pytest.raises(IdentityError, match=window(0).key) as refused:
             self.commit_plan(sink, plan_of(sink, window(1), (12, 15), (REBORN, OTHER)))
-        assert (refused.value.topic, refused.value.partition, refused.value.offset) == (OTHER.topic, 0, 12)
-        assert isinstance(self.commit_plan(sink, plan_of(sink, window(1), (10, 15), (REBORN, OTHER))), Done)
+        assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+            OTHER.topic,
+            0,
+            12,
+        )
+        assert isinstance(
+            self.commit_plan(sink, plan_of(sink, window(1), (10, 15), (REBORN, OTHER))), Done
+        )
 
     def test_a_topic_that_only_the_later_side_knows_is_refused(self, sink: Any) -> None:
-        """Adjacent windows of one ledger share their boundary, topics included: one that comes between them shows two ledgers."""
+        """Adjacent windows of one ledger share their boundary, topics included: one
+        that comes between them shows two ledgers.
+        """
         self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC,)))
         with pytest.raises(IdentityError, match="nowhere") as refused:
             self.commit_plan(sink, plan_of(sink, window(1), (10, 20), (TOPIC, OTHER)))
         assert refused.value.topic == OTHER.topic
 
     def test_a_topic_that_a_rebase_left_out_is_no_tear(self, sink: Any) -> None:
-        """One that goes between them is what a rebase does with a topic that is gone; the others still have to join on."""
+        """One that goes between them is what a rebase does with a topic that is gone;
+        the others still have to join on.
+        """
         self.commit_plan(sink, plan_of(sink, window(0), (0, 10), (TOPIC, OTHER)))
         with pytest.raises(IdentityError, match=window(0).key):
             self.commit_plan(sink, plan_of(sink, window(1), (11, 20), (TOPIC,)))
-        assert isinstance(self.commit_plan(sink, plan_of(sink, window(1), (10, 20), (TOPIC,))), Done)
+        assert isinstance(
+            self.commit_plan(sink, plan_of(sink, window(1), (10, 20), (TOPIC,))), Done
+        )
 
     def test_micro_batches(self, tmp_path: Path) -> None:
-        """Micro-batches are windows like others: visible by key, replaced alone, joined on by number; nothing lies before the first."""
+        """Micro-batches are windows like others: visible by key, replaced alone, joined
+        on by number; nothing lies before the first.
+        """
         made = self.make(tmp_path, ROWS)
         made.prepare(Binding("orders", "ledger-1", "batch"))
         plans = [plan_of(made, batch_at("orders", n), (10 * n, 10 * n + 10)) for n in range(3)]
@@ -67,17 +97,23 @@ class SinkGridsContract(SinkUnderTest):
             assert isinstance(self.commit_plan(made, planned, grid="batch"), Done)
         newest = self.generations(made)[-1]
         if newest:
-            assert isinstance(self.commit_plan(made, plans[1], generation=newest, grid="batch"), Done)
+            assert isinstance(
+                self.commit_plan(made, plans[1], generation=newest, grid="batch"), Done
+            )
         assert [c.receipt.window.start for c in self.reopen(made).receipts()] == [0, 1, 2]
         assert self.reopen(made).look(batch_at("orders", 1)).receipt.generation == newest
-        assert {k for piece in self.pieces(made) for k in piece["_window"].to_pylist()} == {f"batch-00000000{n}" for n in range(3)}
+        assert {k for piece in self.pieces(made) for k in piece["_window"].to_pylist()} == {
+            f"batch-00000000{n}" for n in range(3)
+        }
         torn = plan_of(made, batch_at("orders", 3), (31, 40))
         with pytest.raises(IdentityError, match="batch-000000002"):
             self.commit_plan(made, torn, grid="batch")
         assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
 
     def test_windows_of_unequal_length(self, tmp_path: Path) -> None:
-        """On a cron grid a window's neighbours are the grid's, however long they are: those are what it has to join on to."""
+        """On a cron grid a window's neighbours are the grid's, however long they are:
+        those are what it has to join on to.
+        """
         grid, made = "0 0,3 * * *", self.make(tmp_path, ROWS)
         made.prepare(Binding("orders", "ledger-1", grid))
         short = window_at("orders", grid, FIRST)

@@ -1,4 +1,6 @@
-"""What a sink whose rows replace each other promises where it differs from those that append: where no two rows have one key."""
+"""What a sink whose rows replace each other promises where it differs from those that
+append: where no two rows have one key.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class SinkKeyedContract(SinkContract):
     """The contract of all sinks, and what a replacement may not leave open."""
 
     def test_replaced_by_nothing(self, sink: Any) -> None:
-        """A replacement without rows is refused, where the window had the last word; one of a window without rows is a commit like any."""
+        """A replacement without rows is refused, where the window had the last word;
+        one of a window without rows is a commit like any.
+        """
         self.commit(sink, 0)
         self.commit(sink, 1)
         with pytest.raises(RefusedError, match="of 18 keys it had the last word"):
@@ -25,10 +29,14 @@ class SinkKeyedContract(SinkContract):
         assert self.report(sink, [0, 1]).ok
         empty = plan(sink, 2, offsets=(20, 20))
         for generation in (0, 1):
-            assert isinstance(sink.commit(receipt(empty, [], generation, f"c{generation}"), []), Done)
+            assert isinstance(
+                sink.commit(receipt(empty, [], generation, f"c{generation}"), []), Done
+            )
 
     def test_a_replacement_takes_mended_rows_with_it(self, sink: Any) -> None:
-        """A replacement without the mended keys is refused as any that says less; one that has them stands in their place."""
+        """A replacement without the mended keys is refused as any that says less; one
+        that has them stands in their place.
+        """
         self.commit(sink, 0)
         sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m1"))
         with pytest.raises(RefusedError, match="of 2 keys it had the last word"):

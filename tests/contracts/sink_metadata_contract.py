@@ -23,7 +23,9 @@ class SinkMetadataContract(SinkUnderTest):
     """Runs unchanged on every sink."""
 
     def test_metadata_columns_by_any_name(self, tmp_path: Path) -> None:
-        """Under other names, the window's too, everything works as before: replacing takes one window; dead letters keep their names."""
+        """Under other names, the window's too, everything works as before: replacing
+        takes one window; dead letters keep their names.
+        """
         made = self.make(tmp_path, ROWS, RENAMED)
         made.prepare()
         for n in range(3):
@@ -34,25 +36,46 @@ class SinkMetadataContract(SinkUnderTest):
         self.reopen(made).prepare()
         assert [c.receipt.generation for c in self.reopen(made).receipts()] == [0, newest, 0]
         assert {*ROWS.names, *RENAMED.values()} == set(self.pieces(made)[0].column_names)
-        assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(made.read_dead(window(0)).column_names)
+        assert {"_topic", "_partition", "_offset", "_timestamp", "_window"} <= set(
+            made.read_dead(window(0)).column_names
+        )
         assert self.report(made, [0, 1, 2]).ok, str(self.report(made, [0, 1, 2]))
-        assert {a for piece in self.pieces(made) for a in piece["kafka-attempt"].to_pylist()} == ({"a1", "b1"} if newest else {"a1"})
+        assert {a for piece in self.pieces(made) for a in piece["kafka-attempt"].to_pylist()} == (
+            {"a1", "b1"} if newest else {"a1"}
+        )
 
     def test_metadata_columns_say_what_the_message_does(self, tmp_path: Path) -> None:
-        """Each column has its type, and the value of the message that the row came from; of two equal header keys the last counts."""
+        """Each column has its type, and the value of the message that the row came
+        from; of two equal header keys the last counts.
+        """
         made = self.make(tmp_path, ROWS, RENAMED)
         made.prepare()
         self.commit(made, 0)
         pieces = self.pieces(made)
-        assert {name: pieces[0].schema.field(column).type for name, column in RENAMED.items()} == TYPES
-        rows = [{name: row[column] for name, column in RENAMED.items()} for piece in pieces for row in piece.to_pylist()]
+        assert {
+            name: pieces[0].schema.field(column).type for name, column in RENAMED.items()
+        } == TYPES
+        rows = [
+            {name: row[column] for name, column in RENAMED.items()}
+            for piece in pieces
+            for row in piece.to_pylist()
+        ]
         (row,) = (row for row in rows if (row["partition"], row["offset"]) == (1, 1))
         assert row == {
-            "topic": TOPIC.topic, "partition": 1, "offset": 1, "ordinal": 0, "timestamp": FIRST + timedelta(milliseconds=1),
-            "timestamp-type": "CreateTime", "headers": [("h", None)],
-            "header-list": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}], "leader-epoch": 7,
-            "key": None, "value-size": 2, "attempt": "a1", "window": window(0).key,
-        }  # fmt: skip
+            "topic": TOPIC.topic,
+            "partition": 1,
+            "offset": 1,
+            "ordinal": 0,
+            "timestamp": FIRST + timedelta(milliseconds=1),
+            "timestamp-type": "CreateTime",
+            "headers": [("h", None)],
+            "header-list": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+            "leader-epoch": 7,
+            "key": None,
+            "value-size": 2,
+            "attempt": "a1",
+            "window": window(0).key,
+        }
 
     @pytest.mark.parametrize(
         ("metadata", "says"),
@@ -60,11 +83,18 @@ class SinkMetadataContract(SinkUnderTest):
             (DEFAULT | {"key": "Amount"}, r"column amount .* metadata key \(Amount\)"),
             (DEFAULT | {"key": "_Offset"}, "metadata offset and key"),
             (DEFAULT | {"serial": "s"}, "metadata serial"),
-            ({n: c for n, c in DEFAULT.items() if n != "window"}, "metadata window can't be left out"),
+            (
+                {n: c for n, c in DEFAULT.items() if n != "window"},
+                "metadata window can't be left out",
+            ),
             (DEFAULT | {"key": ""}, "metadata key"),
         ],
     )
-    def test_metadata_columns_that_cannot_be(self, tmp_path: Path, metadata: Mapping[str, str], says: str) -> None:
-        """A name that is taken, unknown or left out is refused before anything is made; a clash names both sides."""
+    def test_metadata_columns_that_cannot_be(
+        self, tmp_path: Path, metadata: Mapping[str, str], says: str
+    ) -> None:
+        """A name that is taken, unknown or left out is refused before anything is made;
+        a clash names both sides.
+        """
         with pytest.raises(SpecError, match=says):
             self.make(tmp_path, ROWS, metadata)

@@ -1,4 +1,6 @@
-"""What the contract suites of sinks stand on: how a sink is made, how its rows are read, how a commit's answer gets lost."""
+"""What the contract suites of sinks stand on: how a sink is made, how its rows are
+read, how a commit's answer gets lost.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class SinkUnderTest(ABC):
 
     @abstractmethod
     def reopen(self, sink: Any) -> Any:
-        """A sink on the same table as another process would make it; the same object where there is only one process."""
+        """A sink on the same table as another process would make it; the same object
+        where there is only one process.
+        """
 
     @abstractmethod
     def pieces(self, sink: Any) -> list[pa.Table]:
@@ -55,8 +59,13 @@ class SinkUnderTest(ABC):
         """The checker's word on windows that should be there."""
         receipts = [c.receipt for c in sink.receipts()]
         dead = [sink.read_dead(r.window) for r in receipts]
-        default = {sink.metadata[name]: column for name, column in DEFAULT.items() if name in sink.metadata}
-        pieces = [piece.rename_columns([default.get(c, c) for c in piece.column_names]) for piece in self.pieces(sink)]
+        default = {
+            sink.metadata[name]: column for name, column in DEFAULT.items() if name in sink.metadata
+        }
+        pieces = [
+            piece.rename_columns([default.get(c, c) for c in piece.column_names])
+            for piece in self.pieces(sink)
+        ]
         return check(produced(numbers), pieces, dead, receipts, content="id")
 
     def commit(self, sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> Any:
@@ -65,8 +74,12 @@ class SinkUnderTest(ABC):
         sink.commit_dead(made.plan, attempt, staged)
         return sink.commit(made, staged)
 
-    def commit_plan(self, sink: Any, planned: Plan, *, generation: int = 0, grid: str = "hourly") -> Any:
+    def commit_plan(
+        self, sink: Any, planned: Plan, *, generation: int = 0, grid: str = "hourly"
+    ) -> Any:
         """Stage and commit any plan with its dead letters."""
         staged = stage(sink, planned, generation, f"a{generation}")
         sink.commit_dead(planned, f"a{generation}", staged)
-        return sink.commit(receipt(planned, staged, generation, f"a{generation}", grid=grid), staged)
+        return sink.commit(
+            receipt(planned, staged, generation, f"a{generation}", grid=grid), staged
+        )

@@ -1,7 +1,9 @@
-"""What the whole source promises, whatever it reads from: the module of an implementation supplies the fixture `desk`.
+"""What the whole source promises, whatever it reads from: the module of an
+implementation supplies the fixture `desk`.
 
-The cases are those of Flink's source suites (one split, many splits, restart, more splits than workers, idle partitions, growing ones) and
-the traps that other readers fell into. Every case ends with the checker's verdict.
+The cases are those of Flink's source suites (one split, many splits, restart, more
+splits than workers, idle partitions, growing ones) and the traps that other readers
+fell into. Every case ends with the checker's verdict.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from datetime import timedelta
 import pytest
 
 from tests.contracts.logs import at
-from tests.contracts.source_desk import FIRST, HOUR, DyingEngine, InterruptedRunError, SourceDesk, hour, minutes
+from tests.contracts.source_desk import (
+    FIRST,
+    HOUR,
+    DyingEngine,
+    InterruptedRunError,
+    SourceDesk,
+    hour,
+    minutes,
+)
 from windrow.ingest.admin.rebase import propose, rebase
 from windrow.ingest.errors import DataLossError, IdentityError, NotClosedError
 from windrow.ingest.model.boundary import TopicPartition
@@ -23,7 +33,7 @@ from windrow.ingest.runner.pipeline import Request, preview, run
 class SourceContract:
     """The promises, on topics of their own."""
 
-    # ------------------------------------------------------------------------------------------------------------------ splits
+    # ----------------------------------------------------------------------------------------------
 
     def test_a_single_split(self, desk: SourceDesk) -> None:
         """One topic-partition, one split, every message once."""
@@ -33,7 +43,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_many_splits(self, desk: SourceDesk) -> None:
-        """More splits than partitions, and than workers: balanced, none empty, together exactly the window."""
+        """More splits than partitions, and than workers: balanced, none empty, together
+        exactly the window.
+        """
         topic = desk.logs.topic(2)
         for p, count in enumerate((23, 5)):
             desk.send(TopicPartition(topic, p), *minutes(*range(count)))
@@ -43,7 +55,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_restart_in_mid_window(self, desk: SourceDesk) -> None:
-        """A run that dies after some splits were staged leaves nothing visible; the next one reads the same offsets, though more came."""
+        """A run that dies after some splits were staged leaves nothing visible; the
+        next one reads the same offsets, though more came.
+        """
         topic = desk.logs.topic(2)
         for p in range(2):
             desk.send(TopicPartition(topic, p), *minutes(*range(10)))
@@ -54,16 +68,19 @@ class SourceContract:
         planned = preview(desk.pipeline(source), hour(0))
         assert not list(desk.pipeline(source).sink.receipts())
         for p in range(2):
-            desk.send(TopicPartition(topic, p), *minutes(30, 65))  # the first too late for the frozen boundary: the next window has it
+            # the first too late for the frozen boundary: the next window has it
+            desk.send(TopicPartition(topic, p), *minutes(30, 65))
         first, second = desk.run(desk.pipeline(source), 0, 1)
         assert first.committed.receipt.plan == planned
         assert second.committed.receipt.counts.late == 2
         assert desk.verdict().ok, str(desk.verdict())
 
-    # -------------------------------------------------------------------------------------------------------------- partitions
+    # ----------------------------------------------------------------------------------------------
 
     def test_idle_partitions(self, desk: SourceDesk) -> None:
-        """Partitions without a message, in one window or in all, neither hold anything up nor lose anything."""
+        """Partitions without a message, in one window or in all, neither hold anything
+        up nor lose anything.
+        """
         topic = desk.logs.topic(3)
         desk.send(TopicPartition(topic, 0), *minutes(0, 10, 130))
         desk.send(TopicPartition(topic, 1), *minutes(70))
@@ -71,7 +88,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_growing_partitions(self, desk: SourceDesk) -> None:
-        """A partition that is added between windows is read from 0 by exactly one window, in whatever order windows are run."""
+        """A partition that is added between windows is read from 0 by exactly one
+        window, in whatever order windows are run.
+        """
         topic = desk.logs.topic(1)
         desk.send(TopicPartition(topic, 0), *minutes(0, 70, 130, 190))
         pipeline = desk.pipeline({"topic": topic})
@@ -83,15 +102,19 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_chosen_partitions(self, desk: SourceDesk) -> None:
-        """Only the chosen topic-partitions are read; one that is chosen later begins where `start` says, not with its history."""
+        """Only the chosen topic-partitions are read; one that is chosen later begins
+        where `start` says, not with its history.
+        """
         topic = desk.logs.topic(3)
         for p in range(3):
             desk.send(TopicPartition(topic, p), *minutes(5, 65, 125))
         desk.run(desk.pipeline({"partitions": {topic: [0]}}), 0, 1)
         desk.run(desk.pipeline({"partitions": {topic: [0, 2]}}), 2)
-        assert desk.verdict({TopicPartition(topic, 1): {0, 1, 2}, TopicPartition(topic, 2): {0, 1}}).ok, str(desk.verdict())
+        assert desk.verdict(
+            {TopicPartition(topic, 1): {0, 1, 2}, TopicPartition(topic, 2): {0, 1}}
+        ).ok, str(desk.verdict())
 
-    # ------------------------------------------------------------------------------------------------------------------ topics
+    # ----------------------------------------------------------------------------------------------
 
     def test_several_topics(self, desk: SourceDesk) -> None:
         """A list of topics is one table; equal offsets of two topics are two messages."""
@@ -102,8 +125,12 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     @pytest.mark.parametrize(("start", "missing"), [("label", 2), ("earliest", 0), ("latest", 3)])
-    def test_a_topic_that_is_new_to_the_spec(self, desk: SourceDesk, start: str, missing: int) -> None:
-        """It begins where `start` says: with the window's own hours, with all its history, or with what comes from now on."""
+    def test_a_topic_that_is_new_to_the_spec(
+        self, desk: SourceDesk, start: str, missing: int
+    ) -> None:
+        """It begins where `start` says: with the window's own hours, with all its
+        history, or with what comes from now on.
+        """
         old, new = desk.logs.topic(1), desk.logs.topic(1)
         desk.send(TopicPartition(old, 0), *minutes(0, 61, 125))
         desk.send(TopicPartition(new, 0), *minutes(0, 61, 125))
@@ -125,7 +152,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_removed_topic(self, desk: SourceDesk) -> None:
-        """A topic that is gone fails the next window with its name; with `on_removed: drop` the others go on."""
+        """A topic that is gone fails the next window with its name; with `on_removed:
+        drop` the others go on.
+        """
         kept, gone = desk.logs.topic(1), desk.logs.topic(1)
         for topic in (kept, gone):
             desk.send(TopicPartition(topic, 0), *minutes(0))
@@ -139,7 +168,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_a_recreated_topic(self, desk: SourceDesk) -> None:
-        """A topic that was made anew is refused by name; after a rebase it is read from 0, and what was committed stays."""
+        """A topic that was made anew is refused by name; after a rebase it is read from
+        0, and what was committed stays.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1))
         pipeline = desk.pipeline({"topic": tp.topic})
@@ -161,10 +192,12 @@ class SourceContract:
             [*before.values(), *desk.sent[tp].values()]
         )
 
-    # -------------------------------------------------------------------------------------------------------- what is invisible
+    # ----------------------------------------------------------------------------------------------
 
     def test_markers_and_aborted_messages(self, desk: SourceDesk) -> None:
-        """Markers and aborted runs, at both ends of a window too, are passed over and counted; committed messages are all there."""
+        """Markers and aborted runs, at both ends of a window too, are passed over and
+        counted; committed messages are all there.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
         desk.logs.transaction(tp, *desk.things(*minutes(0, 1)), commit=False)
@@ -178,7 +211,9 @@ class SourceContract:
         assert [r.committed.receipt.counts.aborted for r in (first, second)] == [2, 2]
 
     def test_an_open_transaction_delays_a_window(self, desk: SourceDesk) -> None:
-        """Until `max_wait` is over the window waits; then it ends at what is stable and says so; the rest comes in the next one."""
+        """Until `max_wait` is over the window waits; then it ends at what is stable and
+        says so; the rest comes in the next one.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0))
         running = desk.logs.cluster.begin(tp.topic)
@@ -186,7 +221,9 @@ class SourceContract:
         running.send(tp, hidden)
         desk.logs._mirror(tp, hidden, seen=True)
         desk.now = FIRST + timedelta(hours=1, minutes=5)
-        pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "hourly", "start": FIRST, "delay": "5m", "max_wait": "3m"})
+        pipeline = desk.pipeline(
+            {"topic": tp.topic}, {"grid": "hourly", "start": FIRST, "delay": "5m", "max_wait": "3m"}
+        )
         (result,) = desk.run(pipeline, 0)
         assert desk.now >= FIRST + timedelta(hours=1, minutes=8)
         assert [m.how for m in result.committed.receipt.plan.stop.marks] == ["open"]
@@ -201,7 +238,9 @@ class SourceContract:
         assert desk.verdict().ok, str(desk.verdict())
 
     def test_read_uncommitted_by_choice(self, desk: SourceDesk) -> None:
-        """Every message is a row, aborted and undecided ones among them, up to the high watermark."""
+        """Every message is a row, aborted and undecided ones among them, up to the high
+        watermark.
+        """
         tp = desk.logs.partition()
         aborted, undecided = desk.things(*minutes(0, 1)), desk.things(*minutes(2))
         desk.note(tp, 0, aborted)
@@ -225,10 +264,12 @@ class SourceContract:
         assert gone
         assert desk.verdict({tp: gone}).ok, str(desk.verdict())
 
-    # -------------------------------------------------------------------------------------------------------------------- loss
+    # ----------------------------------------------------------------------------------------------
 
     def test_an_expired_start(self, desk: SourceDesk) -> None:
-        """What retention took fails the window by name; with `on_loss: skip` it goes on, counts it, and its receipt says partial."""
+        """What retention took fails the window by name; with `on_loss: skip` it goes
+        on, counts it, and its receipt says partial.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2, 61, 62, 121))
         pipeline = desk.pipeline({"topic": tp.topic})
@@ -243,7 +284,9 @@ class SourceContract:
         assert desk.verdict({tp: {3}}).ok, str(desk.verdict())
 
     def test_a_log_that_expired_whole(self, desk: SourceDesk) -> None:
-        """A topic-partition whose whole log is gone refuses a new pipeline's windows; with `on_loss: skip` they go on, partial."""
+        """A topic-partition whose whole log is gone refuses a new pipeline's windows;
+        with `on_loss: skip` they go on, partial.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2))
         desk.logs.cluster.delete_before(tp, 3)
@@ -253,18 +296,25 @@ class SourceContract:
         assert result.committed.receipt.partial
         assert desk.verdict({tp: {0, 1, 2}}).ok, str(desk.verdict())
 
-    # ----------------------------------------------------------------------------------------------------------------- windows
+    # ----------------------------------------------------------------------------------------------
 
     def test_micro_batches(self, desk: SourceDesk) -> None:
-        """From the last boundary to what is stable, at most `max_records` and fair; too few make no batch; a request is one batch."""
+        """From the last boundary to what is stable, at most `max_records` and fair; too
+        few make no batch; a request is one batch.
+        """
         topic = desk.logs.topic(2)
         one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
         desk.send(one, *minutes(*range(10)))
         desk.send(two, *minutes(0, 1))
-        pipeline = desk.pipeline({"topic": topic}, {"grid": "batch", "max_records": 6, "min_records": 2})
+        pipeline = desk.pipeline(
+            {"topic": topic}, {"grid": "batch", "max_records": 6, "min_records": 2}
+        )
         first = desk.batch(pipeline, "a")
         assert first is not None
-        assert [(s.partition, s.start, s.stop) for s in first.committed.receipt.plan.splits] == [(0, 0, 4), (1, 0, 2)]
+        assert [(s.partition, s.start, s.stop) for s in first.committed.receipt.plan.splits] == [
+            (0, 0, 4),
+            (1, 0, 2),
+        ]
         again = desk.batch(pipeline, "a")
         assert again is not None
         assert again.recovered
@@ -310,7 +360,12 @@ class SourceContract:
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 14, 15, 29, 31, 59))
         pipeline = desk.pipeline({"topic": tp.topic}, {"grid": "*/15 * * * *", "start": FIRST})
-        quarters = [Window("things", FIRST + timedelta(minutes=15 * n), FIRST + timedelta(minutes=15 * n + 15)) for n in range(4)]
+        quarters = [
+            Window(
+                "things", FIRST + timedelta(minutes=15 * n), FIRST + timedelta(minutes=15 * n + 15)
+            )
+            for n in range(4)
+        ]
         for n in (2, 0, 3, 1):
             run(pipeline, quarters[n], Request(f"q{n}"))
         assert desk.verdict().ok, str(desk.verdict())
@@ -322,7 +377,7 @@ class SourceContract:
         with pytest.raises(NotClosedError):
             desk.run(desk.pipeline({"topic": tp.topic}), 0)
 
-    # -------------------------------------------------------------------------------------------------------------- positions
+    # ----------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize(
         ("start", "missing"),
@@ -336,8 +391,12 @@ class SourceContract:
         ],
     )
     @pytest.mark.parametrize("grid", ["hourly", "batch"])
-    def test_where_a_pipeline_begins(self, desk: SourceDesk, start: object, missing: int, grid: str) -> None:
-        """Each position of the first boundary is resolved once; whichever window runs first, nothing before it is ever read."""
+    def test_where_a_pipeline_begins(
+        self, desk: SourceDesk, start: object, missing: int, grid: str
+    ) -> None:
+        """Each position of the first boundary is resolved once; whichever window runs
+        first, nothing before it is ever read.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2, 3))
         source = {"topic": tp.topic, "start": start}
@@ -354,7 +413,9 @@ class SourceContract:
         assert desk.verdict({tp: set(range(missing))}).ok, str(desk.verdict())
 
     def test_beginning_where_a_group_has_committed(self, desk: SourceDesk) -> None:
-        """A consumer group's offsets are read once, for the first boundary; publishing to a group never moves the pipeline."""
+        """A consumer group's offsets are read once, for the first boundary; publishing
+        to a group never moves the pipeline.
+        """
         tp = desk.logs.partition()
         desk.send(tp, *minutes(0, 1, 2))
         group = f"readers-of-{tp.topic}"

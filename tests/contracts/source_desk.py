@@ -1,4 +1,6 @@
-"""A pipeline on some broker, with a table in memory, and the checker's verdict over all that was sent: for whole-source cases."""
+"""A pipeline on some broker, with a table in memory, and the checker's verdict over all
+that was sent: for whole-source cases.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class DyingEngine:
 
 @dataclass(frozen=True)
 class PlainDecoder:
-    """Takes the id out of a thing, and nothing else: where many logs are read, decoding is not what is looked at."""
+    """Takes the id out of a thing, and nothing else: where many logs are read, decoding
+    is not what is looked at.
+    """
 
     columns: Columns
 
@@ -86,14 +90,20 @@ class PlainDecoder:
 
     def _decoded(self, messages: pa.RecordBatch) -> Decoded:
         ids = [int(v.split(b":")[1].split(b",")[0]) for v in messages.column("value").to_pylist()]
-        rows = pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.nulls(len(ids), pa.string())], schema=self.columns.arrow_schema)
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array(ids, pa.int64()), pa.nulls(len(ids), pa.string())],
+            schema=self.columns.arrow_schema,
+        )
         none = pa.array([], pa.string())
-        return Decoded(rows, pa.array(range(len(ids)), pa.int64()), pa.array([], pa.int64()), none, none, none)
+        return Decoded(
+            rows, pa.array(range(len(ids)), pa.int64()), pa.array([], pa.int64()), none, none, none
+        )
 
 
 @dataclass
 class SourceDesk:
-    """`broker_at` and `reader_of` give a broker and readers of one cluster at an isolation level; `logs` writes to it.
+    """`broker_at` and `reader_of` give a broker and readers of one cluster at an
+    isolation level; `logs` writes to it.
 
     `plain`: decode no more than is needed to tell the messages apart.
     """
@@ -122,10 +132,15 @@ class SourceDesk:
 
     def note(self, tp: TopicPartition, first: int, messages: Sequence[Sent]) -> None:
         """These must be seen, from an offset on."""
-        found = {first + i: int((m.value or b"").split(b":")[1].split(b",")[0]) for i, m in enumerate(messages)}
+        found = {
+            first + i: int((m.value or b"").split(b":")[1].split(b",")[0])
+            for i, m in enumerate(messages)
+        }
         self.sent.setdefault(tp, {}).update(found)
 
-    def spec(self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any) -> PipelineSpec:
+    def spec(
+        self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any
+    ) -> PipelineSpec:
         """A spec for things."""
         attributes: dict[str, Any] = {
             "id": "things",
@@ -137,21 +152,36 @@ class SourceDesk:
         }
         return parse_spec(attributes | over, THINGS)
 
-    def pipeline(self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any) -> Pipeline:
+    def pipeline(
+        self, source: Mapping[str, Any], window: Mapping[str, Any] | None = None, **over: Any
+    ) -> Pipeline:
         """The pipeline; all of one desk share table and ledger."""
         spec = self.spec(source, window, **over)
         columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
         if self.sink is None:
             self.sink = MemoryBoth("things", columns.arrow_schema, spec.metadata)
-        decoder: Decoder = PlainDecoder(columns) if self.plain else JsonDecoder(ModelReference(spec.decode.schema_, spec.folder))
-        rules = Chain() if self.plain else Validate(ModelReference(spec.decode.schema_, spec.folder))
+        decoder: Decoder = (
+            PlainDecoder(columns)
+            if self.plain
+            else JsonDecoder(ModelReference(spec.decode.schema_, spec.folder))
+        )
+        rules = (
+            Chain() if self.plain else Validate(ModelReference(spec.decode.schema_, spec.folder))
+        )
         return Pipeline(
-            spec=spec, columns=lambda: columns, decoder=lambda: decoder, transform=lambda: rules,
+            spec=spec,
+            columns=lambda: columns,
+            decoder=lambda: decoder,
+            transform=lambda: rules,
             broker=self.broker_at(spec.source.isolation),
-            reader=lambda plan: self.reader_of(spec.source.isolation, plan), ledger=open_ledger(spec.state_url()), sink=self.sink,
+            reader=lambda plan: self.reader_of(spec.source.isolation, plan),
+            ledger=open_ledger(spec.state_url()),
+            sink=self.sink,
             dead_letters=self.sink.dead_letters,
-            engine=self.engine, now=lambda: self.now, sleep=self._sleep,
-        )  # fmt: skip
+            engine=self.engine,
+            now=lambda: self.now,
+            sleep=self._sleep,
+        )
 
     def run(self, pipeline: Pipeline, *hours: int) -> list[Result]:
         """Run hours, in this order."""
@@ -162,10 +192,15 @@ class SourceDesk:
         return run_batch(pipeline, Request(request))
 
     def verdict(self, without: Mapping[TopicPartition, set[int]] | None = None) -> Report:
-        """The checker's, over all that was sent and must be in the table; `without` are offsets that must not be."""
+        """The checker's, over all that was sent and must be in the table; `without` are
+        offsets that must not be.
+        """
         assert self.sink is not None
         left_out = without or {}
-        wanted = {tp: {o: i for o, i in sent.items() if o not in left_out.get(tp, set())} for tp, sent in self.sent.items()}
+        wanted = {
+            tp: {o: i for o, i in sent.items() if o not in left_out.get(tp, set())}
+            for tp, sent in self.sent.items()
+        }
         receipts = [c.receipt for c in self.sink.receipts()]
         dead = [self.sink.read_dead(r.window) for r in receipts]
         return check(wanted, self.sink.pieces(), dead, receipts, "id")

@@ -16,26 +16,34 @@ PART = 50
 """Layouts of a test in memory; `make test` reads 150 of them, `make soak` a thousand a round."""
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where a folder costs no syncs of a disk: the ledgers of a thousand layouts make tens of thousands, and none of them is to be killed."""
+"""Where a folder costs no syncs of a disk: the ledgers of a thousand layouts make tens
+of thousands, and none of them is to be killed.
+"""
 
 
 @pytest.mark.some(1)
 @pytest.mark.slow
 @pytest.mark.sampled(3, of=20)
 def test_layouts_in_memory(part: int, dice: random.Random) -> None:
-    """Data, markers, aborted runs, gaps and open transactions in any mixture: nothing lost, nothing twice, and every read ends."""
+    """Data, markers, aborted runs, gaps and open transactions in any mixture: nothing
+    lost, nothing twice, and every read ends.
+    """
     for seed in (dice.randrange(2**32) for _ in range(PART)):
         with TemporaryDirectory(dir=MEMORY) as folder:
             layout = Layout(memory_desk(Path(folder)), seed, steps=8)
             layout.read()
-            assert layout.desk.verdict(layout.gone).ok, f"seed {seed}: {layout.desk.verdict(layout.gone)}"
+            assert layout.desk.verdict(layout.gone).ok, (
+                f"seed {seed}: {layout.desk.verdict(layout.gone)}"
+            )
 
 
 @pytest.mark.some(3)
 @pytest.mark.broker
 @pytest.mark.sampled(15, of=50)
 def test_layouts_on_kafka(part: int, dice: random.Random, kafka: str, tmp_path: Path) -> None:
-    """The same on real Kafka, where a read that waits for a message that never comes fails after the reader's stall limit."""
+    """The same on real Kafka, where a read that waits for a message that never comes
+    fails after the reader's stall limit.
+    """
     seed = dice.randrange(2**32)
     layout = Layout(kafka_desk(kafka, tmp_path, dice), seed, steps=4)
     layout.read()

@@ -26,19 +26,29 @@ def memory_desk(folder: Path) -> SourceDesk:
     """On a new in-memory cluster."""
     broker = MemoryBroker()
     return SourceDesk(
-        Logs(MemoryCluster(broker)), broker.at, lambda isolation, plan: MemoryReader(broker.at(isolation), plan), folder
-    )  # fmt: skip
+        Logs(MemoryCluster(broker)),
+        broker.at,
+        lambda isolation, plan: MemoryReader(broker.at(isolation), plan),
+        folder,
+    )
 
 
 def kafka_desk(bootstrap: str, folder: Path, dice: random.Random) -> SourceDesk:
-    """On a real broker; either way to fetch messages reads about half of the tests, other ones with each seed."""
+    """On a real broker; either way to fetch messages reads about half of the tests,
+    other ones with each seed.
+    """
     fetching = WAYS[dice.choice(sorted(WAYS))]
 
     def broker(isolation: Isolation) -> Broker:
         return KafkaBroker(bootstrap, {}, isolation=isolation)
 
     def reader(isolation: Isolation, plan: ReadPlan) -> Reader:
-        return KafkaReader(consumer_properties(bootstrap, {}, isolation=isolation), plan, stall_seconds=20.0, fetching=fetching)
+        return KafkaReader(
+            consumer_properties(bootstrap, {}, isolation=isolation),
+            plan,
+            stall_seconds=20.0,
+            fetching=fetching,
+        )
 
     return SourceDesk(Logs(KafkaCluster(bootstrap)), broker, reader, folder)
 

@@ -1,7 +1,8 @@
 """What every `ports.transform.Transform` must keep.
 
-The suite of a transform supplies the fixtures `transform` and `before`: columns that it takes, and rows of them with the number of the
-message that each came from, at least two messages of which one keeps a row.
+The suite of a transform supplies the fixtures `transform` and `before`: columns that it
+takes, and rows of them with the number of the message that each came from, at least two
+messages of which one keeps a row.
 """
 
 from __future__ import annotations
@@ -28,19 +29,30 @@ class Before:
     messages: tuple[int, ...]
 
     def decoded(self, *only: int, deletes: bool = False) -> Decoded:
-        """The rows, of some of the messages only; beside them two dead letters, one dropped and one filtered message.
+        """The rows, of some of the messages only; beside them two dead letters, one
+        dropped and one filtered message.
 
-        Message n has the number 2n + 1 here: messages 0 and the last one were refused by the decoder. `deletes`: each message with rows
-        deletes something, too.
+        Message n has the number 2n + 1 here: messages 0 and the last one were refused
+        by the decoder. `deletes`: each message with rows deletes something, too.
         """
         kept = [i for i, message in enumerate(self.messages) if not only or message in only]
         last = 2 * max(self.messages) + 2
         index = pa.array([2 * self.messages[i] + 1 for i in kept], pa.int64())
-        letters = (pa.array(["value"] * 2), pa.array(["odd", "even"]), pa.array(["Expected - at $", None], pa.string()))
+        letters = (
+            pa.array(["value"] * 2),
+            pa.array(["odd", "even"]),
+            pa.array(["Expected - at $", None], pa.string()),
+        )
         taken = self.rows.take(pa.array(kept, pa.int64()))
-        told = Decoded(taken, index, pa.array([0, last], pa.int64()), *letters, dropped=1, filtered=1)
+        told = Decoded(
+            taken, index, pa.array([0, last], pa.int64()), *letters, dropped=1, filtered=1
+        )
         which = pa.array(sorted(set(index.to_pylist())), pa.int64())
-        return replace(told, deletes=Deletes(pa.record_batch([which], ["number"]), which)) if deletes else told
+        return (
+            replace(told, deletes=Deletes(pa.record_batch([which], ["number"]), which))
+            if deletes
+            else told
+        )
 
     def count(self, *only: int) -> int:
         """How many messages `decoded` stands for."""
@@ -54,11 +66,18 @@ class TransformContract:
         """What becomes of the rows; of the shape that all promise."""
         given = before.decoded(*only)
         found = transform.open()(given)
-        whole(found, transform.columns(before.columns).arrow_schema, before.count(*only), given.dead_index[1].as_py() + 1)
+        whole(
+            found,
+            transform.columns(before.columns).arrow_schema,
+            before.count(*only),
+            given.dead_index[1].as_py() + 1,
+        )
         return found
 
     def test_each_message_is_in_one_place(self, transform: Transform, before: Before) -> None:
-        """Each message that had rows has some, is refused, or counts as filtered; what had none stays as it was."""
+        """Each message that had rows has some, is refused, or counts as filtered; what
+        had none stays as it was.
+        """
         given, found = before.decoded(), self.after(transform, before)
         had = set(given.row_index.to_pylist())
         assert set(found.row_index.to_pylist()) <= had
@@ -78,21 +97,31 @@ class TransformContract:
             assert alone.get(2 * message + 1) == together.get(2 * message + 1)
 
     def test_deletes_pass_through(self, transform: Transform, before: Before) -> None:
-        """What a message deletes it deletes whatever becomes of its rows, but for one that is refused: that does nothing at all."""
+        """What a message deletes it deletes whatever becomes of its rows, but for one
+        that is refused: that does nothing at all.
+        """
         given = before.decoded(deletes=True)
         found = transform.open()(given)
         refused = {index for index, _, _ in dead(found)}
-        assert deleted(found) == [(index, key) for index, key in deleted(given) if index not in refused]
+        assert deleted(found) == [
+            (index, key) for index, key in deleted(given) if index not in refused
+        ]
         assert found.valid == len({index for index, _ in deleted(found)})
         assert found.valid + len(refused) + found.dropped + found.filtered == before.count()
 
     def test_nothing_is_nothing(self, transform: Transform, before: Before) -> None:
         """A batch without a row has none afterwards, with the right columns."""
-        none = before.decoded().refused(RULES, [Refusal(np.arange(before.rows.num_rows), "reason", "detail")])
+        none = before.decoded().refused(
+            RULES, [Refusal(np.arange(before.rows.num_rows), "reason", "detail")]
+        )
         found = transform.open()(none)
         assert found.rows.num_rows == 0
         assert found.rows.schema.equals(transform.columns(before.columns).arrow_schema)
-        assert (dead(found), found.dropped, found.filtered) == (dead(none), none.dropped, none.filtered)
+        assert (dead(found), found.dropped, found.filtered) == (
+            dead(none),
+            none.dropped,
+            none.filtered,
+        )
 
     def test_it_leaves_what_it_was_given(self, transform: Transform, before: Before) -> None:
         """The batch that came in is as it was."""
@@ -102,7 +131,9 @@ class TransformContract:
         assert verdicts(given) == first
 
     def test_a_transform_travels(self, transform: Transform, before: Before) -> None:
-        """It is a recipe: what it built stays behind, and the copy is equal, promises the same, and does the same."""
+        """It is a recipe: what it built stays behind, and the copy is equal, promises
+        the same, and does the same.
+        """
         first = verdicts(self.after(transform, before))
         words = pickle.dumps(transform)
         assert len(words) < 4096

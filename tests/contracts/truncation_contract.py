@@ -1,6 +1,8 @@
-"""What reading and running must make of logs that were cut off, and of such as grew again: on the twin, and on a real broker's cut files.
+"""What reading and running must make of logs that were cut off, and of such as grew
+again: on the twin, and on a real broker's cut files.
 
-All scenes are written to one cluster, which is cut once, because that costs a real broker a restart: a suite's fixture `cut` is a `Cut`.
+All scenes are written to one cluster, which is cut once, because that costs a real
+broker a restart: a suite's fixture `cut` is a `Cut`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from windrow.ingest.runner.context import Pipeline, Request, Result
 from windrow.ingest.runner.pipeline import preview, run
 
 KEPT, GONE, NEW = 6, 4, 8
-"""Messages of a reader's log below the cut, those that the cut takes, and those that come after it."""
+"""Messages of a reader's log below the cut, those that the cut takes, and those that
+come after it.
+"""
 
 BATCH = {"grid": "batch", "max_records": 600}
 
@@ -39,8 +43,10 @@ def _sent(count: int) -> list[Sent]:
 class Cut:
     """A cluster whose logs were cut.
 
-    `grown` was cut at KEPT and grew again, `short` was only cut; `whole` was not cut and grew under the new leader, `trimmed` too, and then
-    lost all that the old one had written. `old` and `new` are the leader epochs. Desks have a table each, and write to one `Logs`.
+    `grown` was cut at KEPT and grew again, `short` was only cut; `whole` was not cut
+    and grew under the new leader, `trimmed` too, and then lost all that the old one had
+    written. `old` and `new` are the leader epochs. Desks have a table each, and write
+    to one `Logs`.
     """
 
     cluster: CuttableCluster
@@ -55,13 +61,18 @@ class Cut:
         self.broker: Broker = self.readers.broker_at("read_committed")
         logs = self.readers.logs
         topic = logs.topic(4)
-        self.grown, self.short, self.whole, self.trimmed = tps = [TopicPartition(topic, p) for p in range(4)]
+        self.grown, self.short, self.whole, self.trimmed = tps = [
+            TopicPartition(topic, p) for p in range(4)
+        ]
         for tp in tps:
             logs.send(tp, *_sent(KEPT))
             logs.send(tp, *_sent(GONE))
         self.old = self._epoch()
         self._begin()
-        logs.cut(self.cluster, {self.grown: KEPT, self.short: KEPT} | dict.fromkeys(self.topics.values(), 400))
+        logs.cut(
+            self.cluster,
+            {self.grown: KEPT, self.short: KEPT} | dict.fromkeys(self.topics.values(), 400),
+        )
         for tp in (self.grown, self.whole, self.trimmed):
             logs.send(tp, *_sent(NEW))
         logs.cluster.delete_before(self.trimmed, KEPT + GONE)
@@ -103,51 +114,86 @@ class Cut:
     def findings(self, name: str) -> list[Finding]:
         """What verification has to say of a scene's topic."""
         pipeline = self.pipeline(name)
-        found = verify(pipeline.spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
+        found = verify(
+            pipeline.spec.id, pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
+        )
         return [f for f in found.findings if f.about == "topic" and f.level == "wrong"]
 
-    def read(self, tp: TopicPartition, start: int, stop: int, *epochs: int, on_loss: OnLoss = "fail") -> tuple[list[int], ReadSummary]:
-        """The offsets that a reader gives of a split with the epochs of its start and stop; its summary."""
-        plan = ReadPlan(self.broker.cluster_id(), {tp.topic: self.broker.topic(tp.topic).topic_id}, on_loss)
+    def read(
+        self, tp: TopicPartition, start: int, stop: int, *epochs: int, on_loss: OnLoss = "fail"
+    ) -> tuple[list[int], ReadSummary]:
+        """The offsets that a reader gives of a split with the epochs of its start and
+        stop; its summary.
+        """
+        plan = ReadPlan(
+            self.broker.cluster_id(), {tp.topic: self.broker.topic(tp.topic).topic_id}, on_loss
+        )
         reader = self.reader_of(plan)
         batches, summary = gathered(reader, Split(tp.topic, tp.partition, start, stop, *epochs))
         return [o for batch in batches for o in batch.column("offset").to_pylist()], summary
 
 
 class ReadTruncationContract:
-    """The promises of a reader; they change nothing, so several readers may be held to them on one cluster."""
+    """The promises of a reader; they change nothing, so several readers may be held to
+    them on one cluster.
+    """
 
     def test_a_log_that_was_cut_below_the_start_and_grew_is_a_loss(self, cut: Cut) -> None:
-        """Also where it reaches beyond the stop again: the epoch of the start tells, and the error says what happened."""
+        """Also where it reaches beyond the stop again: the epoch of the start tells,
+        and the error says what happened.
+        """
         for stop_epoch in (cut.old, cut.new):
             with pytest.raises(DataLossError, match="cut off and has grown again") as lost:
                 cut.read(cut.grown, 8, 14, cut.old, stop_epoch)
             assert (lost.value.topic, lost.value.offset) == (cut.grown.topic, 8)
 
     def test_a_client_that_has_read_another_split_notices_a_cut_too(self, cut: Cut) -> None:
-        """A worker keeps its client from split to split, and one that knows the topic's leaders doesn't ask about epochs by itself."""
+        """A worker keeps its client from split to split, and one that knows the topic's
+        leaders doesn't ask about epochs by itself.
+        """
         with keeping():
             assert cut.read(cut.whole, 8, 10, cut.old, cut.old)[0] == [8, 9]
             with pytest.raises(DataLossError, match="cut off and has grown again"):
                 cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
     def test_who_skips_reads_what_the_plan_saw(self, cut: Cut) -> None:
-        """Cut before the stop was frozen, the messages there are the split's own; cut after it, they are others, and are skipped."""
+        """Cut before the stop was frozen, the messages there are the split's own; cut
+        after it, they are others, and are skipped.
+        """
         offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.new, on_loss="skip")
-        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == ([*range(8, 14)], 0, True, 14)
+        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == (
+            [*range(8, 14)],
+            0,
+            True,
+            14,
+        )
         offsets, summary = cut.read(cut.grown, 8, 14, cut.old, cut.old, on_loss="skip")
-        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == ([], 6, False, 14)
+        assert (offsets, summary.skipped, summary.regrown, summary.next_offset) == (
+            [],
+            6,
+            False,
+            14,
+        )
 
     def test_a_log_that_was_cut_inside_a_split_and_grew_is_a_loss(self, cut: Cut) -> None:
-        """Messages of a later leader than any when the stop was frozen are not those that were planned; what lies before them is."""
+        """Messages of a later leader than any when the stop was frozen are not those
+        that were planned; what lies before them is.
+        """
         with pytest.raises(DataLossError, match="cut off and has grown again") as lost:
             cut.read(cut.grown, 2, 10, cut.old, cut.old)
         assert lost.value.offset == KEPT
         offsets, summary = cut.read(cut.grown, 2, 10, cut.old, cut.old, on_loss="skip")
-        assert (offsets, summary.read, summary.skipped, summary.next_offset) == ([2, 3, 4, 5], 4, 4, 10)
+        assert (offsets, summary.read, summary.skipped, summary.next_offset) == (
+            [2, 3, 4, 5],
+            4,
+            4,
+            10,
+        )
 
     def test_a_cut_at_or_above_a_split_is_no_loss(self, cut: Cut) -> None:
-        """Exactly at the stop, exactly at the start, or below a split that was planned after it: all is there."""
+        """Exactly at the stop, exactly at the start, or below a split that was planned
+        after it: all is there.
+        """
         assert cut.read(cut.grown, 2, KEPT, cut.old, cut.old)[0] == [2, 3, 4, 5]
         assert cut.read(cut.grown, KEPT, 14, cut.old, cut.new)[0] == [*range(KEPT, 14)]
         assert cut.read(cut.grown, 8, 14, cut.new, cut.new)[0] == [*range(8, 14)]
@@ -160,7 +206,9 @@ class ReadTruncationContract:
         assert (offsets, summary.skipped) == ([2, 3, 4, 5], 4)
 
     def test_a_clean_change_of_leader_is_no_loss(self, cut: Cut) -> None:
-        """Whatever the epochs, as long as all is there; also where the cluster has forgotten the old one, with its messages."""
+        """Whatever the epochs, as long as all is there; also where the cluster has
+        forgotten the old one, with its messages.
+        """
         assert cut.read(cut.whole, 8, 10, cut.old, cut.old)[0] == [8, 9]
         assert cut.read(cut.whole, 8, 18, cut.old, cut.new)[0] == [*range(8, 18)]
         assert cut.read(cut.trimmed, 10, 18, cut.old, cut.new)[0] == [*range(10, 18)]
@@ -170,7 +218,9 @@ class TruncationContract(ReadTruncationContract):
     """And those of running."""
 
     def test_a_batch_after_a_log_was_cut_and_grew(self, cut: Cut) -> None:
-        """Batches of 600; the log is cut to 400 and grows to 900: the next batch is refused; under skip it has what is there, partial."""
+        """Batches of 600; the log is cut to 400 and grows to 900: the next batch is
+        refused; under skip it has what is there, partial.
+        """
         with pytest.raises(DataLossError, match="cut off and has grown again") as refused:
             cut.run("batches", 1)
         assert (refused.value.exit_code, refused.value.offset) == (1, 600)
@@ -183,7 +233,9 @@ class TruncationContract(ReadTruncationContract):
         assert cut.run("batches", 3) is None
 
     def test_a_window_that_was_planned_before_the_cut(self, cut: Cut) -> None:
-        """Messages that came after the cut are not passed off as those that were planned: refused, or skipped and counted."""
+        """Messages that came after the cut are not passed off as those that were
+        planned: refused, or skipped and counted.
+        """
         with pytest.raises(DataLossError, match="cut off and has grown again"):
             cut.run("planned")
         result = cut.run("planned", 0, "skip")
@@ -204,28 +256,44 @@ class TruncationContract(ReadTruncationContract):
 
     @pytest.mark.slow
     def test_an_hour_while_the_log_ends_below_the_last(self, cut: Cut) -> None:
-        """It must not pass as an hour without messages: refused before its boundary is frozen, or told on its receipt."""
+        """It must not pass as an hour without messages: refused before its boundary is
+        frozen, or told on its receipt.
+        """
         with pytest.raises(CutOffError, match=r"ends at offset 400 now, below 700"):
             cut.run("idle hours", 1)
         assert cut.pipeline("idle hours").ledger.boundary("things", hour(1).end) is None
         result = cut.run("idle hours", 1, "skip")
         assert result is not None
-        assert ["ends at offset 400 now, below 700" in words for words in result.committed.receipt.partial] == [True]
+        assert [
+            "ends at offset 400 now, below 700" in words
+            for words in result.committed.receipt.partial
+        ] == [True]
         with pytest.raises(CutOffError):
-            run(cut.pipeline("idle hours"), Window("things", hour(1).end, hour(2).end), Request("next"))
+            run(
+                cut.pipeline("idle hours"),
+                Window("things", hour(1).end, hour(2).end),
+                Request("next"),
+            )
         assert [f.level for f in cut.findings("idle hours")] == ["wrong"]
 
     @pytest.mark.slow
     def test_an_hour_that_lies_in_what_was_cut_off(self, cut: Cut) -> None:
-        """Cut off before its end was frozen, and the log has grown beyond: it doesn't pass as an hour without messages."""
-        with pytest.raises(CutOffError, match=r"was cut off below offset 700 and has grown again.*on_loss: skip") as refused:
+        """Cut off before its end was frozen, and the log has grown beyond: it doesn't
+        pass as an hour without messages.
+        """
+        with pytest.raises(
+            CutOffError, match=r"was cut off below offset 700 and has grown again.*on_loss: skip"
+        ) as refused:
             cut.run("later hours", 1)
         assert refused.value.exit_code == 1
         (found,) = cut.findings("later hours")
         assert "was cut off below offset 700 and has grown again" in found.what
         result = cut.run("later hours", 1, "skip")
         assert result is not None
-        assert (result.committed.receipt.counts.read, ["has grown again" in words for words in result.committed.receipt.partial]) == (
+        assert (
+            result.committed.receipt.counts.read,
+            ["has grown again" in words for words in result.committed.receipt.partial],
+        ) == (
             0,
             [True],
         )

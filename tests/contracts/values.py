@@ -1,4 +1,6 @@
-"""Messages that differ by their values alone, and what became of them, for suites of decoders and transforms."""
+"""Messages that differ by their values alone, and what became of them, for suites of
+decoders and transforms.
+"""
 
 from __future__ import annotations
 
@@ -12,32 +14,54 @@ from windrow.ingest.schema.messages import MESSAGES
 
 
 def valued(
-    values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None, headers: Sequence[Sequence[tuple[str, bytes | None]]] = ()
-) -> pa.RecordBatch:  # fmt: skip
-    """Messages with these values, from offset 0 on; with keys, and with headers as pairs, where they are given."""
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] = (),
+) -> pa.RecordBatch:
+    """Messages with these values, from offset 0 on; with keys, and with headers as
+    pairs, where they are given.
+    """
     n = len(values)
     columns: dict[str, Any] = {
-        "topic": ["customers"] * n, "partition": [0] * n, "offset": list(range(n)), "timestamp": [0] * n,
+        "topic": ["customers"] * n,
+        "partition": [0] * n,
+        "offset": list(range(n)),
+        "timestamp": [0] * n,
         "timestamp_type": ["CreateTime"] * n,
-        "key": [None] * n if keys is None else keys, "value": values,
-        "headers": [[{"key": k, "value": v} for k, v in of] for of in headers or [[]] * n], "leader_epoch": [None] * n,
-    }  # fmt: skip
+        "key": [None] * n if keys is None else keys,
+        "value": values,
+        "headers": [[{"key": k, "value": v} for k, v in of] for of in headers or [[]] * n],
+        "leader_epoch": [None] * n,
+    }
     return pa.record_batch([pa.array(columns[f.name], f.type) for f in MESSAGES], schema=MESSAGES)
 
 
 def dead(decoded: Decoded) -> list[tuple[int, str, str]]:
     """Index, stage and reason of the dead letters."""
-    return list(zip(decoded.dead_index.to_pylist(), decoded.dead_stage.to_pylist(), decoded.dead_reason.to_pylist(), strict=True))
+    return list(
+        zip(
+            decoded.dead_index.to_pylist(),
+            decoded.dead_stage.to_pylist(),
+            decoded.dead_reason.to_pylist(),
+            strict=True,
+        )
+    )
 
 
 def deleted(decoded: Decoded) -> list[tuple[int, dict[str, Any]]]:
     """Index and key of what is deleted."""
     deletes = decoded.deletes
-    return [] if deletes is None else list(zip(deletes.index.to_pylist(), deletes.keys.to_pylist(), strict=True))
+    return (
+        []
+        if deletes is None
+        else list(zip(deletes.index.to_pylist(), deletes.keys.to_pylist(), strict=True))
+    )
 
 
 def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
-    """Per message that isn't dropped or filtered what became of it: what it deletes (in a list), its rows, or the refusal."""
+    """Per message that isn't dropped or filtered what became of it: what it deletes (in
+    a list), its rows, or the refusal.
+    """
     found: dict[int, list[Any]] = {}
     for index, key in deleted(decoded):
         found.setdefault(index, []).append([key])
@@ -50,17 +74,37 @@ def verdicts(decoded: Decoded) -> dict[int, list[Any]]:
 
 
 def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | None = None) -> None:
-    """The shapes that every decoder and transform keeps: rows of these columns, and each of so many messages in exactly one place.
+    """The shapes that every decoder and transform keeps: rows of these columns, and
+    each of so many messages in exactly one place.
 
     `numbered`: their numbers lie below it, where some are left out.
     """
     rows, refused = decoded.row_index.to_pylist(), decoded.dead_index.to_pylist()
     assert decoded.rows.schema.equals(columns)
     decoded.rows.validate(full=True)
-    assert [f.name for f, c in zip(columns, decoded.rows.columns, strict=True) if c.null_count and not f.nullable] == []
+    assert [
+        f.name
+        for f, c in zip(columns, decoded.rows.columns, strict=True)
+        if c.null_count and not f.nullable
+    ] == []
     assert (decoded.row_index.type, decoded.dead_index.type) == (pa.int64(), pa.int64())
-    assert {a.type for a in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)} == {pa.string()}
-    assert len({len(a) for a in (decoded.dead_index, decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)}) == 1
+    assert {a.type for a in (decoded.dead_stage, decoded.dead_reason, decoded.dead_detail)} == {
+        pa.string()
+    }
+    assert (
+        len(
+            {
+                len(a)
+                for a in (
+                    decoded.dead_index,
+                    decoded.dead_stage,
+                    decoded.dead_reason,
+                    decoded.dead_detail,
+                )
+            }
+        )
+        == 1
+    )
     assert decoded.rows.num_rows == len(rows)
     assert rows == sorted(rows)
     assert refused == sorted(set(refused))
@@ -70,7 +114,9 @@ def whole(decoded: Decoded, columns: pa.Schema, messages: int, numbered: int | N
         assert decoded.deletes.keys.num_rows == len(gone)
         assert all(
             column.type == columns.field(name).type
-            for name, column in zip(decoded.deletes.keys.schema.names, decoded.deletes.keys, strict=True)
+            for name, column in zip(
+                decoded.deletes.keys.schema.names, decoded.deletes.keys, strict=True
+            )
         )
         assert not any(column.null_count for column in decoded.deletes.keys)
     assert not {*rows, *gone} & set(refused)

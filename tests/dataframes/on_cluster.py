@@ -1,6 +1,8 @@
-"""DataFrames on a cluster's master, which the environment names: run by `tests/runner/spark/test_cluster.py` in a process of its own.
+"""DataFrames on a cluster's master, which the environment names: run by
+`tests/runner/spark/test_cluster.py` in a process of its own.
 
-(A process has one Spark session, and the tests' own is a local one.) The cases are those of a session on this machine.
+(A process has one Spark session, and the tests' own is a local one.) The cases are
+those of a session on this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.dataframes.test_sink import Ground, each_once, ground
-from tests.dataframes.test_source import reading, test_a_windows_rows, test_messages_of_exact_ranges, things
+from tests.dataframes.test_source import (
+    reading,
+    test_a_windows_rows,
+    test_messages_of_exact_ranges,
+    things,
+)
 from tests.runner.spark.on_cluster import MASTER
 from windrow.ingest.runner.spark.cluster import spark_session
 
@@ -30,7 +37,9 @@ def kafka() -> str:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """On the cluster."""
-    made = spark_session(os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"})
+    made = spark_session(
+        os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+    )
     yield made
     made.stop()
 

@@ -38,7 +38,9 @@ def test_an_error_comes_behind_the_batches_before_it() -> None:
 
 
 def test_who_stops_asking_ends_the_read() -> None:
-    """The read's own clean-up has run when the iterator is closed: no client is left open by a `limit()`."""
+    """The read's own clean-up has run when the iterator is closed: no client is left
+    open by a `limit()`.
+    """
     given, closed = [], []
 
     def read(take: Take) -> None:

@@ -1,4 +1,6 @@
-"""`df.write.format("windrow-kafka")` on real Kafka and Spark: a batch is there once, whatever dies and however often it is written."""
+"""`df.write.format("windrow-kafka")` on real Kafka and Spark: a batch is there once,
+whatever dies and however often it is written.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,15 @@ class Ground:
         self.kafka, self.folder, self.topic = kafka, folder, create_topic(kafka, partitions=2)
         self.spec = folder / "out.yaml"
         self.spec.write_text(
-            f"id: out\nsink: {{bootstrap_servers: '{kafka}', topic: {self.topic}, staging: ./staging, key: {{columns: [id]}}{more}}}\n"
+            f"id: out\nsink: {{bootstrap_servers: '{kafka}', topic: {self.topic}, staging:"
+            f" ./staging, key: {{columns: [id]}}{more}}}\n"
         )
 
     def write(self, frame: DataFrame, batch: int, mode: str = "append") -> None:
         frame.sparkSession.dataSource.register(windrow.WindrowKafka)
-        frame.write.format("windrow-kafka").option("spec", str(self.spec)).option("batch", batch).mode(mode).save()
+        frame.write.format("windrow-kafka").option("spec", str(self.spec)).option(
+            "batch", batch
+        ).mode(mode).save()
 
     def messages(self) -> list[ck.Message]:
         """The target topic's, that readers of what is committed see."""
@@ -68,7 +73,9 @@ class TestOnSpark:
     pytestmark = real
 
     def test_each_batch_is_there_once(self, spark: SparkSession, ground: Ground) -> None:
-        """A batch that is written again, with its rows cut another way or with others, writes nothing; another one is another one."""
+        """A batch that is written again, with its rows cut another way or with others,
+        writes nothing; another one is another one.
+        """
         rows = spark.range(500).selectExpr("id", "concat('n', id) AS name")
         ground.write(rows.repartition(5), 7)
         ground.write(rows.repartition(2), 7)
@@ -80,23 +87,44 @@ class TestOnSpark:
         told = dict(message.headers() or ())
         assert {"windrow_id", "windrow_partition", "windrow_row", "windrow_batch"} == set(told)
         number = json.loads(message.value() or b"")["id"]
-        assert (told["windrow_id"], told["windrow_batch"], message.key()) == (b"out", b"batch-000000007", b'{"id":%d}' % number)
-        assert not list((ground.folder / "staging").rglob("*.arrow")), "what is published is of no more use"
+        assert (told["windrow_id"], told["windrow_batch"], message.key()) == (
+            b"out",
+            b"batch-000000007",
+            b'{"id":%d}' % number,
+        )
+        assert not list((ground.folder / "staging").rglob("*.arrow")), (
+            "what is published is of no more use"
+        )
 
     @pytest.mark.long
-    def test_the_example_runs(self, spark: SparkSession, ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The page's code and file do what they say, word for word but for the cluster and the topic."""
+    def test_the_example_runs(
+        self, spark: SparkSession, ground: Ground, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The page's code and file do what they say, word for word but for the cluster
+        and the topic.
+        """
         page = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
         code, file = blocks("python", page)[-1], blocks("yaml", page)[-1]
         monkeypatch.chdir(ground.folder)
         spec = ground.folder / "totals.yaml"
-        spec.write_text(file.replace("127.0.0.1:9092", ground.kafka).replace("topic: totals", f"topic: {ground.topic}"))
+        spec.write_text(
+            file.replace("127.0.0.1:9092", ground.kafka).replace(
+                "topic: totals", f"topic: {ground.topic}"
+            )
+        )
         for _ in range(2):
-            exec(compile(code.replace("totals.yaml", str(spec)), "docs/dataframes.md", "exec"), {"spark": spark})
-        assert Counter(json.loads(m.value() or b"")["customer"] for m in ground.messages()) == each_once(range(1000))
+            exec(
+                compile(code.replace("totals.yaml", str(spec)), "docs/dataframes.md", "exec"),
+                {"spark": spark},
+            )
+        assert Counter(
+            json.loads(m.value() or b"")["customer"] for m in ground.messages()
+        ) == each_once(range(1000))
 
     @pytest.mark.long
-    def test_what_dead_writes_left_is_removed_after_a_week(self, spark: SparkSession, ground: Ground) -> None:
+    def test_what_dead_writes_left_is_removed_after_a_week(
+        self, spark: SparkSession, ground: Ground
+    ) -> None:
         """By a later write; what may be of one that is still at it stays."""
         left = ground.folder / "staging" / "staged" / "batch-000000009"
         left.mkdir(parents=True)
@@ -114,36 +142,56 @@ class TestOnSpark:
         assert ground.messages() == []
 
     @pytest.mark.long
-    def test_the_order_of_a_partition_stays(self, spark: SparkSession, kafka: str, tmp_path: Path) -> None:
+    def test_the_order_of_a_partition_stays(
+        self, spark: SparkSession, kafka: str, tmp_path: Path
+    ) -> None:
         """What a DataFrame has in an order comes in that order to each partition of the topic."""
         ground = Ground(kafka, tmp_path)
-        ground.write(spark.range(300).orderBy("id", ascending=False).repartitionByRange(3, "id").sortWithinPartitions("id"), 1)
+        ground.write(
+            spark.range(300)
+            .orderBy("id", ascending=False)
+            .repartitionByRange(3, "id")
+            .sortWithinPartitions("id"),
+            1,
+        )
         by_partition: dict[int, list[int]] = {0: [], 1: []}
         for message in ground.messages():
             by_partition[message.partition() or 0].append(json.loads(message.value() or b"")["id"])
         assert all(found == sorted(found) and found for found in by_partition.values())
 
     @pytest.mark.long
-    def test_values_as_bytes_with_a_topic_each(self, spark: SparkSession, kafka: str, tmp_path: Path) -> None:
-        """Columns key, value and topic, as Spark's own Kafka sink has them; a topic that the file doesn't have refuses the batch."""
+    def test_values_as_bytes_with_a_topic_each(
+        self, spark: SparkSession, kafka: str, tmp_path: Path
+    ) -> None:
+        """Columns key, value and topic, as Spark's own Kafka sink has them; a topic
+        that the file doesn't have refuses the batch.
+        """
         ground = Ground(kafka, tmp_path)
         other = create_topic(kafka)
         ground.spec.write_text(
-            f"id: out\nsink:\n  bootstrap_servers: '{kafka}'\n  topics: [{ground.topic}, {other}]\n  topic_column: topic\n"
-            f"  control_topic: {ground.topic}.windrow\n  staging: ./staging\n"
-            "  key: {format: raw, columns: [key]}\n  value: {format: raw, columns: [value]}\n"
+            f"id: out\nsink:\n  bootstrap_servers: '{kafka}'\n  topics: [{ground.topic}, {other}]\n"
+            f"  topic_column: topic\n  control_topic: {ground.topic}.windrow\n  staging:"
+            " ./staging\n  key: {format: raw, columns: [key]}\n  value: {format: raw, columns:"
+            " [value]}\n"
         )
         made = [(b"k1", b"\x00v", ground.topic), (None, b"w", other)]
         ground.write(spark.createDataFrame(made, "key binary, value binary, topic string"), 1)
         assert [(m.key(), m.value()) for m in ground.messages()] == [(b"k1", b"\x00v")]
         assert [(m.key(), m.value()) for m in committed(kafka, other)] == [(None, b"w")]
         with pytest.raises(Exception, match=r"none of sink\.topics"):
-            ground.write(spark.createDataFrame([(b"k", b"v", "elsewhere")], "key binary, value binary, topic string"), 2)
+            ground.write(
+                spark.createDataFrame(
+                    [(b"k", b"v", "elsewhere")], "key binary, value binary, topic string"
+                ),
+                2,
+            )
         assert len(ground.messages()) == 1
 
     @pytest.mark.long
     def test_what_fails_publishes_nothing(self, spark: SparkSession, ground: Ground) -> None:
-        """A task that fails, and with it the batch; written again under its number it is there once."""
+        """A task that fails, and with it the batch; written again under its number it
+        is there once.
+        """
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
             ground.write(spark.range(100).selectExpr("id", "1 / IF(id = 77, 0, 1) AS x"), 1)
         assert ground.messages() == []
@@ -163,14 +211,28 @@ class TestOnSpark:
             ground.write(spark.range(1), 1)
 
     @pytest.mark.long
-    def test_a_stream_writes_each_of_its_batches_once(self, spark: SparkSession, ground: Ground) -> None:
-        """`foreachBatch` has the number: a stream that begins again from its checkpoint's start writes what isn't there yet."""
-        source, checkpoints = ground.folder / "source", [ground.folder / "one", ground.folder / "two"]
+    def test_a_stream_writes_each_of_its_batches_once(
+        self, spark: SparkSession, ground: Ground
+    ) -> None:
+        """`foreachBatch` has the number: a stream that begins again from its
+        checkpoint's start writes what isn't there yet.
+        """
+        source, checkpoints = (
+            ground.folder / "source",
+            [
+                ground.folder / "one",
+                ground.folder / "two",
+            ],
+        )
         source.mkdir()
         for n in range(3):
-            (source / f"{n}.json").write_text("".join(f'{{"id": {i}}}\n' for i in range(n * 10, n * 10 + 10)))
+            (source / f"{n}.json").write_text(
+                "".join(f'{{"id": {i}}}\n' for i in range(n * 10, n * 10 + 10))
+            )
         for checkpoint in checkpoints:
-            stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source))
+            stream = (
+                spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source))
+            )
             going = (
                 stream.writeStream.foreachBatch(ground.write)
                 .option("checkpointLocation", str(checkpoint))
@@ -194,10 +256,16 @@ rows.write.format("windrow-kafka").option("spec", spec).option("batch", batch).m
 
 
 def process(ground: Ground, crash: str = "") -> subprocess.Popen[bytes]:
-    """A driver of its own that writes batch 1: ids 0 to 199. `crash`: WINDROW_CRASH for it and all of its workers."""
+    """A driver of its own that writes batch 1: ids 0 to 199.
+
+    `crash`: WINDROW_CRASH for it and all of its workers.
+    """
     environment = {**os.environ, "WINDROW_CRASH": crash, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(
-        [sys.executable, "-c", WRITE, str(ground.spec), "1", "0", "200"], env=environment, stderr=subprocess.DEVNULL, cwd=ground.folder
+        [sys.executable, "-c", WRITE, str(ground.spec), "1", "0", "200"],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        cwd=ground.folder,
     )
 
 
@@ -227,20 +295,28 @@ class TestThatDies:
     pytestmark = real
 
     @pytest.mark.parametrize("crash", ["commit.before:kill", "commit.after:kill"])
-    def test_a_commit_that_dies_is_found_or_made_by_the_next(self, ground: Ground, crash: str) -> None:
-        """1 The process that commits is killed around it. 2 The write fails. 3 It is written again: each row is there once."""
+    def test_a_commit_that_dies_is_found_or_made_by_the_next(
+        self, ground: Ground, crash: str
+    ) -> None:
+        """1 The process that commits is killed around it. 2 The write fails. 3 It is
+        written again: each row is there once.
+        """
         assert process(ground, crash).wait(LIMIT) != 0
         assert process(ground).wait(LIMIT) == 0
         assert ground.ids() == each_once(range(200))
 
     def test_a_worker_that_dies_is_run_again(self, ground: Ground) -> None:
-        """1 A worker is killed after it has staged some rows. 2 Spark runs its task again: each row is there once."""
+        """1 A worker is killed after it has staged some rows. 2 Spark runs its task
+        again: each row is there once.
+        """
         assert process(ground, f"write.middle:kill:{ground.folder / 'once'}").wait(LIMIT) == 0
         assert (ground.folder / "once").exists()
         assert ground.ids() == each_once(range(200))
 
     def test_two_at_once_are_one(self, ground: Ground) -> None:
-        """Of two drivers that write one batch at the same time one publishes it, and both are told that it is there."""
+        """Of two drivers that write one batch at the same time one publishes it, and
+        both are told that it is there.
+        """
         both = [process(ground) for _ in range(2)]
         assert [each.wait(LIMIT) for each in both] == [0, 0]
         assert ground.ids() == each_once(range(200))
@@ -250,7 +326,12 @@ def test_all_that_is_wrong_with_the_options() -> None:
     """At once, and what isn't known is refused."""
     with pytest.raises(SpecError) as told:
         write_options({"batch": "-1", "bath": "1", "path": "x"})
-    for part in ("spec: is missing", "batch: must be a number of up to 9 digits", "bath: unknown", "save()"):
+    for part in (
+        "spec: is missing",
+        "batch: must be a number of up to 9 digits",
+        "bath: unknown",
+        "save()",
+    ):
         assert part in told.value.what
 
 
@@ -260,14 +341,41 @@ REFUSED: list[tuple[str, str]] = [
     ("[]", "is a mapping with id and sink"),
     ("id: out\nsink: {kind: delta, path: x}", "must be 'kafka'"),
     ("id: out\nsink: {topic: t, staging: ./s}", "sink.bootstrap_servers: is missing"),
-    ("id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, atomic_window: false}", "always true here"),
-    ("id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, delivery_guarantee: none}", "always exactly-once here"),
-    ("id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, timestamp: message}", "must be published or a column"),
-    ("id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, partitioner: source}", "goes by the splits"),
-    ("id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, mode: upsert, primary_key: [id]}", "must be append"),
+    (
+        "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, atomic_window: false}",
+        "always true here",
+    ),
+    (
+        (
+            "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, delivery_guarantee:"
+            " none}"
+        ),
+        "always exactly-once here",
+    ),
+    (
+        "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, timestamp: message}",
+        "must be published or a column",
+    ),
+    (
+        "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, partitioner: source}",
+        "goes by the splits",
+    ),
+    (
+        (
+            "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, mode: upsert,"
+            " primary_key: [id]}"
+        ),
+        "must be append",
+    ),
     ("id: out\nsink: {cluster: main, topic: t, staging: ./s}", "is for pipelines"),
-    ("id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, client: {acks: 1}}", "acks"),
-    ("id: out\nwindow: {}\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s}", "window: unknown key"),
+    (
+        "id: out\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s, client: {acks: 1}}",
+        "acks",
+    ),
+    (
+        "id: out\nwindow: {}\nsink: {bootstrap_servers: 'b:1', topic: t, staging: ./s}",
+        "window: unknown key",
+    ),
 ]
 
 

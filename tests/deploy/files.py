@@ -1,4 +1,6 @@
-"""The files of deploy/ as values: what the Dockerfile's lines say, and compose.yaml with its variables filled in."""
+"""The files of deploy/ as values: what the Dockerfile's lines say, and compose.yaml
+with its variables filled in.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,28 @@ class Line(NamedTuple):
 def dockerfile() -> list[Line]:
     """The instructions of the Dockerfile, in order, without comments."""
     parser = DockerfileParser(fileobj=BytesIO((DEPLOY / "Dockerfile").read_bytes()))
-    return [Line(each["instruction"], each["value"]) for each in parser.structure if each["instruction"] != "COMMENT"]
+    return [
+        Line(each["instruction"], each["value"])
+        for each in parser.structure
+        if each["instruction"] != "COMMENT"
+    ]
 
 
 def copied() -> list[tuple[str, str]]:
     """What the image takes from the project, each with the place that it gets there."""
-    lines = [shlex.split(line.value) for line in dockerfile() if line.word == "COPY" and "--from=" not in line.value]
+    lines = [
+        shlex.split(line.value)
+        for line in dockerfile()
+        if line.word == "COPY" and "--from=" not in line.value
+    ]
     return [(source, target) for *sources, target in lines for source in sources]
 
 
 def compose(text: str, variables: Mapping[str, str]) -> dict[str, Any]:
-    """A compose file with its variables filled in. One that isn't told, or another form of one than `${NAME:?why}`, is an error."""
+    """A compose file with its variables filled in.
+
+    One that isn't told, or another form of one than `${NAME:?why}`, is an error.
+    """
     filled = _VARIABLE.sub(lambda found: variables[found[1]], text)
     assert "$" not in filled
     loaded = yaml.safe_load(filled)
@@ -59,4 +72,6 @@ def services(variables: Mapping[str, str] = ASKED) -> dict[str, dict[str, Any]]:
 
 def ours() -> dict[str, dict[str, Any]]:
     """Those that run the project's own image."""
-    return {name: service for name, service in services().items() if service["image"].startswith(IMAGE)}
+    return {
+        name: service for name, service in services().items() if service["image"].startswith(IMAGE)
+    }

@@ -1,4 +1,6 @@
-"""The files of deploy/ by themselves: what they name is there, nothing runs as root, and no secret stands in them."""
+"""The files of deploy/ by themselves: what they name is there, nothing runs as root,
+and no secret stands in them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,18 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from tests.deploy.containers import laid_out
-from tests.deploy.files import ASKED, COMPOSE, DEPLOY, IMAGE, ROOT, compose, copied, dockerfile, ours, services
+from tests.deploy.files import (
+    ASKED,
+    COMPOSE,
+    DEPLOY,
+    IMAGE,
+    ROOT,
+    compose,
+    copied,
+    dockerfile,
+    ours,
+    services,
+)
 from windrow.ingest.config.load import load_spec
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -32,7 +45,9 @@ def ends_as(text: str) -> tuple[str, str]:
 
 
 def literal_secrets(where: Any, name: str = "") -> list[str]:
-    """Values that stand in a document under a name that secrets have: a file that holds one is fine, and so is a URL without one."""
+    """Values that stand in a document under a name that secrets have: a file that holds
+    one is fine, and so is a URL without one.
+    """
     if isinstance(where, dict):
         return [found for key, value in where.items() for found in literal_secrets(value, str(key))]
     if isinstance(where, list):
@@ -42,11 +57,13 @@ def literal_secrets(where: Any, name: str = "") -> list[str]:
     return [f"{name}: {text}"] if written or re.search(r"://[^/@\s]*:[^/@\s]*@", text) else []
 
 
-# ---------------------------------------------------------------------------------------------------------------- the image
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_dockerfile_is_made_of_known_instructions() -> None:
-    """Each line is an instruction that these tests know how to look at, and the first one says what the image begins with."""
+    """Each line is an instruction that these tests know how to look at, and the first
+    one says what the image begins with.
+    """
     lines = dockerfile()
     assert lines[0].word == "FROM"
     assert {line.word for line in lines} == KNOWN
@@ -60,16 +77,28 @@ def test_every_command_of_the_image_is_shell() -> None:
 
 
 def test_what_the_image_copies_is_there() -> None:
-    """Every file and folder that the Dockerfile takes from the project exists, and the .dockerignore lets it through."""
-    let_through = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    """Every file and folder that the Dockerfile takes from the project exists, and the
+    .dockerignore lets it through.
+    """
+    let_through = {
+        line[1:]
+        for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     assert {source for source, _ in copied()} == let_through
     assert [source for source in let_through if not (ROOT / source).exists()] == []
 
 
 def test_the_image_has_the_projects_python() -> None:
-    """Its Python is one that the project takes, and the one for which the lock was made; no image is taken as it happens to be."""
+    """Its Python is one that the project takes, and the one for which the lock was
+    made; no image is taken as it happens to be.
+    """
     begins = [line.value.split()[0] for line in dockerfile() if line.word == "FROM"]
-    stages = {line.value.split()[-1] for line in dockerfile() if line.word == "FROM" and " AS " in line.value}
+    stages = {
+        line.value.split()[-1]
+        for line in dockerfile()
+        if line.word == "FROM" and " AS " in line.value
+    }
     [image] = {name for name in begins if name not in stages}
     name, _, tag = image.partition(":")
     version = tag.partition("-")[0]
@@ -80,16 +109,24 @@ def test_the_image_has_the_projects_python() -> None:
 
 
 def test_the_image_has_the_locks_packages() -> None:
-    """Whatever is installed in it is pinned by the lock, whose hashes are asked for, and nothing comes from elsewhere."""
+    """Whatever is installed in it is pinned by the lock, whose hashes are asked for,
+    and nothing comes from elsewhere.
+    """
     runs = " && ".join(line.value for line in dockerfile() if line.word == "RUN")
     installs = re.findall(r"(?:pip|uv pip) install [^&]+", runs)
     assert len(installs) == 3
-    assert [each for each in installs if not re.search(r"--require-hashes|--(build-)?constraint requirements\.lock", each)] == []
+    assert [
+        each
+        for each in installs
+        if not re.search(r"--require-hashes|--(build-)?constraint requirements\.lock", each)
+    ] == []
     assert not re.search(r"curl|wget|git clone|--index|://", runs)
 
 
 def uv_commands() -> list[list[str]]:
-    """How the image's packages are installed, by this environment's uv into this environment: only looked at, and without a network."""
+    """How the image's packages are installed, by this environment's uv into this
+    environment: only looked at, and without a network.
+    """
     runs = " && ".join(line.value for line in dockerfile() if line.word == "RUN")
     told = [shlex.split(found) for found in re.findall(r"tools/bin/uv [^&]+", runs)]
     here = {"tools/bin/uv": str(Path(sys.executable).parent / "uv"), "/opt/venv": sys.prefix}
@@ -98,12 +135,15 @@ def uv_commands() -> list[list[str]]:
 
 def tried(words: list[str], folder: Path) -> str:
     """What uv says that it would do in a folder; nothing where it can't."""
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, check=False, timeout=120
+    )
     return done.stderr if done.returncode == 0 else ""
 
 
 def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
-    """What the image installs is what is installed here, which is the lock, and then the project; by another lock it would be another.
+    """What the image installs is what is installed here, which is the lock, and then
+    the project; by another lock it would be another.
 
     Uv itself is cut out of the lock with its hashes, by the line that the image has for it.
     """
@@ -113,26 +153,39 @@ def test_its_packages_are_those_of_the_lock(tmp_path: Path) -> None:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    (tmp_path / "requirements.lock").write_text(re.sub(r"^msgspec==\S+", "msgspec==0.0.1", lock, flags=re.MULTILINE))
+    (tmp_path / "requirements.lock").write_text(
+        re.sub(r"^msgspec==\S+", "msgspec==0.0.1", lock, flags=re.MULTILINE)
+    )
     assert tried(packages, tmp_path) == ""
     (tmp_path / "requirements.lock").write_text(lock)
-    [cuts] = re.findall(r"sed -n [^&]+", " && ".join(line.value for line in dockerfile() if line.word == "RUN"))
+    [cuts] = re.findall(
+        r"sed -n [^&]+", " && ".join(line.value for line in dockerfile() if line.word == "RUN")
+    )
     subprocess.run(["sh", "-c", cuts], cwd=tmp_path, check=True, timeout=60)
     pinned, *rest = (line.strip(" \\") for line in (tmp_path / "uv.lock").read_text().splitlines())
     assert re.fullmatch(r"uv==[\d.]+", pinned)
-    assert {line.partition(":")[0] for line in rest if not line.startswith("#")} == {"--hash=sha256"}
+    assert {line.partition(":")[0] for line in rest if not line.startswith("#")} == {
+        "--hash=sha256"
+    }
 
 
 def test_the_image_is_nobodys_root() -> None:
-    """Who runs it has a number, by which a cluster can tell that it isn't root; and nothing behind that needs to be root."""
+    """Who runs it has a number, by which a cluster can tell that it isn't root; and
+    nothing behind that needs to be root.
+    """
     words = [line.word for line in dockerfile()]
     assert words.count("USER") == 1
     assert set(words[words.index("USER") :]) <= {"USER", "WORKDIR", "ENTRYPOINT"}
-    assert all(0 < int(number) < 60_000 for number in ends_as(next(line.value for line in dockerfile() if line.word == "USER")))
+    assert all(
+        0 < int(number) < 60_000
+        for number in ends_as(next(line.value for line in dockerfile() if line.word == "USER"))
+    )
 
 
 def test_a_password_comes_from_its_file(tmp_path: Path) -> None:
-    """The program that the image's script begins has the file's text in its environment; a file that isn't there ends it."""
+    """The program that the image's script begins has the file's text in its
+    environment; a file that isn't there ends it.
+    """
     file = tmp_path / "password"
     file.write_text("se'cr$et\n")
     env = {"PATH": os.environ["PATH"], "PGPASSWORD_FILE": str(file)}
@@ -140,16 +193,25 @@ def test_a_password_comes_from_its_file(tmp_path: Path) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "se'cr$et"
     env["PGPASSWORD_FILE"] += "-gone"
-    failed = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    failed = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
     assert (failed.returncode != 0, failed.stdout) == (True, "")
 
 
-# ------------------------------------------------------------------------------------------------------------- compose.yaml
+# --------------------------------------------------------------------------------------------------
 
 
 def valid(file: Path) -> bool:
     """Whether a file is of the form that the Compose Specification's own schema asks for."""
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(file),
+    ]
     return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
 
 
@@ -162,40 +224,72 @@ def test_the_compose_file_is_one(tmp_path: Path) -> None:
 
 
 def test_its_variables_must_be_told() -> None:
-    """Each variable that is left open is asked for with a reason; none has a value that only happens to be right."""
-    assert set(re.findall(r"\$\{(\w+):\?[^}]+\}", COMPOSE.read_text(encoding="utf-8"))) == set(ASKED)
+    """Each variable that is left open is asked for with a reason; none has a value that
+    only happens to be right.
+    """
+    assert set(re.findall(r"\$\{(\w+):\?[^}]+\}", COMPOSE.read_text(encoding="utf-8"))) == set(
+        ASKED
+    )
     with pytest.raises(KeyError):
         services({})
 
 
 def test_what_its_services_name_is_there() -> None:
-    """Services, secrets, volumes and files that a service stands on are in the file, or beside it, and none is there for nothing."""
+    """Services, secrets, volumes and files that a service stands on are in the file, or
+    beside it, and none is there for nothing.
+    """
     document = compose(COMPOSE.read_text(encoding="utf-8"), ASKED)
     found = document["services"]
-    volumes = {volume.partition(":")[0] for service in found.values() for volume in service.get("volumes", [])}
+    volumes = {
+        volume.partition(":")[0]
+        for service in found.values()
+        for volume in service.get("volumes", [])
+    }
     assert {name for name in volumes if not name.startswith(".")} == set(document["volumes"])
     assert [name for name in volumes if name.startswith(".") and not (DEPLOY / name).exists()] == []
-    assert {name for service in found.values() for name in service.get("secrets", [])} == set(document["secrets"])
-    assert {name for service in found.values() for name in service.get("depends_on", [])} <= set(found)
+    assert {name for service in found.values() for name in service.get("secrets", [])} == set(
+        document["secrets"]
+    )
+    assert {name for service in found.values() for name in service.get("depends_on", [])} <= set(
+        found
+    )
     waited = [
-        (name, other) for name, service in found.items() if isinstance(service.get("depends_on"), dict)
-        for other, how in service["depends_on"].items() if how["condition"] == "service_healthy"
-    ]  # fmt: skip
+        (name, other)
+        for name, service in found.items()
+        if isinstance(service.get("depends_on"), dict)
+        for other, how in service["depends_on"].items()
+        if how["condition"] == "service_healthy"
+    ]
     assert [pair for pair in waited if "healthcheck" not in found[pair[1]]] == []
 
 
 def test_every_volume_belongs_to_the_images_user() -> None:
-    """A volume that our services share lies over a folder that the image has made for its user: else only root could write to it."""
+    """A volume that our services share lies over a folder that the image has made for
+    its user: else only root could write to it.
+    """
     [made] = [line.value for line in dockerfile() if "install --directory" in line.value]
-    places = {volume.split(":")[1] for service in ours().values() for volume in service.get("volumes", []) if volume[0] != "."}
+    places = {
+        volume.split(":")[1]
+        for service in ours().values()
+        for volume in service.get("volumes", [])
+        if volume[0] != "."
+    }
     assert [place for place in places if f" {place} " not in made] == []
 
 
 def test_every_program_is_in_the_image() -> None:
-    """What a service of ours begins, or is looked at by, is a command of the environment, or a file that the image copies."""
-    paths = {target + Path(source).name for source, target in copied()} | {target for _, target in copied()}
+    """What a service of ours begins, or is looked at by, is a command of the
+    environment, or a file that the image copies.
+    """
+    paths = {target + Path(source).name for source, target in copied()} | {
+        target for _, target in copied()
+    }
     begun = [service["command"] for service in ours().values()]
-    begun += [service["healthcheck"]["test"][1:] for service in ours().values() if "healthcheck" in service]
+    begun += [
+        service["healthcheck"]["test"][1:]
+        for service in ours().values()
+        if "healthcheck" in service
+    ]
     [entry] = [line.value for line in dockerfile() if line.word == "ENTRYPOINT"]
     assert entry.strip('["]') in paths
     for program in {words[0] for words in begun}:
@@ -205,60 +299,84 @@ def test_every_program_is_in_the_image() -> None:
 
 
 def test_our_services_may_do_little() -> None:
-    """Each has the image of this version, no capability of root's and no way to get one; what is published is for this machine alone."""
+    """Each has the image of this version, no capability of root's and no way to get
+    one; what is published is for this machine alone.
+    """
     assert {service["image"] for service in ours().values()} == {IMAGE + PROJECT["version"]}
     for service in services().values():
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert service.get("user", "10001") not in {"root", "0"}
-        assert [port for port in service.get("ports", []) if not port.startswith("127.0.0.1:")] == []
+        assert [
+            port for port in service.get("ports", []) if not port.startswith("127.0.0.1:")
+        ] == []
 
 
 def test_no_secret_is_written_out() -> None:
-    """Secrets are files: no service has one in its environment, its command or a URL, and no password file is part of the project."""
+    """Secrets are files: no service has one in its environment, its command or a URL,
+    and no password file is part of the project.
+    """
     document = compose(COMPOSE.read_text(encoding="utf-8"), ASKED)
     assert all(set(secret) == {"file"} for secret in document.pop("secrets").values())
     for service in document["services"].values():
         service.pop("secrets", None)
     assert literal_secrets(document["services"]) == []
     assert literal_secrets({line.word: line.value for line in dockerfile()}) == []
-    tracked = subprocess.run(["git", "ls-files", "deploy/secrets"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    tracked = subprocess.run(
+        ["git", "ls-files", "deploy/secrets"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert set(tracked.stdout.split()) <= {"deploy/secrets/.gitignore"}
 
 
 @pytest.mark.parametrize(
     "twin",
     [
-        {"environment": {"PGPASSWORD": "hunter2"}}, {"environment": {"WINDROW_STATE": "postgresql://windrow:hunter2@postgres/windrow"}},
+        {"environment": {"PGPASSWORD": "hunter2"}},
+        {"environment": {"WINDROW_STATE": "postgresql://windrow:hunter2@postgres/windrow"}},
         {"command": ["windrow", "postgresql://windrow:hunter2@postgres/windrow"]},
     ],
-)  # fmt: skip
+)
 def test_a_secret_that_is_written_out_is_found(twin: dict[str, Any]) -> None:
     """The twins: a password in the environment, in a URL, on a command line."""
     assert len(literal_secrets(twin)) == 1
 
 
-# ------------------------------------------------------------------------------------------------------ the pipeline in it
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_pipelines_have_one_name() -> None:
-    """Where the pipelines are is called the same by who serves them, who looks for them, and their own project."""
+    """Where the pipelines are is called the same by who serves them, who looks for
+    them, and their own project.
+    """
     command = services()["code"]["command"]
     [place] = yaml.safe_load((DEPLOY / "workspace.yaml").read_text(encoding="utf-8"))["load_from"]
-    project = tomllib.loads((DEPLOY / "project" / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["dg"]["project"]
+    project = tomllib.loads((DEPLOY / "project" / "pyproject.toml").read_text(encoding="utf-8"))[
+        "tool"
+    ]["dg"]["project"]
     served = command[command.index("--location-name") + 1]
     assert served == place["grpc_server"]["location_name"] == project["code_location_name"]
 
 
 def test_the_pipeline_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is mounted to begin with is a pipeline with all that its services tell it, and its secrets are files that they are given."""
+    """What is mounted to begin with is a pipeline with all that its services tell it,
+    and its secrets are files that they are given.
+    """
     environment = {**services()["code"]["environment"]}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     spec = load_spec(DEPLOY / "project" / "src" / "pipelines" / "defs" / "orders" / "defs.yaml")
     assert spec.cluster.bootstrap_servers == ASKED["KAFKA_BOOTSTRAP"]
     assert spec.state_url() == environment["WINDROW_STATE"]
-    named = set(re.findall(r"/run/secrets/([\w-]+)", (spec.folder / "defs.yaml").read_text(encoding="utf-8")))
+    named = set(
+        re.findall(
+            r"/run/secrets/([\w-]+)", (spec.folder / "defs.yaml").read_text(encoding="utf-8")
+        )
+    )
     assert named == {"kafka-ca", "kafka-password"}
     for name in ("code", "spark-worker"):
         assert named <= set(services()[name]["secrets"])
@@ -271,14 +389,26 @@ WORKER = "    secrets: [kafka-password, kafka-ca]\n    volumes:\n      - lake:/l
 @pytest.mark.parametrize(
     ("instead", "lost"),
     [
-        (WORKER, set()), (WORKER.replace("[kafka-password, kafka-ca]", "[kafka-ca]"), {"/run/secrets/kafka-password"}),
-        (WORKER.replace("lake:/lake", "lake:/sea"), {"/lake/orders"}), (WORKER.replace("lake:/lake", "cache:/lake"), {"/lake/orders"}),
+        (WORKER, set()),
+        (
+            WORKER.replace("[kafka-password, kafka-ca]", "[kafka-ca]"),
+            {"/run/secrets/kafka-password"},
+        ),
+        (WORKER.replace("lake:/lake", "lake:/sea"), {"/lake/orders"}),
+        (WORKER.replace("lake:/lake", "cache:/lake"), {"/lake/orders"}),
     ],
-)  # fmt: skip
-def test_workers_are_given_what_the_pipeline_names(instead: str, lost: set[str], tmp_path: Path) -> None:
-    """The services that read its spec have each place in it in common; the twins, where workers lack one, are found out."""
+)
+def test_workers_are_given_what_the_pipeline_names(
+    instead: str, lost: set[str], tmp_path: Path
+) -> None:
+    """The services that read its spec have each place in it in common; the twins, where
+    workers lack one, are found out.
+    """
     text = COMPOSE.read_text(encoding="utf-8")
     assert text.count(WORKER) == 1
     laid_out(text.replace(WORKER, instead), tmp_path, "127.0.0.1:1", {})
     [spec] = (tmp_path / "deploy" / "project").rglob("defs.yaml")
-    assert set(re.findall(r"not there(\S+?)}?$", spec.read_text(encoding="utf-8"), re.MULTILINE)) == lost
+    assert (
+        set(re.findall(r"not there(\S+?)}?$", spec.read_text(encoding="utf-8"), re.MULTILINE))
+        == lost
+    )

@@ -1,4 +1,6 @@
-"""The services of deploy/compose.yaml together, without a container: each one's command, given what the file gives it, on this machine."""
+"""The services of deploy/compose.yaml together, without a container: each one's
+command, given what the file gives it, on this machine.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from tests.kafka.produce import Put, create_topic, produce
 from tests.kafka.secure import PASSWORD, TLS, SecureBroker
 from windrow.ingest.kafka.embedded.server import find_jars
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.long,
+]
 
 HOUR = "2026-01-05-01:00"
 DATABASE_PASSWORD = "C4nary of the database's"  # a test's own
@@ -37,29 +45,41 @@ STATUS = "query($run: ID!) { runOrError(runId: $run) { ... on Run { status } } }
 SHOWN = """
 { assetOrError(assetKey: {path: ["orders"]}) { ... on Asset { assetMaterializations(limit: 10) {
   runId partition metadataEntries { label ... on JsonMetadataEntry { jsonString } ... on BoolMetadataEntry { boolValue } } } } } }
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    """The brokers that are told to the services, with an hour of orders: they ask for TLS and a login."""
+    """The brokers that are told to the services, with an hour of orders: they ask for
+    TLS and a login.
+    """
     with SecureBroker(tmp_path_factory.mktemp("secure"), find_jars()) as server:
         assert isinstance(server, SecureBroker)
         create_topic(server.bootstrap, partitions=2, name="shop.orders")
-        orders = [json.dumps({"order_id": i + 1, "amount": "12.50", "note": None}).encode() for i in range(200)]
-        produce(server.bootstrap, "shop.orders", [Put(order, millis(1, i % 60), i % 2) for i, order in enumerate(orders)])
+        orders = [
+            json.dumps({"order_id": i + 1, "amount": "12.50", "note": None}).encode()
+            for i in range(200)
+        ]
+        produce(
+            server.bootstrap,
+            "shop.orders",
+            [Put(order, millis(1, i % 60), i % 2) for i, order in enumerate(orders)],
+        )
         produce(server.bootstrap, "shop.orders", [Put(orders[i], millis(2), i) for i in range(2)])
         yield server
 
 
 def test_a_window_goes_through_all_of_them(broker: SecureBroker, tmp_path: Path) -> None:
-    """1 All services come up. 2 The hour is materialized as the UI does it: it is in the table, and its offsets are in PostgreSQL.
+    """1 All services come up. 2 The hour is materialized as the UI does it: it is in
+    the table, and its offsets are in PostgreSQL.
 
     3 Once more: nothing is written, and Dagster shows the receipt of the first run.
     """
     secrets = {
-        "postgres-password": DATABASE_PASSWORD.encode(), "kafka-password": PASSWORD.encode(), "kafka-ca": (TLS / "broker.pem").read_bytes(),
-    }  # fmt: skip
+        "postgres-password": DATABASE_PASSWORD.encode(),
+        "kafka-password": PASSWORD.encode(),
+        "kafka-ca": (TLS / "broker.pem").read_bytes(),
+    }
     with up(tmp_path, broker.secure, secrets) as services:
         until(services.answers, "the webserver doesn't answer", services.all_live)
         first = materialize(services)
@@ -69,22 +89,33 @@ def test_a_window_goes_through_all_of_them(broker: SecureBroker, tmp_path: Path)
         assert sorted(rows["order_id"]) == list(range(1, 201))
         again = materialize(services)
         assert DeltaTable(str(table)).version() == version
-        seen = [(each["runId"], *shown(each)) for each in services.ask(SHOWN)["assetOrError"]["assetMaterializations"]]
+        seen = [
+            (each["runId"], *shown(each))
+            for each in services.ask(SHOWN)["assetOrError"]["assetMaterializations"]
+        ]
         offsets = {"shop.orders": {"0": [0, 100], "1": [0, 100]}}
         assert seen == [(again, offsets, True), (first, offsets, None)]
         assert kept(services, first) == offsets
-        assert list((services.volumes / "logs").rglob(f"{first}/**/*.err")), "what the run said is not where the webserver looks"
+        assert list((services.volumes / "logs").rglob(f"{first}/**/*.err")), (
+            "what the run said is not where the webserver looks"
+        )
         assert services.containers["daemon"].is_healthy()
         services.all_live()
 
 
 def materialize(services: Composition) -> str:
     """The run that did it, which has ended well."""
-    where = {"repositoryLocationName": "pipelines", "repositoryName": "__repository__", "pipelineName": "__ASSET_JOB"}
+    where = {
+        "repositoryLocationName": "pipelines",
+        "repositoryName": "__repository__",
+        "pipelineName": "__ASSET_JOB",
+    }
     of = {
-        "mode": "default", "runConfigData": "{}", "selector": {**where, "assetSelection": [{"path": ["orders"]}]},
+        "mode": "default",
+        "runConfigData": "{}",
+        "selector": {**where, "assetSelection": [{"path": ["orders"]}]},
         "executionMetadata": {"tags": [{"key": "dagster/partition", "value": HOUR}]},
-    }  # fmt: skip
+    }
     launched = services.ask(LAUNCH, of=of)["launchPipelineExecution"]
     assert launched["__typename"] == "LaunchRunSuccess", launched
     run = str(launched["run"]["runId"])
@@ -103,22 +134,34 @@ def shown(materialization: Any) -> tuple[str, str, Any]:
     """The offsets that the webserver shows, and whether the window was committed before."""
     assert materialization["partition"] == HOUR
     entries = {entry["label"]: entry for entry in materialization["metadataEntries"]}
-    return _ranges(json.loads(entries["receipt"]["jsonString"])), entries.get("recovered", {}).get("boolValue")
+    return _ranges(json.loads(entries["receipt"]["jsonString"])), entries.get("recovered", {}).get(
+        "boolValue"
+    )
 
 
 def _ranges(receipt: Any) -> Any:
     found: dict[str, dict[str, list[int]]] = {}
     for split in receipt["plan"]["splits"]:
-        found.setdefault(split["topic"], {})[str(split["partition"])] = [split["start"], split["stop"]]
+        found.setdefault(split["topic"], {})[str(split["partition"])] = [
+            split["start"],
+            split["stop"],
+        ]
     return found
 
 
 def kept(services: Composition, run: str) -> Any:
-    """The offsets of a run's materialization in Dagster's storage, asked for as the services do: by network, with the password."""
+    """The offsets of a run's materialization in Dagster's storage, asked for as the
+    services do: by network, with the password.
+    """
     where = f"host={services.containers['postgres'].address} port=5432 user=windrow dbname=windrow"
-    asked = "SELECT event FROM event_logs WHERE run_id = %s AND partition = %s AND dagster_event_type = 'ASSET_MATERIALIZATION'"
+    asked = (
+        "SELECT event FROM event_logs WHERE run_id = %s AND partition = %s AND dagster_event_type ="
+        " 'ASSET_MATERIALIZATION'"
+    )
     with psycopg.connect(where, password=DATABASE_PASSWORD) as connection:
         [[event]] = connection.execute(asked, (run, HOUR)).fetchall()
-    entries = json.loads(event)["dagster_event"]["event_specific_data"]["materialization"]["metadata_entries"]
+    entries = json.loads(event)["dagster_event"]["event_specific_data"]["materialization"][
+        "metadata_entries"
+    ]
     [found] = [entry for entry in entries if entry["label"] == "receipt"]
     return _ranges(found["entry_data"]["data"])

@@ -1,7 +1,10 @@
-"""Generates `docs/settings.md` from the models of a spec: `make docs`, or `python -m tests.docs.settings`.
+"""Generates `docs/settings.md` from the models of a spec: `make docs`, or `python -m
+tests.docs.settings`.
 
-What a setting is for is its field's description; which values it takes is said by its type (`Values` among the annotations, or the words of
-a `Literal`); its default is the field's, unless `LeftOut` says it better. Where a section may be of several kinds, each has a table.
+What a setting is for is its field's description; which values it takes is said by its
+type (`Values` among the annotations, or the words of a `Literal`); its default is the
+field's, unless `LeftOut` says it better. Where a section may be of several kinds, each
+has a table.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ of a file are told at once, each with its line.
 - **A size** is `16MiB`, `512KiB` or a number of bytes.
 - **A name** that YAML would take for something else (`010`, `0x10`, `on`) needs quotes, and the error says so.
 - **A file** has at most 256 KiB, 20 levels and 20,000 values.
-"""
+"""  # noqa: E501
 
 SHARED = """\
 ## `windrow.yaml`
@@ -65,12 +68,14 @@ clusters:
       sasl.username: windrow
       sasl.password: "{{ env.KAFKA_PASSWORD }}"
 ```
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Table:
-    """One section's settings, or those of a section of several kinds that all of them have; `kind` where it is one of several."""
+    """One section's settings, or those of a section of several kinds that all of them
+    have; `kind` where it is one of several.
+    """
 
     place: str
     about: str
@@ -84,11 +89,17 @@ class Table:
         return name if self.kind is None else f"{name}, {self.kind}"
 
     def settings(self) -> Iterator[tuple[str, FieldInfo]]:
-        """Its own settings by their dotted names, without what is a section and nothing else, and without what nobody writes."""
+        """Its own settings by their dotted names, without what is a section and nothing
+        else, and without what nobody writes.
+        """
         for name, field in self.fields.items():
             here = field.alias or name
             by_kind = OfItsKind.of(field) is not None and not _told_elsewhere(field)
-            if name not in NOT_WRITTEN and not by_kind and not (_models(field.annotation) and not _values(field)):
+            if (
+                name not in NOT_WRITTEN
+                and not by_kind
+                and not (_models(field.annotation) and not _values(field))
+            ):
                 yield (f"{self.place}.{here}" if self.place else here), field
 
 
@@ -97,7 +108,9 @@ def tables(model: type[BaseModel] = PipelineSpec, place: str = "") -> Iterator[T
     yield from _tables_of(model.model_fields, place, "", None)
 
 
-def _tables_of(fields: Mapping[str, FieldInfo], place: str, about: str, kind: str | None) -> Iterator[Table]:
+def _tables_of(
+    fields: Mapping[str, FieldInfo], place: str, about: str, kind: str | None
+) -> Iterator[Table]:
     yield Table(place, about, kind, fields)
     for name, field in fields.items():
         here = f"{place}.{field.alias or name}" if place else field.alias or name
@@ -109,26 +122,48 @@ def _tables_of(fields: Mapping[str, FieldInfo], place: str, about: str, kind: st
             continue
         below = _models(field.annotation)
         for section in below:
-            yield from _tables_of(section.model_fields, here, field.description or "", _kind(section) if len(below) > 1 else None)
+            yield from _tables_of(
+                section.model_fields,
+                here,
+                field.description or "",
+                _kind(section) if len(below) > 1 else None,
+            )
 
 
 def _told_elsewhere(field: FieldInfo) -> bool:
-    """Whether a section of several kinds says that it takes what another one takes, which has the tables."""
-    return OfItsKind.of(field) is not None and any(isinstance(mark, Values) for mark in field.metadata)
+    """Whether a section of several kinds says that it takes what another one takes,
+    which has the tables.
+    """
+    return OfItsKind.of(field) is not None and any(
+        isinstance(mark, Values) for mark in field.metadata
+    )
 
 
 def _tables_by_kind(by_kind: OfItsKind, place: str, about: str) -> Iterator[Table]:
-    """What all kinds have once, then what each has of its own. The option that tells them apart has the words of all."""
+    """What all kinds have once, then what each has of its own.
+
+    The option that tells them apart has the words of all.
+    """
     sections = by_kind.sections()
     first = next(iter(sections.values())).model_fields
     same = [
         name
         for name, field in first.items()
-        if all(name in s.model_fields and _alike(s.model_fields[name], field) for s in sections.values())
+        if all(
+            name in s.model_fields and _alike(s.model_fields[name], field)
+            for s in sections.values()
+        )
     ]
     words = typing.Literal[tuple(sections)]  # type: ignore[valid-type]
-    option = FieldInfo(annotation=words, default=by_kind.default, description=first[by_kind.option].description)  # type: ignore[arg-type]
-    yield from _tables_of({by_kind.option: option, **{name: first[name] for name in same if name != by_kind.option}}, place, about, None)
+    option = FieldInfo(
+        annotation=words, default=by_kind.default, description=first[by_kind.option].description
+    )  # type: ignore[arg-type]
+    yield from _tables_of(
+        {by_kind.option: option, **{name: first[name] for name in same if name != by_kind.option}},
+        place,
+        about,
+        None,
+    )
     for name, section in sections.items():
         own = {n: f for n, f in section.model_fields.items() if n not in {by_kind.option, *same}}
         yield from _tables_of(own, place, "", f"`{by_kind.option}: {name}`")
@@ -136,11 +171,17 @@ def _tables_by_kind(by_kind: OfItsKind, place: str, about: str) -> Iterator[Tabl
 
 def _alike(one: FieldInfo, other: FieldInfo) -> bool:
     """Whether two sections say the same of a setting."""
-    return (one.annotation, one.description, repr(one.default)) == (other.annotation, other.description, repr(other.default))
+    return (one.annotation, one.description, repr(one.default)) == (
+        other.annotation,
+        other.description,
+        repr(other.default),
+    )
 
 
 def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:
-    """Every setting by its dotted name; one that several kinds of a section have is the first kind's."""
+    """Every setting by its dotted name; one that several kinds of a section have is the
+    first kind's.
+    """
     found: dict[str, FieldInfo] = {}
     for table in tables(model):
         for name, field in table.settings():
@@ -150,28 +191,47 @@ def settings(model: type[BaseModel] = PipelineSpec) -> dict[str, FieldInfo]:
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION, *_tables(tables()), _metadata(), SHARED, *_tables(tables(ClusterSpec, "clusters.NAME"))])
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *_tables(tables()),
+            _metadata(),
+            SHARED,
+            *_tables(tables(ClusterSpec, "clusters.NAME")),
+        ]
+    )
 
 
 def _tables(of: Iterable[Table]) -> Iterator[str]:
     for table in of:
         rows = [_row(name, field) for name, field in table.settings()]
         if rows:
-            yield f"## {table.heading}\n\n" + (f"{table.about}\n\n" if table.about else "") + "\n".join([HEAD, *rows]) + "\n"
+            yield (
+                f"## {table.heading}\n\n"
+                + (f"{table.about}\n\n" if table.about else "")
+                + "\n".join([HEAD, *rows])
+                + "\n"
+            )
 
 
 def _metadata() -> str:
     always = ", ".join(f"`{name}`" for name in ALWAYS)
     lines = [
         "## Metadata columns\n",
-        "What `metadata` can ask for, in the order of the columns. Receipts are verified against some, and windows are replaced by them,",
+        (
+            "What `metadata` can ask for, in the order of the columns. Receipts are verified"
+            " against some, and windows are replaced by them,"
+        ),
         f"so they are always there: {always}.\n",
         "| name | column, if nothing is said | Arrow type | what it holds |",
         "| --- | --- | --- | --- |",
     ]
     for name in METADATA:
         column = f"`{DEFAULT[name]}`" if name in DEFAULT else "none"
-        lines.append(f"| `{name}` | {column} | {str(TYPES[name]).replace('|', '/')} | {METADATA[name].holds} |")
+        lines.append(
+            f"| `{name}` | {column} | {str(TYPES[name]).replace('|', '/')} |"
+            f" {METADATA[name].holds} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -189,7 +249,9 @@ def _values(field: FieldInfo) -> str:
 
 def _words(annotation: object) -> Iterator[str]:
     """Of the types in an annotation, the outermost that says its values."""
-    own = [mark.words for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Values)]
+    own = [
+        mark.words for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Values)
+    ]
     if own:
         yield own[-1]
     elif typing.get_origin(annotation) is typing.Literal:
@@ -214,7 +276,11 @@ def _default(field: FieldInfo) -> str:
     if value is None:
         return "none"
     if isinstance(value, timedelta):
-        return f"`{value // timedelta(minutes=1)}m`" if value >= timedelta(minutes=1) else f"`{value // timedelta(seconds=1)}s`"
+        return (
+            f"`{value // timedelta(minutes=1)}m`"
+            if value >= timedelta(minutes=1)
+            else f"`{value // timedelta(seconds=1)}s`"
+        )
     if isinstance(value, Mapping):
         return ", ".join(f"`{column}`" for column in value.values())
     return f"`{value}`"
@@ -223,7 +289,11 @@ def _default(field: FieldInfo) -> str:
 def _kind(section: type[BaseModel]) -> str | None:
     """What tells a kind of a section from the others: the one word that some field takes."""
     for name, field in section.model_fields.items():
-        words = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
+        words = (
+            typing.get_args(field.annotation)
+            if typing.get_origin(field.annotation) is typing.Literal
+            else ()
+        )
         if len(words) == 1:
             return f"`{field.alias or name}: {words[0]}`"
     return None

@@ -1,4 +1,6 @@
-"""docs/formats.md does what it says: each of its messages, decoded by the example that it stands under, becomes what stands beside it."""
+"""docs/formats.md does what it says: each of its messages, decoded by the example that
+it stands under, becomes what stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,11 @@ sink: {path: table}
 
 @dataclass(frozen=True)
 class Example:
-    """What a spec says, the schema (that of the example before, if none stands there), and messages: cells by their heads.
+    """What a spec says, the schema (that of the example before, if none stands there),
+    and messages: cells by their heads.
 
-    `proto`: the file beside the spec, where its format wants one; `schemas`: what its registry has, with the ids 1, 2, ...
+    `proto`: the file beside the spec, where its format wants one; `schemas`: what its
+    registry has, with the ids 1, 2, ...
     """
 
     decode: str
@@ -57,8 +61,17 @@ def examples() -> Iterator[Example]:
     schema = ""
     for decode, proto, schemas, model, table in BLOCK.findall(PAGE):
         schema = model or schema
-        heads, _, *rows = [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in table.splitlines()]
-        yield Example(decode, proto, schemas, schema, [dict(zip([head.strip() for head in heads], row, strict=True)) for row in rows])
+        heads, _, *rows = [
+            [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+            for line in table.splitlines()
+        ]
+        yield Example(
+            decode,
+            proto,
+            schemas,
+            schema,
+            [dict(zip([head.strip() for head in heads], row, strict=True)) for row in rows],
+        )
 
 
 EXAMPLES = list(examples())
@@ -66,7 +79,14 @@ EXAMPLES = list(examples())
 
 def octets(cell: str) -> bytes | None:
     """A cell's bytes: what stands in code formatting, with Python's escapes; `none` is null."""
-    return None if cell == "none" else cell.strip("`").encode("latin-1", "backslashreplace").decode("unicode_escape").encode("latin-1")
+    return (
+        None
+        if cell == "none"
+        else cell.strip("`")
+        .encode("latin-1", "backslashreplace")
+        .decode("unicode_escape")
+        .encode("latin-1")
+    )
 
 
 def headers(cell: str) -> list[tuple[str, bytes | None]]:
@@ -78,29 +98,66 @@ def became(decoded: Decoded) -> str:
     """As the page writes it."""
     if decoded.rows.num_rows:
         return ", ".join(f"`{json.dumps(row, default=_text)}`" for row in decoded.rows.to_pylist())
-    return f"dead letter, {decoded.dead_stage[0]}: `{decoded.dead_reason[0]}`" if len(decoded.dead_index) else "counted only"
+    return (
+        f"dead letter, {decoded.dead_stage[0]}: `{decoded.dead_reason[0]}`"
+        if len(decoded.dead_index)
+        else "counted only"
+    )
 
 
 def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return (
+        value.hex()
+        if isinstance(value, bytes)
+        else value.isoformat()
+        if hasattr(value, "isoformat")
+        else str(value)
+    )
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.sub(r"\W+", " ", example.decode).strip())
-def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """The spec loads, and each message is the row or the dead letter that the page says: also where none of the spec's files is."""
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=lambda example: re.sub(r"\W+", " ", example.decode).strip()
+)
+def test_each_message_becomes_what_stands_beside_it(
+    example: Example, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """The spec loads, and each message is the row or the dead letter that the page
+    says: also where none of the spec's files is.
+    """
     (tmp_path / "schema.py").write_text(example.schema)
     (tmp_path / "visit.proto").write_text(example.proto)
-    told = SPEC.replace("topic: examples", f"topic: examples, registry: {{url: '{schema_registry.url}'}}") if example.schemas else SPEC
+    told = (
+        SPEC.replace(
+            "topic: examples", f"topic: examples, registry: {{url: '{schema_registry.url}'}}"
+        )
+        if example.schemas
+        else SPEC
+    )
     for schema in json.loads(example.schemas or "[]"):
         is_avro = isinstance(schema, dict)
-        schema_registry.register("examples-value", json.dumps(schema) if is_avro else schema, "AVRO" if is_avro else "PROTOBUF")
+        schema_registry.register(
+            "examples-value",
+            json.dumps(schema) if is_avro else schema,
+            "AVRO" if is_avro else "PROTOBUF",
+        )
     (tmp_path / "defs.yaml").write_text(told + example.decode)
     spec = load_spec(tmp_path / "defs.yaml")
     assert table_columns(spec).columns
     decoder = make_decoder(spec.decode, tmp_path)
-    asking = decoder.asking(spec.registry) if isinstance(decoder, UsesSchemas) and spec.registry else decoder
+    asking = (
+        decoder.asking(spec.registry)
+        if isinstance(decoder, UsesSchemas) and spec.registry
+        else decoder
+    )
     packed = pickle.dumps(
-        (asking, Chain(() if spec.decode.schema_ is None else (Validate(ModelReference(spec.decode.schema_, tmp_path)),)))
+        (
+            asking,
+            Chain(
+                ()
+                if spec.decode.schema_ is None
+                else (Validate(ModelReference(spec.decode.schema_, tmp_path)),)
+            ),
+        )
     )
     shutil.rmtree(tmp_path)
     there, chain = pickle.loads(packed)
@@ -114,6 +171,9 @@ def test_each_message_becomes_what_stands_beside_it(example: Example, tmp_path: 
 
 def test_every_format_has_an_example() -> None:
     """Whatever a value or a key may be is shown."""
-    said = [re.findall(r"^  format: ([\w-]+)", example.decode, re.MULTILINE) or ["json"] for example in EXAMPLES]
+    said = [
+        re.findall(r"^  format: ([\w-]+)", example.decode, re.MULTILINE) or ["json"]
+        for example in EXAMPLES
+    ]
     assert {formats[0] for formats in said} == set(FORMATS)
     assert set(KEY_FORMATS) <= set(FORMATS)

@@ -1,4 +1,6 @@
-"""What the pages name is there: paths, classes, links and headings; and the guide leads to where a change starts."""
+"""What the pages name is there: paths, classes, links and headings; and the guide leads
+to where a change starts.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS_OF_PAGES = ("docs", "ingest", "assets", "tests/protocols")
 PAGES = ["README.md", "DESIGN.md", "FLINK.md"] + [
-    str(path.relative_to(ROOT)) for folder in FOLDERS_OF_PAGES for path in sorted((ROOT / folder).rglob("*.md"))
+    str(path.relative_to(ROOT))
+    for folder in FOLDERS_OF_PAGES
+    for path in sorted((ROOT / folder).rglob("*.md"))
 ]
 FOLDERS = "ingest|assets|resources|tests|docs|dagster_home|deploy"
 PATH = re.compile(rf"((?:{FOLDERS})/[\w./-]*|[A-Z]+\.md|Makefile|pyproject\.toml)(?:: ([\w, ]+))?")
-"""A path of the project in code formatting, perhaps with names that are defined there: `ingest/errors.py: SpecError`."""
+"""A path of the project in code formatting, perhaps with names that are defined there:
+`ingest/errors.py: SpecError`.
+"""
 
 
 def text(page: str) -> str:
@@ -34,7 +40,11 @@ def defined(path: Path) -> set[str]:
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)
-            found |= {part.name for part in node.body if isinstance(part, ast.FunctionDef)} if isinstance(node, ast.ClassDef) else set()
+            found |= (
+                {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+                if isinstance(node, ast.ClassDef)
+                else set()
+            )
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {target.id for target in targets if isinstance(target, ast.Name)}
@@ -49,7 +59,9 @@ def anchors(page: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_is_there(page: str) -> None:
-    """A reader who follows a path finds the file, and in it the names that stand behind the path."""
+    """A reader who follows a path finds the file, and in it the names that stand behind
+    the path.
+    """
     wrong = []
     for span in re.findall(r"`([^`\n]+)`", prose(page)):
         meant = PATH.fullmatch(span)
@@ -71,22 +83,35 @@ def test_every_link_leads_somewhere(page: str) -> None:
         if "://" in target:
             continue
         other = (ROOT / page).parent / file if file else ROOT / page
-        if not other.exists() or (anchor and anchor not in anchors(str(other.resolve().relative_to(ROOT)))):
+        if not other.exists() or (
+            anchor and anchor not in anchors(str(other.resolve().relative_to(ROOT)))
+        ):
             wrong.append(target)
     assert wrong == []
 
 
 CHANGES = (
-    "a format", "a kind of sink", "an exit code", "a kind of grid", "a column of dead letters", "how patiently a question is repeated",
-    "when retention warns", "a metadata column", "a SASL mechanism", "a check in Dagster", "a column of `windrow show`",
+    "a format",
+    "a kind of sink",
+    "an exit code",
+    "a kind of grid",
+    "a column of dead letters",
+    "how patiently a question is repeated",
+    "when retention warns",
+    "a metadata column",
+    "a SASL mechanism",
+    "a check in Dagster",
+    "a column of `windrow show`",
     "how late messages are counted",
-)  # fmt: skip
+)
 """What a newcomer may want to change first; each has one place to start."""
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_guide_says_where_a_change_starts(change: str) -> None:
-    """Each change has one row, whose second cell names one place first, and whose last names what would notice a mistake."""
+    """Each change has one row, whose second cell names one place first, and whose last
+    names what would notice a mistake.
+    """
     rows = [
         [cell.strip() for cell in line.strip().strip("|").split("|")]
         for line in text("DESIGN.md").splitlines()

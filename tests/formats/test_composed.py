@@ -1,4 +1,6 @@
-"""Rows of key, value and headers: each column from its place, each message refused whole, by the first part that refuses it."""
+"""Rows of key, value and headers: each column from its place, each message refused
+whole, by the first part that refuses it.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,19 @@ HERE = Path(__file__).parent
 
 def made(model: str, primary_key: tuple[str, ...] = (), **decode: Any) -> Decoder:
     """What a spec's `decode` makes."""
-    return make_decoder(JsonSection.model_validate({"schema": f"composed_models.py:{model}", **decode}), HERE, primary_key)
+    return make_decoder(
+        JsonSection.model_validate({"schema": f"composed_models.py:{model}", **decode}),
+        HERE,
+        primary_key,
+    )
 
 
-SALES = made("Sale", key={"fields": ["number", "shop"]}, fields_include="except_key", headers={"trace": "x-trace"})
+SALES = made(
+    "Sale",
+    key={"fields": ["number", "shop"]},
+    fields_include="except_key",
+    headers={"trace": "x-trace"},
+)
 KEY = b'{"shop":"a","number":7}'
 
 
@@ -65,54 +76,118 @@ def decoded(decoder: Decoder, messages: pa.RecordBatch) -> Decoded:
 
 def test_each_column_comes_from_its_place() -> None:
     """The columns stand in the schema's order, whatever part of the message they come from."""
-    messages = valued([b'{"amount":5,"shop":"not this"}'], [KEY], [[("x-trace", b"1"), ("other", b"2"), ("x-trace", b"3")]])
-    assert decoded(SALES, messages).rows.to_pylist() == [{"shop": "a", "amount": 5, "number": 7, "trace": "3"}]
+    messages = valued(
+        [b'{"amount":5,"shop":"not this"}'],
+        [KEY],
+        [[("x-trace", b"1"), ("other", b"2"), ("x-trace", b"3")]],
+    )
+    assert decoded(SALES, messages).rows.to_pylist() == [
+        {"shop": "a", "amount": 5, "number": 7, "trace": "3"}
+    ]
 
 
 def test_the_first_part_that_refuses_a_message_says_why() -> None:
-    """The key is asked first, then the headers, then the value; and what stands beside a refused message stays what it is."""
+    """The key is asked first, then the headers, then the value; and what stands beside
+    a refused message stays what it is.
+    """
     keys = [KEY, None, b"{", KEY, KEY, b'{"shop":1,"number":1}', KEY]
     values = [b'{"amount":0}', b"{", b"{", b"{", b'{"amount":4}', b'{"amount":5}', b'{"amount":6}']
-    headers: list[list[tuple[str, bytes | None]]] = [[], [], [], [], [("x-trace", b"\xff")], [("x-trace", b"\xff")], [("x-trace", None)]]
+    headers: list[list[tuple[str, bytes | None]]] = [
+        [],
+        [],
+        [],
+        [],
+        [("x-trace", b"\xff")],
+        [("x-trace", b"\xff")],
+        [("x-trace", None)],
+    ]
     found = decoded(SALES, valued(values, keys, headers))
     assert found.row_index.to_pylist() == [0, 6]
-    assert [(row["amount"], row["trace"]) for row in found.rows.to_pylist()] == [(0, None), (6, None)]
+    assert [(row["amount"], row["trace"]) for row in found.rows.to_pylist()] == [
+        (0, None),
+        (6, None),
+    ]
     assert dead(found) == [
-        (1, "key", "key:null"), (2, "key", "key:not_json"), (3, "value", "not_json"), (4, "header", "header:invalid_utf8"),
+        (1, "key", "key:null"),
+        (2, "key", "key:not_json"),
+        (3, "value", "not_json"),
+        (4, "header", "header:invalid_utf8"),
         (5, "key", "key:wrong_type"),
-    ]  # fmt: skip
+    ]
     details = found.dead_detail.to_pylist()
-    assert (details[0], details[-1]) == ("Expected a value, got none - at the key", "Expected str, got int - at the key's $.shop")
-    assert details[1] == "JSON is malformed: Expecting property name enclosed in double quotes (character 1) - at the key"
+    assert (details[0], details[-1]) == (
+        "Expected a value, got none - at the key",
+        "Expected str, got int - at the key's $.shop",
+    )
+    assert (
+        details[1]
+        == "JSON is malformed: Expecting property name enclosed in double quotes (character 1) - at"
+        " the key"
+    )
     assert details[3] == "Expected UTF-8 - at the header x-trace"
 
 
 def test_a_tombstone_that_is_only_counted_needs_a_good_key() -> None:
-    """A message whose key is refused is a dead letter, also where messages without a value are dropped."""
-    decoder = made("Sale", key={"fields": ["number", "shop"]}, fields_include="except_key", headers={"trace": "t"}, on_null="drop")
+    """A message whose key is refused is a dead letter, also where messages without a
+    value are dropped.
+    """
+    decoder = made(
+        "Sale",
+        key={"fields": ["number", "shop"]},
+        fields_include="except_key",
+        headers={"trace": "t"},
+        on_null="drop",
+    )
     found = decoded(decoder, valued([None, None, b'{"amount":1}'], [b"no", KEY, KEY]))
-    assert (found.row_index.to_pylist(), dead(found), found.dropped) == ([2], [(0, "key", "key:not_json")], 1)
+    assert (found.row_index.to_pylist(), dead(found), found.dropped) == (
+        [2],
+        [(0, "key", "key:not_json")],
+        1,
+    )
 
 
 def test_a_prefix_tells_the_keys_columns_from_the_values() -> None:
     """The schema has both under names of their own, the messages under one."""
-    decoder = made("Named", key={"fields": ["key_id"], "fields_prefix": "key_"}, fields_include="except_key")
-    assert decoded(decoder, valued([b'{"id":2}'], [b'{"id":1}'])).rows.to_pylist() == [{"key_id": 1, "id": 2}]
+    decoder = made(
+        "Named", key={"fields": ["key_id"], "fields_prefix": "key_"}, fields_include="except_key"
+    )
+    assert decoded(decoder, valued([b'{"id":2}'], [b'{"id":1}'])).rows.to_pylist() == [
+        {"key_id": 1, "id": 2}
+    ]
     refused = decoded(decoder, valued([b'{"id":2}'], [b'{"key_id":1}']))
     assert refused.dead_detail.to_pylist() == ["Object misses a required field - at the key's $.id"]
 
 
-@pytest.mark.parametrize(("key", "octets"), [
-    ({"format": "avro", "writer_schema": {"type": "record", "name": "K", "fields": [{"name": "id", "type": "int"}]}}, (b"\x02", b"\x80")),
-    ({"format": "protobuf", "descriptor": "key.proto", "message": "K"}, (b"\x08\x01", b"\xff")),
-])  # fmt: skip
-def test_keys_of_formats_with_a_schema(key: dict[str, Any], octets: tuple[bytes, bytes], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "octets"),
+    [
+        (
+            {
+                "format": "avro",
+                "writer_schema": {
+                    "type": "record",
+                    "name": "K",
+                    "fields": [{"name": "id", "type": "int"}],
+                },
+            },
+            (b"\x02", b"\x80"),
+        ),
+        ({"format": "protobuf", "descriptor": "key.proto", "message": "K"}, (b"\x08\x01", b"\xff")),
+    ],
+)
+def test_keys_of_formats_with_a_schema(
+    key: dict[str, Any], octets: tuple[bytes, bytes], tmp_path: Path
+) -> None:
     """They name their fields by themselves, and a prefix is the model's alone."""
     (tmp_path / "composed_models.py").write_text((HERE / "composed_models.py").read_text())
     (tmp_path / "key.proto").write_text('syntax = "proto3"; message K { int64 id = 1; }')
-    section = JsonSection.model_validate({
-        "schema": "composed_models.py:Named", "key": {**key, "fields": ["key_id"], "fields_prefix": "key_"}, "fields_include": "except_key"
-    })  # fmt: skip
+    section = JsonSection.model_validate(
+        {
+            "schema": "composed_models.py:Named",
+            "key": {**key, "fields": ["key_id"], "fields_prefix": "key_"},
+            "fields_include": "except_key",
+        }
+    )
     found = decoded(make_decoder(section, tmp_path), valued([b'{"id":2}'] * 3, [*octets, None]))
     assert found.rows.to_pylist() == [{"key_id": 1, "id": 2}]
     assert [reason for _, _, reason in dead(found)] == [f"key:not_{key['format']}", "key:null"]
@@ -139,38 +214,82 @@ VALUES = st.fixed_dictionaries(
 )
 
 
-@given(pairs=st.lists(st.tuples(VALUES, VALUES), max_size=8), names=st.lists(st.sampled_from("abcdefg"), min_size=1, unique=True))
-def test_key_and_value_must_agree(pairs: list[tuple[dict[str, Any], dict[str, Any]]], names: list[str]) -> None:
-    """Where both have a column, a message whose key says something else is refused for the first such column; null is like null alone."""
+@given(
+    pairs=st.lists(st.tuples(VALUES, VALUES), max_size=8),
+    names=st.lists(st.sampled_from("abcdefg"), min_size=1, unique=True),
+)
+def test_key_and_value_must_agree(
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]], names: list[str]
+) -> None:
+    """Where both have a column, a message whose key says something else is refused for
+    the first such column; null is like null alone.
+    """
     decoder = made("Wide", key={"fields": names})
     keys, values = ([json.dumps(pair[part]).encode() for pair in pairs] for part in (0, 1))
     found = verdicts(decoded(decoder, valued(values, keys)))
     alone = JsonDecoder(ModelReference("composed_models.py:Wide", HERE)).open()
-    rows = [(alone(valued([k])).rows.to_pylist()[0], alone(valued([v])).rows.to_pylist()[0]) for k, v in zip(keys, values, strict=True)]
+    rows = [
+        (alone(valued([k])).rows.to_pylist()[0], alone(valued([v])).rows.to_pylist()[0])
+        for k, v in zip(keys, values, strict=True)
+    ]
     for i, (of_key, of_value) in enumerate(rows):
         unlike = [name for name in names if of_key[name] != of_value[name]]
-        wanted = ("key", "key:differs", f"Expected the same as in the value - at the key's $.{unlike[0]}") if unlike else of_value
+        wanted = (
+            (
+                "key",
+                "key:differs",
+                f"Expected the same as in the value - at the key's $.{unlike[0]}",
+            )
+            if unlike
+            else of_value
+        )
         assert found[i] == [wanted]
 
 
 def test_a_message_whose_key_and_value_lost_a_part_of_a_timestamp() -> None:
     """It is counted once, and not at all where it is refused."""
-    fine, coarse = (f'{{"d": "2026-01-05T09:00:00.{fraction}Z"}}'.encode() for fraction in ("1234567", "123456"))
-    pairs = [(fine, fine), (fine, coarse), (coarse, coarse), (fine, b"{"), (fine, b'{"d": null}'), (coarse, fine)]
-    found = decoded(made("Wide", key={"fields": ["d"]}), valued([value for _, value in pairs], [key for key, _ in pairs]))
+    fine, coarse = (
+        f'{{"d": "2026-01-05T09:00:00.{fraction}Z"}}'.encode() for fraction in ("1234567", "123456")
+    )
+    pairs = [
+        (fine, fine),
+        (fine, coarse),
+        (coarse, coarse),
+        (fine, b"{"),
+        (fine, b'{"d": null}'),
+        (coarse, fine),
+    ]
+    found = decoded(
+        made("Wide", key={"fields": ["d"]}),
+        valued([value for _, value in pairs], [key for key, _ in pairs]),
+    )
     assert (found.valid, found.truncated) == (4, 3)
 
 
 def test_a_header_that_must_be_there() -> None:
-    """Its bytes are the column as they are; without it, or without its value, the message is refused."""
+    """Its bytes are the column as they are; without it, or without its value, the
+    message is refused.
+    """
     decoder = made("Strict", headers={"source": "src"})
-    messages = valued([b'{"id":1}'] * 4, None, [[("src", b"\xff")], [("src", None)], [], [("src", b""), ("SRC", b"x")]])
+    messages = valued(
+        [b'{"id":1}'] * 4,
+        None,
+        [[("src", b"\xff")], [("src", None)], [], [("src", b""), ("SRC", b"x")]],
+    )
     found = decoded(decoder, messages)
     assert [row["source"] for row in found.rows.to_pylist()] == [b"\xff", b""]
     assert dead(found) == [(1, "header", "header:missing"), (2, "header", "header:missing")]
 
 
-@given(st.lists(st.lists(st.tuples(st.sampled_from(["a", "b", ""]), st.none() | st.binary(max_size=2)), max_size=4), max_size=6))
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(["a", "b", ""]), st.none() | st.binary(max_size=2)),
+            max_size=4,
+        ),
+        max_size=6,
+    )
+)
 def test_of_several_headers_the_last_counts(headers: list[list[tuple[str, bytes | None]]]) -> None:
     """In each message by itself, also in a part of a batch."""
     column = pa.array([[{"key": k, "value": v} for k, v in of] for of in headers], HEADERS)
@@ -182,31 +301,64 @@ def test_of_several_headers_the_last_counts(headers: list[list[tuple[str, bytes 
 def test_several_rows_of_a_value_have_the_columns_of_its_key(tmp_path: Path) -> None:
     """A format that makes several rows of a message, or none, works with a key as with none."""
     (tmp_path / "m.py").write_text(
-        "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n    word: pl.String\n    id: pl.Int64\n"
-        "    letters: pl.Int32\n"
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n   "
+        " word: pl.String\n    id: pl.Int64\n    letters: pl.Int32\n"
     )
-    section = JsonSection.model_validate({"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"})
+    section = JsonSection.model_validate(
+        {"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"}
+    )
     assert section.key is not None
     key = JsonDecoder(ModelReference("m.py:M", tmp_path), part=section.key.part)
-    decoder = ComposedDecoder(ModelReference("m.py:M", tmp_path), WordsDecoder(9), key, ("id",), part=section.part)
+    decoder = ComposedDecoder(
+        ModelReference("m.py:M", tmp_path), WordsDecoder(9), key, ("id",), part=section.part
+    )
     keys = [b'{"id":0}', b"", b'{"id":2}', b'{"id":3}']
     found = decoded(decoder, valued([b"a bc", b"x", b"", b"d"], keys))
-    assert [tuple(row.values()) for row in found.rows.to_pylist()] == [("a", 0, 1), ("bc", 0, 2), ("d", 3, 1)]
-    assert (found.row_index.to_pylist(), dead(found), found.filtered) == ([0, 0, 3], [(1, "key", "key:not_json")], 1)
+    assert [tuple(row.values()) for row in found.rows.to_pylist()] == [
+        ("a", 0, 1),
+        ("bc", 0, 2),
+        ("d", 3, 1),
+    ]
+    assert (found.row_index.to_pylist(), dead(found), found.filtered) == (
+        [0, 0, 3],
+        [(1, "key", "key:not_json")],
+        1,
+    )
     part = Part(without=("word", "letters"))
-    several = ComposedDecoder(ModelReference("m.py:M", tmp_path), key, WordsDecoder(9), ("word", "letters"), part=part).open()
+    several = ComposedDecoder(
+        ModelReference("m.py:M", tmp_path), key, WordsDecoder(9), ("word", "letters"), part=part
+    ).open()
     with pytest.raises(BugError, match="no row, or several"):
         several(valued([b'{"id":1}'], [b"a b"]))
 
 
-@pytest.mark.parametrize(("model", "decode", "said"), [
-    ("Sale", {"key": {"fields": ["shop", "store"]}}, "decode.key.fields names store, which the schema hasn't: it has shop, amount"),
-    ("Sale", {"headers": {"track": "x"}}, "names track, which the schema hasn't"),
-    ("Sale", {"headers": {"amount": "x"}}, "amount: comes from the header x, so it must be String or Binary, not int64"),
-    ("Named", {"key": {"fields": ["id", "key_id"]}, "fields_include": "except_key"}, "no column of the schema is left for it"),
-    ("Nested", {"key": {"fields": ["tags"]}}, "tags: comes from key and value, which must agree, but list"),
-    ("Strict", {}, "can't be used for JSON, which has no bytes: source"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "decode", "said"),
+    [
+        (
+            "Sale",
+            {"key": {"fields": ["shop", "store"]}},
+            "decode.key.fields names store, which the schema hasn't: it has shop, amount",
+        ),
+        ("Sale", {"headers": {"track": "x"}}, "names track, which the schema hasn't"),
+        (
+            "Sale",
+            {"headers": {"amount": "x"}},
+            "amount: comes from the header x, so it must be String or Binary, not int64",
+        ),
+        (
+            "Named",
+            {"key": {"fields": ["id", "key_id"]}, "fields_include": "except_key"},
+            "no column of the schema is left for it",
+        ),
+        (
+            "Nested",
+            {"key": {"fields": ["tags"]}},
+            "tags: comes from key and value, which must agree, but list",
+        ),
+        ("Strict", {}, "can't be used for JSON, which has no bytes: source"),
+    ],
+)
 def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], said: str) -> None:
     """It is refused before anything is read, with the column and the setting."""
     decoder = made(model, **decode)
@@ -216,24 +368,40 @@ def test_a_schema_that_will_not_do(model: str, decode: dict[str, Any], said: str
 
 
 def test_parts_that_do_not_give_what_they_should() -> None:
-    """A format that gives other columns than it was asked for is noticed before anything is read, also where these are the key's."""
+    """A format that gives other columns than it was asked for is noticed before
+    anything is read, also where these are the key's.
+    """
     sale, named = "composed_models.py:Sale", "composed_models.py:Named"
     key = JsonDecoder(ModelReference(sale, HERE), part=Part(only=("shop",)))
     for said in ("amount: the value doesn't give it", "word: the value gives it, and should not"):
         with pytest.raises(SpecError, match=said):
-            ComposedDecoder(ModelReference(sale, HERE), WordsDecoder(9), key, ("shop",), part=Part(without=("shop",))).open()
+            ComposedDecoder(
+                ModelReference(sale, HERE),
+                WordsDecoder(9),
+                key,
+                ("shop",),
+                part=Part(without=("shop",)),
+            ).open()
     of_key = JsonDecoder(ModelReference(named, HERE), part=Part(only=("key_id",)))
     with pytest.raises(SpecError, match="key_id: the value gives it, and should not"):
         ComposedDecoder(
-            ModelReference(named, HERE), JsonDecoder(ModelReference(named, HERE)), of_key, ("key_id",), part=Part(without=("key_id",))
+            ModelReference(named, HERE),
+            JsonDecoder(ModelReference(named, HERE)),
+            of_key,
+            ("key_id",),
+            part=Part(without=("key_id",)),
         ).open()
     with pytest.raises(BugError, match="other columns than it was asked for"):
-        ComposedDecoder(ModelReference(sale, HERE), JsonDecoder(ModelReference(sale, HERE)), key, ("amount",)).open()
-    with pytest.raises(SpecError, match="letters: the value gives it as int32, by the schema it is string"):
+        ComposedDecoder(
+            ModelReference(sale, HERE), JsonDecoder(ModelReference(sale, HERE)), key, ("amount",)
+        ).open()
+    with pytest.raises(
+        SpecError, match="letters: the value gives it as int32, by the schema it is string"
+    ):
         ComposedDecoder(ModelReference("composed_models.py:Letters", HERE), WordsDecoder(9)).open()
 
 
-# ------------------------------------------------------------------------------------------------------------------------ deletes
+# --------------------------------------------------------------------------------------------------
 
 
 class TestKeyed(TestComposed):
@@ -242,27 +410,46 @@ class TestKeyed(TestComposed):
     @pytest.fixture
     def decoder(self) -> Decoder:
         return made(
-            "Sale", ("shop", "number"), key={"fields": ["number", "shop"]}, fields_include="except_key", headers={"trace": "x-trace"}
+            "Sale",
+            ("shop", "number"),
+            key={"fields": ["number", "shop"]},
+            fields_include="except_key",
+            headers={"trace": "x-trace"},
         )
 
 
 def test_a_message_without_a_value_deletes_by_its_key() -> None:
-    """It takes the row of its key out, whatever its headers are; a key that is refused is a dead letter; an empty value is a value."""
+    """It takes the row of its key out, whatever its headers are; a key that is refused
+    is a dead letter; an empty value is a value.
+    """
     keys = [KEY, KEY, b"no", b'{"shop":"b","number":0}', KEY, KEY]
     values = [None, b'{"amount":1}', None, None, b"", None]
     headers: list[list[tuple[str, bytes | None]]] = [[("x-trace", b"\xff")], [], [], [], [], []]
     decoder = made(
-        "Sale", ("shop", "number"), key={"fields": ["number", "shop"]}, fields_include="except_key", headers={"trace": "x-trace"}
+        "Sale",
+        ("shop", "number"),
+        key={"fields": ["number", "shop"]},
+        fields_include="except_key",
+        headers={"trace": "x-trace"},
     )
     found = decoded(decoder, valued(values, keys, headers))
-    assert deleted(found) == [(0, {"shop": "a", "number": 7}), (3, {"shop": "b", "number": 0}), (5, {"shop": "a", "number": 7})]
-    assert (found.row_index.to_pylist(), dead(found)) == ([1], [(2, "key", "key:not_json"), (4, "value", "not_json")])
+    assert deleted(found) == [
+        (0, {"shop": "a", "number": 7}),
+        (3, {"shop": "b", "number": 0}),
+        (5, {"shop": "a", "number": 7}),
+    ]
+    assert (found.row_index.to_pylist(), dead(found)) == (
+        [1],
+        [(2, "key", "key:not_json"), (4, "value", "not_json")],
+    )
     assert found.valid == 4
 
 
 @pytest.mark.parametrize("primary_key", [(), ("amount",), ("number", "amount")])
 def test_a_message_without_a_value_is_the_values_to_judge(primary_key: tuple[str, ...]) -> None:
-    """Where its key doesn't have the whole primary key, or there is none, it is what the format says of it."""
+    """Where its key doesn't have the whole primary key, or there is none, it is what
+    the format says of it.
+    """
     decoder = made("Sale", primary_key, key={"fields": ["number"]}, fields_include="except_key")
     found = decoded(decoder, valued([None], [b'{"number":7}']))
     assert (dead(found), found.deletes) == ([(0, "value", "tombstone")], None)
@@ -284,27 +471,55 @@ class Struck(WordsDecoder):
         struck = pc.starts_with(found.rows["word"], "-").to_numpy(zero_copy_only=False)
         keys = found.rows.filter(pa.array(struck)).select(list(self.primary_key))
         deletes = Deletes(keys, found.row_index.filter(pa.array(struck)))
-        return replace(found, deletes=deletes).with_rows(found.rows.filter(pa.array(~struck)), np.flatnonzero(~struck))
+        return replace(found, deletes=deletes).with_rows(
+            found.rows.filter(pa.array(~struck)), np.flatnonzero(~struck)
+        )
 
 
 def test_change_events_delete_by_the_columns_that_they_have(tmp_path: Path) -> None:
-    """What the value doesn't have of the primary key, its message's key has; both stand in the order of the primary key."""
+    """What the value doesn't have of the primary key, its message's key has; both stand
+    in the order of the primary key.
+    """
     (tmp_path / "m.py").write_text(
-        "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n    word: pl.String\n    id: pl.Int64\n"
-        "    letters: pl.Int32\n"
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass M(pa.DataFrameModel):\n   "
+        " word: pl.String\n    id: pl.Int64\n    letters: pl.Int32\n"
     )
-    section = JsonSection.model_validate({"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"})
+    section = JsonSection.model_validate(
+        {"schema": "m.py:M", "key": {"fields": ["id"]}, "fields_include": "except_key"}
+    )
     assert section.key is not None
     key = JsonDecoder(ModelReference("m.py:M", tmp_path), part=section.key.part)
     values, keys = [b"a -b", b"-c", None, b"d -e f", b"-\xff"], [b'{"id":%d}' % i for i in range(5)]
     whole_key = ComposedDecoder(
-        ModelReference("m.py:M", tmp_path), Struck(9).with_deletes(("word",)), key, ("id",), (), section.part, ("id", "word")
+        ModelReference("m.py:M", tmp_path),
+        Struck(9).with_deletes(("word",)),
+        key,
+        ("id",),
+        (),
+        section.part,
+        ("id", "word"),
     )
     found = decoded(whole_key, valued([None, *values], [b"{", *keys]))
-    assert deleted(found) == [(1, {"id": 0, "word": "-b"}), (2, {"id": 1, "word": "-c"}), (4, {"id": 3, "word": "-e"})]
-    assert [(row["id"], row["word"]) for row in found.rows.to_pylist()] == [(0, "a"), (3, "d"), (3, "f")]
+    assert deleted(found) == [
+        (1, {"id": 0, "word": "-b"}),
+        (2, {"id": 1, "word": "-c"}),
+        (4, {"id": 3, "word": "-e"}),
+    ]
+    assert [(row["id"], row["word"]) for row in found.rows.to_pylist()] == [
+        (0, "a"),
+        (3, "d"),
+        (3, "f"),
+    ]
     assert (found.valid, len(dead(found))) == (3, 3)
-    of_key = ComposedDecoder(ModelReference("m.py:M", tmp_path), Struck(9).with_deletes(()), key, ("id",), (), section.part, ("id",))
+    of_key = ComposedDecoder(
+        ModelReference("m.py:M", tmp_path),
+        Struck(9).with_deletes(()),
+        key,
+        ("id",),
+        (),
+        section.part,
+        ("id",),
+    )
     found = decoded(of_key, valued(values, keys))
     assert deleted(found) == [(i, {"id": i}) for i in range(4)]  # message 2 has no value
     assert found.valid == 4

@@ -1,4 +1,6 @@
-"""A format is a folder and one line of the table of kinds: one that these tests add goes all the way from a spec to a table."""
+"""A format is a folder and one line of the table of kinds: one that these tests add
+goes all the way from a spec to a table.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class TestWords(DecoderContract):
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
         """Megabytes of one byte are one word here."""
-        assert self.decoded(decoder, [b"a", b"\x00" * (4 << 20), b"b"]).rows["letters"].to_pylist() == [1, 4 << 20, 1]
+        assert self.decoded(decoder, [b"a", b"\x00" * (4 << 20), b"b"]).rows[
+            "letters"
+        ].to_pylist() == [1, 4 << 20, 1]
 
 
 @pytest.fixture
@@ -76,10 +80,15 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def attributes(folder: Path, **decode: Any) -> dict[str, Any]:
     """A spec of words."""
     return {
-        "id": "words", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic}, "window": {"grid": "hourly", "start": START},
-        "decode": {"format": "words", **decode}, "sink": {"path": str(folder / "table")}, "state": str(folder / "state.db"),
-        "metadata": {"ordinal": "_ordinal"}, "limits": {"max_dead_ratio": 1.0},
-    }  # fmt: skip
+        "id": "words",
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic},
+        "window": {"grid": "hourly", "start": START},
+        "decode": {"format": "words", **decode},
+        "sink": {"path": str(folder / "table")},
+        "state": str(folder / "state.db"),
+        "metadata": {"ordinal": "_ordinal"},
+        "limits": {"max_dead_ratio": 1.0},
+    }
 
 
 def pipeline(folder: Path, values: list[bytes | None], **decode: Any) -> Pipeline:
@@ -100,26 +109,50 @@ def look(folder: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.usefixtures("words")
 def test_from_a_spec_to_a_table(tmp_path: Path) -> None:
-    """A message becomes none, one or several rows, each with its ordinal; the receipt counts messages and rows, and the table verifies."""
+    """A message becomes none, one or several rows, each with its ordinal; the receipt
+    counts messages and rows, and the table verifies.
+    """
     made = pipeline(tmp_path, [b"a bc", b"", None, b"one", b"x x x", b"\xff", b"a b c d e"], most=4)
     receipt = run(made, HOUR, Request("r")).committed.receipt
-    rows = [(0, 0, "a", 1), (0, 1, "bc", 2), (3, 0, "one", 3), (4, 0, "x", 1), (4, 1, "x", 1), (4, 2, "x", 1)]
+    rows = [
+        (0, 0, "a", 1),
+        (0, 1, "bc", 2),
+        (3, 0, "one", 3),
+        (4, 0, "x", 1),
+        (4, 1, "x", 1),
+        (4, 2, "x", 1),
+    ]
     assert look(tmp_path) == rows
     counts = receipt.counts
-    assert (counts.read, counts.valid, counts.rows, counts.dead, counts.dropped, counts.filtered) == (7, 3, 6, 3, 0, 1)
-    assert (receipt.version, receipt.schema) == (RECEIPT_VERSION, (("word", "string not null"), ("letters", "int32 not null")))
+    assert (
+        counts.read,
+        counts.valid,
+        counts.rows,
+        counts.dead,
+        counts.dropped,
+        counts.filtered,
+    ) == (7, 3, 6, 3, 0, 1)
+    assert (receipt.version, receipt.schema) == (
+        RECEIPT_VERSION,
+        (("word", "string not null"), ("letters", "int32 not null")),
+    )
     assert dict(receipt.splits[0].reasons) == {"not_ascii": 1, "tombstone": 1, "too_many": 1}
     metadata = made.spec.metadata
     found = verify("words", made.sink, made.dead_letters, made.ledger, made.broker, deep=True)
     assert (found.rows, found.findings) == (6, ())
     produced = {TP: {0: ("a", "bc"), 3: ("one",), 4: ("x", "x", "x"), 2: None, 5: None, 6: None}}
-    pieces, dead = delta_pieces(str(tmp_path / "table")), [read_dead(made.sink, made.dead_letters, HOUR)]
+    pieces, dead = (
+        delta_pieces(str(tmp_path / "table")),
+        [read_dead(made.sink, made.dead_letters, HOUR)],
+    )
     assert check(produced, pieces, dead, [receipt], "word", metadata).ok
 
 
 @pytest.mark.usefixtures("words")
 def test_the_rules_of_a_schema_hold_for_any_format(tmp_path: Path) -> None:
-    """A row that breaks one makes its whole message a dead letter of the stage `rules`: none of the message's rows is in the table."""
+    """A row that breaks one makes its whole message a dead letter of the stage `rules`:
+    none of the message's rows is in the table.
+    """
     (tmp_path / "rules.py").write_text(RULES)
     made = pipeline(tmp_path, [b"a B c", b"d e", b"F G"], schema="rules.py:Word")
     counts = run(made, HOUR, Request("r")).committed.receipt.counts
@@ -133,16 +166,29 @@ def test_the_rules_of_a_schema_hold_for_any_format(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("words")
 def test_a_schema_that_is_not_the_formats(tmp_path: Path) -> None:
     """Rules for other columns than come are told before anything is read, with what differs."""
-    (tmp_path / "rules.py").write_text(RULES.replace("letters: pl.Int32", "length: pl.Int32").replace("pl.String =", "pl.Int64 ="))
+    (tmp_path / "rules.py").write_text(
+        RULES.replace("letters: pl.Int32", "length: pl.Int32").replace("pl.String =", "pl.Int64 =")
+    )
     with pytest.raises(SpecError) as refused:
         pipeline(tmp_path, [], schema="rules.py:Word")
-    assert "length: missing; letters: int32, not in the schema; word: string, by the schema int64" in refused.value.what
+    assert (
+        "length: missing; letters: int32, not in the schema; word: string, by the schema int64"
+        in refused.value.what
+    )
 
 
 @pytest.mark.usefixtures("words")
 def test_the_options_are_the_formats_own(tmp_path: Path) -> None:
-    """What another format takes is an unknown key, at its place; the JSON schema that editors see says the same."""
-    with pytest.raises(SpecError, match=r"decode.unknown: unknown key; known are format, schema, key, fields_include, headers, most"):
+    """What another format takes is an unknown key, at its place; the JSON schema that
+    editors see says the same.
+    """
+    with pytest.raises(
+        SpecError,
+        match=(
+            r"decode.unknown: unknown key; known are format, schema, key, fields_include, headers,"
+            r" most"
+        ),
+    ):
         parse_spec(attributes(tmp_path, unknown="dead"), tmp_path)
     with pytest.raises(SpecError, match=r"decode.most: must be a valid integer"):
         parse_spec(attributes(tmp_path, most="few"), tmp_path)
@@ -150,16 +196,24 @@ def test_the_options_are_the_formats_own(tmp_path: Path) -> None:
 
     def mistakes(**decode: Any) -> list[tuple[str, str]]:
         written = {**attributes(tmp_path), "window": {"grid": "batch"}, "decode": decode}
-        return [(".".join(map(str, e.absolute_path)), e.message) for e in schema.iter_errors(written)]
+        return [
+            (".".join(map(str, e.absolute_path)), e.message) for e in schema.iter_errors(written)
+        ]
 
     assert mistakes(format="words", most=5) == []
     assert mistakes(format="words", most="{{ env.MOST }}") == []
     assert mistakes(format="json", schema="a.b:C", unknown="dead") == []
     assert mistakes(schema="a.b:C") == []
     assert mistakes(format="{{ env.FORMAT }}", schema="a.b:C") == []
-    assert mistakes(format="words", unknown="dead") == [("decode", "Additional properties are not allowed ('unknown' was unexpected)")]
-    assert mistakes(schema="a.b:C", most=5) == [("decode", "Additional properties are not allowed ('most' was unexpected)")]
-    assert mistakes(format="xml", schema="a.b:C") == [("decode.format", f"'xml' is not one of {[*FORMATS]}")]
+    assert mistakes(format="words", unknown="dead") == [
+        ("decode", "Additional properties are not allowed ('unknown' was unexpected)")
+    ]
+    assert mistakes(schema="a.b:C", most=5) == [
+        ("decode", "Additional properties are not allowed ('most' was unexpected)")
+    ]
+    assert mistakes(format="xml", schema="a.b:C") == [
+        ("decode.format", f"'xml' is not one of {[*FORMATS]}")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -189,9 +243,18 @@ def test_every_line_of_the_table_is_a_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"string", "raw"}))
 def test_every_format_with_timestamps_is_told_what_becomes_of_finer_ones(name: str) -> None:
-    """What the spec says reaches the columns of the section's part of the schema, by which each format decodes."""
-    needed = {"schema": "a.py:A", "descriptor": "a.proto", "message": "A", "writer_schema": "a.avsc"}
+    """What the spec says reaches the columns of the section's part of the schema, by
+    which each format decodes.
+    """
+    needed = {
+        "schema": "a.py:A",
+        "descriptor": "a.proto",
+        "message": "A",
+        "writer_schema": "a.avsc",
+    }
     section = kind_at(FORMATS[name]).section
     known = {field.alias or key for key, field in section.model_fields.items()}
-    made = section.model_validate({"finer": "dead"} | {key: value for key, value in needed.items() if key in known})
+    made = section.model_validate(
+        {"finer": "dead"} | {key: value for key, value in needed.items() if key in known}
+    )
     assert made.part.of(Columns(())).finer == "dead"

@@ -1,7 +1,9 @@
-"""What well-known producers write, through the `decode` section that one would write for it, becomes what they meant.
+"""What well-known producers write, through the `decode` section that one would write
+for it, becomes what they meant.
 
-One line a form: each is also judged, at its edges, in the corpus of its format. What Protobuf's producers write stands only there: files
-that serializers don't register, nanoseconds, entries of maps with unknown fields.
+One line a form: each is also judged, at its edges, in the corpus of its format. What
+Protobuf's producers write stands only there: files that serializers don't register,
+nanoseconds, entries of maps with unknown fields.
 """
 
 from __future__ import annotations
@@ -39,52 +41,161 @@ def debezium(**after: Any) -> bytes:
 
 def canal(kind: str, *data: dict[str, Any], **more: Any) -> bytes:
     """Canal's flat message."""
-    return json.dumps({"type": kind, "database": "shop", "table": "parts", "isDdl": False, "data": list(data) or None, **more}).encode()
+    return json.dumps(
+        {
+            "type": kind,
+            "database": "shop",
+            "table": "parts",
+            "isDdl": False,
+            "data": list(data) or None,
+            **more,
+        }
+    ).encode()
 
 
 JSON: dict[str, tuple[dict[str, Any], str, bytes, Any]] = {
     "debezium, time.precision.mode isostring": (
-        {"format": "debezium-json", "dates": "iso-8601"}, "pl.Date", debezium(v="2024-02-29Z"), date(2024, 2, 29),
+        {"format": "debezium-json", "dates": "iso-8601"},
+        "pl.Date",
+        debezium(v="2024-02-29Z"),
+        date(2024, 2, 29),
     ),
-    "debezium, date[]": ({"format": "debezium-json"}, "pl.List(pl.Date)", debezium(v=[1, None]), [date(1970, 1, 2), None]),
+    "debezium, date[]": (
+        {"format": "debezium-json"},
+        "pl.List(pl.Date)",
+        debezium(v=[1, None]),
+        [date(1970, 1, 2), None],
+    ),
     "debezium, numeric(9, 2)[]": (
-        {"format": "debezium-json", **BYTES}, "pl.List(pl.Decimal(9, 2))", debezium(v=["D0JA"]), [Decimal("10000.00")],
+        {"format": "debezium-json", **BYTES},
+        "pl.List(pl.Decimal(9, 2))",
+        debezium(v=["D0JA"]),
+        [Decimal("10000.00")],
     ),
     "debezium, numeric without digits": (
-        {"format": "debezium-json", **BYTES}, "pl.Decimal(20, 4)", debezium(v={"scale": 1, "value": "AMg="}), Decimal("20.0000"),
+        {"format": "debezium-json", **BYTES},
+        "pl.Decimal(20, 4)",
+        debezium(v={"scale": 1, "value": "AMg="}),
+        Decimal("20.0000"),
     ),
     "debezium, a large value that an update left alone": (
-        {"format": "debezium-json"}, "pl.String", debezium(v="__debezium_unavailable_value"), "unavailable",
+        {"format": "debezium-json"},
+        "pl.String",
+        debezium(v="__debezium_unavailable_value"),
+        "unavailable",
     ),
-    "debezium's rows alone, a date": ({"format": "json", "dates": "epoch_days"}, "pl.Date", b'{"v": 366}', date(1971, 1, 2)),
-    "debezium's rows alone, a decimal": ({"format": "json", **BYTES}, "pl.Decimal(9, 2)", b'{"v": "/w=="}', Decimal("-0.01")),
-    "debezium's rows alone, without a setting": ({"format": "json"}, "pl.Decimal(9, 2)", b'{"v": "/w=="}', "wrong_format"),
-    "canal, an insert that says what was before": ({"format": "canal-json"}, "pl.Int64", canal("INSERT", {"v": "7"}, old=[]), 7),
+    "debezium's rows alone, a date": (
+        {"format": "json", "dates": "epoch_days"},
+        "pl.Date",
+        b'{"v": 366}',
+        date(1971, 1, 2),
+    ),
+    "debezium's rows alone, a decimal": (
+        {"format": "json", **BYTES},
+        "pl.Decimal(9, 2)",
+        b'{"v": "/w=="}',
+        Decimal("-0.01"),
+    ),
+    "debezium's rows alone, without a setting": (
+        {"format": "json"},
+        "pl.Decimal(9, 2)",
+        b'{"v": "/w=="}',
+        "wrong_format",
+    ),
+    "canal, an insert that says what was before": (
+        {"format": "canal-json"},
+        "pl.Int64",
+        canal("INSERT", {"v": "7"}, old=[]),
+        7,
+    ),
     "canal, a first load": ({"format": "canal-json"}, "pl.Int64", canal("INIT", {"v": "7"}), 7),
     "canal, a transaction's id": ({"format": "canal-json"}, "pl.Int64", canal("GTID"), "filtered"),
-    "canal, an XA transaction that is given up": ({"format": "canal-json"}, "pl.Int64", canal("XAROLLBACK"), "filtered"),
+    "canal, an XA transaction that is given up": (
+        {"format": "canal-json"},
+        "pl.Int64",
+        canal("XAROLLBACK"),
+        "filtered",
+    ),
     "canal, a heartbeat": ({"format": "canal-json"}, "pl.Int64", canal("MHEARTBEAT"), "filtered"),
     "maxwell, a column of JSON": (
-        {"format": "maxwell-json", "coerce": "lenient"}, "pl.String",
-        b'{"database": "shop", "table": "parts", "type": "insert", "data": {"v": {"a":[1, {"b":"x"}]}}}', '{"a":[1, {"b":"x"}]}',
+        {"format": "maxwell-json", "coerce": "lenient"},
+        "pl.String",
+        (
+            b'{"database": "shop", "table": "parts", "type": "insert", "data": {"v": {"a":[1,'
+            b' {"b":"x"}]}}}'
+        ),
+        '{"a":[1, {"b":"x"}]}',
     ),
-    "an object for a text": ({"format": "json", "coerce": "lenient"}, "pl.String", b'{"v": {"b":  null}}', '{"b":  null}'),
+    "an object for a text": (
+        {"format": "json", "coerce": "lenient"},
+        "pl.String",
+        b'{"v": {"b":  null}}',
+        '{"b":  null}',
+    ),
     "an object of any keys in an object": (
-        {"format": "json"}, f'pl.Struct({{"tags": {TAGS}}})', b'{"v": {"tags": {"a": "x"}}}', {"tags": [{"key": "a", "value": "x"}]},
+        {"format": "json"},
+        f'pl.Struct({{"tags": {TAGS}}})',
+        b'{"v": {"tags": {"a": "x"}}}',
+        {"tags": [{"key": "a", "value": "x"}]},
     ),
-    "Go's time.RFC3339Nano": ({"format": "json"}, INSTANT, b'{"v": "2026-01-05T09:00:00.123456789Z"}', at(123456)),
-    ".NET's round trip": ({"format": "json"}, INSTANT, b'{"v": "2026-01-05T10:00:00.1234567+01:00"}', at(123456)),
+    "Go's time.RFC3339Nano": (
+        {"format": "json"},
+        INSTANT,
+        b'{"v": "2026-01-05T09:00:00.123456789Z"}',
+        at(123456),
+    ),
+    ".NET's round trip": (
+        {"format": "json"},
+        INSTANT,
+        b'{"v": "2026-01-05T10:00:00.1234567+01:00"}',
+        at(123456),
+    ),
     "Python's isoformat of a local time": (
-        {"format": "json", "zone": "Europe/Berlin"}, INSTANT, b'{"v": "2026-01-05T10:00:00.123456"}', at(123456),
+        {"format": "json", "zone": "Europe/Berlin"},
+        INSTANT,
+        b'{"v": "2026-01-05T10:00:00.123456"}',
+        at(123456),
     ),
-    "the same, without a zone in the spec": ({"format": "json"}, INSTANT, b'{"v": "2026-01-05T10:00:00.123456"}', "wrong_format"),
-    "Java's OffsetDateTime of a whole minute": ({"format": "json"}, INSTANT, b'{"v": "2026-01-05T09:00Z"}', at()),
-    "Jackson's java.util.Date": ({"format": "json"}, INSTANT, b'{"v": "2026-01-05T09:00:00.123+0000"}', at(123000)),
-    "PostgreSQL's timestamptz": ({"format": "json"}, INSTANT, b'{"v": "2026-01-05 09:00:00.5+00"}', at(500000)),
-    "Jackson's Instant": ({"format": "json", "timestamps": "epoch_s"}, INSTANT, b'{"v": 1767603600.000001234}', at(1)),
-    "a float just above half of the smallest": ({"format": "json"}, "pl.Float32", b'{"v": 7.00649232162408536e-46}', 2.0**-149),
-}  # fmt: skip
-"""What `decode` says, the type of the column `v`, the message, and its value, or the reason of a dead letter, or `filtered`."""
+    "the same, without a zone in the spec": (
+        {"format": "json"},
+        INSTANT,
+        b'{"v": "2026-01-05T10:00:00.123456"}',
+        "wrong_format",
+    ),
+    "Java's OffsetDateTime of a whole minute": (
+        {"format": "json"},
+        INSTANT,
+        b'{"v": "2026-01-05T09:00Z"}',
+        at(),
+    ),
+    "Jackson's java.util.Date": (
+        {"format": "json"},
+        INSTANT,
+        b'{"v": "2026-01-05T09:00:00.123+0000"}',
+        at(123000),
+    ),
+    "PostgreSQL's timestamptz": (
+        {"format": "json"},
+        INSTANT,
+        b'{"v": "2026-01-05 09:00:00.5+00"}',
+        at(500000),
+    ),
+    "Jackson's Instant": (
+        {"format": "json", "timestamps": "epoch_s"},
+        INSTANT,
+        b'{"v": 1767603600.000001234}',
+        at(1),
+    ),
+    "a float just above half of the smallest": (
+        {"format": "json"},
+        "pl.Float32",
+        b'{"v": 7.00649232162408536e-46}',
+        2.0**-149,
+    ),
+}
+"""What `decode` says, the type of the column `v`, the message, and its value, or the
+reason of a dead letter, or `filtered`.
+"""
 
 
 def connect(kind: str, **more: Any) -> dict[str, Any]:
@@ -94,42 +205,76 @@ def connect(kind: str, **more: Any) -> dict[str, Any]:
 
 AVRO: dict[str, tuple[Any, str, bytes, Any]] = {
     "debezium's ZonedTimestamp": (
-        connect("string", **{"connect.name": "io.debezium.time.ZonedTimestamp"}), INSTANT, text("2026-01-05T10:00:00+01:00"), at(),
+        connect("string", **{"connect.name": "io.debezium.time.ZonedTimestamp"}),
+        INSTANT,
+        text("2026-01-05T10:00:00+01:00"),
+        at(),
     ),
     "Connect's Decimal, whose precision nobody stated": (
-        connect("bytes", logicalType="decimal", precision=64, scale=2), "pl.Decimal(38, 2)", text(b"\x01\x86\x9f"), Decimal("999.99"),
+        connect("bytes", logicalType="decimal", precision=64, scale=2),
+        "pl.Decimal(38, 2)",
+        text(b"\x01\x86\x9f"),
+        Decimal("999.99"),
     ),
     "a decimal of a smaller scale": (
-        connect("bytes", logicalType="decimal", precision=9, scale=2), "pl.Decimal(18, 4)", text(b"\xff"), Decimal("-0.0100"),
+        connect("bytes", logicalType="decimal", precision=9, scale=2),
+        "pl.Decimal(18, 4)",
+        text(b"\xff"),
+        Decimal("-0.0100"),
     ),
     "a map in a record": (
-        {"type": "record", "name": "Q", "fields": [{"name": "m", "type": {"type": "map", "values": "string"}}]},
-        f'pl.Struct({{"m": {TAGS}}})', items(text("a") + text("x")), {"m": [{"key": "a", "value": "x"}]},
+        {
+            "type": "record",
+            "name": "Q",
+            "fields": [{"name": "m", "type": {"type": "map", "values": "string"}}],
+        },
+        f'pl.Struct({{"m": {TAGS}}})',
+        items(text("a") + text("x")),
+        {"m": [{"key": "a", "value": "x"}]},
     ),
     "an int that is exactly a float": ("int", "pl.Float32", varint(-(2**31)), -(2.0**31)),
     "an int that is none": ("int", "pl.Float32", varint(2**31 - 1), "out_of_range"),
     "another record of a union in a record": (
-        [{"type": "record", "name": name, "fields": [{"name": field, "type": "string"}]} for name, field in (("A", "x"), ("B", "y"))],
-        'pl.Struct({"x": pl.String})', varint(1) + text("w"), "other_record",
+        [
+            {"type": "record", "name": name, "fields": [{"name": field, "type": "string"}]}
+            for name, field in (("A", "x"), ("B", "y"))
+        ],
+        'pl.Struct({"x": pl.String})',
+        varint(1) + text("w"),
+        "other_record",
     ),
-}  # fmt: skip
-"""The type of a field, that of the column, the field's bytes, and its value or the reason of a dead letter."""
+}
+"""The type of a field, that of the column, the field's bytes, and its value or the
+reason of a dead letter.
+"""
 
 
-def judged(folder: Path, column: str, value: bytes, schemas: tuple[str, ...] = (), /, **decode: Any) -> Any:
+def judged(
+    folder: Path, column: str, value: bytes, schemas: tuple[str, ...] = (), /, **decode: Any
+) -> Any:
     """The value of the column `v`, the reason of a dead letter, or `filtered`."""
     (folder / "schema.py").write_text(
-        f"import pandera.polars as pa\nimport polars as pl\n\n\nclass One(pa.DataFrameModel):\n    v: {column} = pa.Field(nullable=True)\n"
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass One(pa.DataFrameModel):\n   "
+        f" v: {column} = pa.Field(nullable=True)\n"
     )
     kind: Any = kind_at(FORMATS[decode["format"]])
-    primary_key = ("v",) if decode["format"] == "canal-json" else ()  # only then what was before is looked at
-    decoder = make_decoder(kind.section.model_validate({"schema": "schema.py:One", **decode}), folder, primary_key)
+    # only then what was before is looked at
+    primary_key = ("v",) if decode["format"] == "canal-json" else ()
+    decoder = make_decoder(
+        kind.section.model_validate({"schema": "schema.py:One", **decode}), folder, primary_key
+    )
     if isinstance(decoder, ConfluentDecoder):
-        decoder = decoder.asking(FixedRegistry(tuple(WriterSchema(str(i), "AVRO", text) for i, text in enumerate(schemas, 1))))
+        decoder = decoder.asking(
+            FixedRegistry(
+                tuple(WriterSchema(str(i), "AVRO", text) for i, text in enumerate(schemas, 1))
+            )
+        )
     found = decoder.open()(valued([value]))
     if found.filtered:
         return "filtered"
-    return found.dead_reason[0].as_py() if len(found.dead_index) else found.rows.column("v")[0].as_py()
+    return (
+        found.dead_reason[0].as_py() if len(found.dead_index) else found.rows.column("v")[0].as_py()
+    )
 
 
 @pytest.mark.parametrize("name", JSON)
@@ -143,8 +288,14 @@ def test_json(name: str, tmp_path: Path) -> None:
 def test_avro(name: str, tmp_path: Path) -> None:
     """By what the registry's schema states, whose other names may be wider than Avro's own."""
     kind, column, value, wanted = AVRO[name]
-    fields = [{"name": "odd-name", "type": "int"}, {"name": "größe$", "type": "string"}, {"name": "v", "type": kind}]
-    written = json.dumps({"type": "record", "name": "R", "namespace": "app.Main$", "fields": fields})
+    fields = [
+        {"name": "odd-name", "type": "int"},
+        {"name": "größe$", "type": "string"},
+        {"name": "v", "type": kind},
+    ]
+    written = json.dumps(
+        {"type": "record", "name": "R", "namespace": "app.Main$", "fields": fields}
+    )
     payload = framed(1, varint(5) + text("x") + value)
     assert judged(tmp_path, column, payload, (written,), format="avro-confluent") == wanted
 
@@ -152,8 +303,20 @@ def test_avro(name: str, tmp_path: Path) -> None:
 def test_several_records_in_one_topic(tmp_path: Path) -> None:
     """By the name of each, or as branches of one schema: those that the spec names are rows."""
     orders = {"type": "record", "name": "shop.Ordered", "fields": [{"name": "v", "type": "long"}]}
-    users = {"type": "record", "name": "shop.UserDeleted", "fields": [{"name": "v", "type": "long"}]}
+    users = {
+        "type": "record",
+        "name": "shop.UserDeleted",
+        "fields": [{"name": "v", "type": "long"}],
+    }
     schemas = tuple(json.dumps(schema) for schema in (orders, users, [orders, users]))
-    values = [framed(1, varint(7)), framed(2, varint(7)), framed(3, varint(0) + varint(7)), framed(3, varint(1) + varint(7))]
+    values = [
+        framed(1, varint(7)),
+        framed(2, varint(7)),
+        framed(3, varint(0) + varint(7)),
+        framed(3, varint(1) + varint(7)),
+    ]
     decode = {"format": "avro-confluent", "records": ["Ordered"]}
-    assert [judged(tmp_path, "pl.Int64", value, schemas, **decode) for value in values] == [7, "other_record"] * 2
+    assert [judged(tmp_path, "pl.Int64", value, schemas, **decode) for value in values] == [
+        7,
+        "other_record",
+    ] * 2

@@ -1,4 +1,6 @@
-"""Columns by a writer's schema that has other fields: by their aliases, else their defaults; in no other format."""
+"""Columns by a writer's schema that has other fields: by their aliases, else their
+defaults; in no other format.
+"""
 
 from __future__ import annotations
 
@@ -28,28 +30,56 @@ class Sale(pa.DataFrameModel):
     amount: pl.Int64 = pa.Field(metadata={"aliases": ["amt", "sum"]})
     note: pl.String = pa.Field(nullable=True, metadata={"default": "-"})
 """
-NEW, OLD, OLDER, OTHER, BOTH = ("amount", "money", "note"), ("amt", "note"), ("sum", "amt"), ("money",), ("amt", "amount")
+NEW, OLD, OLDER, OTHER, BOTH = (
+    ("amount", "money", "note"),
+    ("amt", "note"),
+    ("sum", "amt"),
+    ("money",),
+    ("amt", "amount"),
+)
 """The fields of some versions of a record."""
 
 
 def avro(fields: tuple[str, ...]) -> str:
     """The version's schema."""
-    kinds: dict[str, Any] = {"amount": "int", "amt": "int", "sum": "long", "money": "string", "note": ["null", "string"]}
-    return json.dumps({"type": "record", "name": "Sale", "fields": [{"name": name, "type": kinds[name]} for name in fields]})
+    kinds: dict[str, Any] = {
+        "amount": "int",
+        "amt": "int",
+        "sum": "long",
+        "money": "string",
+        "note": ["null", "string"],
+    }
+    return json.dumps(
+        {
+            "type": "record",
+            "name": "Sale",
+            "fields": [{"name": name, "type": kinds[name]} for name in fields],
+        }
+    )
 
 
 def proto(fields: tuple[str, ...]) -> str:
     """The same of Protobuf."""
-    kinds = {"amount": "int64", "amt": "int32", "sum": "int64", "money": "string", "note": "optional string"}
+    kinds = {
+        "amount": "int64",
+        "amt": "int32",
+        "sum": "int64",
+        "money": "string",
+        "note": "optional string",
+    }
     told = " ".join(f"{kinds[name]} {name} = {number};" for number, name in enumerate(fields, 1))
     return f'syntax = "proto3"; message Sale {{ {told} }}'
 
 
-def decoded(folder: Path, values: list[bytes], /, schemas: tuple[WriterSchema, ...] = (), **decode: Any) -> Decoded:
+def decoded(
+    folder: Path, values: list[bytes], /, schemas: tuple[WriterSchema, ...] = (), **decode: Any
+) -> Decoded:
     """What a spec's `decode` makes of values, with a registry that has these schemas."""
     (folder / "schema.py").write_text(MODEL)
     kind: Any = kind_at(FORMATS[decode["format"]])
-    decoder = make_decoder(kind.section.model_validate({"schema": "schema.py:Sale", **decode}), folder)
+    decoder = make_decoder(
+        kind.section.model_validate({"schema": "schema.py:Sale", **decode}), folder
+    )
     if isinstance(decoder, ConfluentDecoder):
         decoder = decoder.asking(FixedRegistry(schemas))
     assert decoder.columns.columns[0].name == "money"
@@ -63,24 +93,40 @@ def row(money: str, amount: int, note: str | None) -> dict[str, Any]:
 
 
 def test_versions_side_by_side(tmp_path: Path) -> None:
-    """A field's name is the column's, else the first alias that there is; null in a field that is there is no default's business."""
+    """A field's name is the column's, else the first alias that there is; null in a
+    field that is there is no default's business.
+    """
     fields = (NEW, OLD, OLDER, OTHER, BOTH)
     schemas = tuple(WriterSchema(str(i), "AVRO", avro(of)) for i, of in enumerate(fields, 1))
     values = [
-        framed(1, varint(1) + text("USD") + varint(1) + text("a")), framed(2, varint(2) + varint(0)), framed(3, varint(4) + varint(3)),
-        framed(4, text("USD")), framed(2, varint(2)), framed(1, varint(1) + text("USD") + varint(0)),
+        framed(1, varint(1) + text("USD") + varint(1) + text("a")),
+        framed(2, varint(2) + varint(0)),
+        framed(3, varint(4) + varint(3)),
+        framed(4, text("USD")),
+        framed(2, varint(2)),
+        framed(1, varint(1) + text("USD") + varint(0)),
         framed(5, varint(8) + varint(9)),
-    ]  # fmt: skip
+    ]
     found = decoded(tmp_path, values, schemas, format="avro-confluent")
-    kept = [row("USD", 1, "a"), row("EUR", 2, None), row("EUR", 3, "-"), row("USD", 1, None), row("EUR", 9, "-")]
+    kept = [
+        row("USD", 1, "a"),
+        row("EUR", 2, None),
+        row("EUR", 3, "-"),
+        row("USD", 1, None),
+        row("EUR", 9, "-"),
+    ]
     assert found.rows.to_pylist() == kept
     assert dead(found) == [(3, "schema", "incompatible_schema"), (4, "value", "not_avro")]
     schemas = tuple(WriterSchema(str(i), "PROTOBUF", proto(of)) for i, of in enumerate(fields, 1))
     values = [
-        framed(1, b"\x00\x08\x01\x12\x03USD\x1a\x01a"), framed(2, b"\x00\x08\x02"), framed(3, b"\x00\x08\x04\x10\x03"),
-        framed(4, b"\x00\x0a\x03USD"), framed(2, b"\x00\x08"), framed(1, b"\x00\x08\x01\x12\x03USD"),
+        framed(1, b"\x00\x08\x01\x12\x03USD\x1a\x01a"),
+        framed(2, b"\x00\x08\x02"),
+        framed(3, b"\x00\x08\x04\x10\x03"),
+        framed(4, b"\x00\x0a\x03USD"),
+        framed(2, b"\x00\x08"),
+        framed(1, b"\x00\x08\x01\x12\x03USD"),
         framed(5, b"\x00\x08\x08\x10\x09"),
-    ]  # fmt: skip
+    ]
     found = decoded(tmp_path, values, schemas, format="protobuf-confluent")
     assert found.rows.to_pylist() == kept
     assert dead(found) == [(3, "schema", "incompatible_schema"), (4, "value", "not_protobuf")]
@@ -89,18 +135,28 @@ def test_versions_side_by_side(tmp_path: Path) -> None:
 def test_a_schema_that_the_spec_names(tmp_path: Path) -> None:
     """It may be another version than the model."""
     values = [varint(2) + varint(0), varint(2)]
-    assert decoded(tmp_path, values, format="avro", writer_schema=avro(OLD)).rows.to_pylist() == [row("EUR", 2, None)]
+    assert decoded(tmp_path, values, format="avro", writer_schema=avro(OLD)).rows.to_pylist() == [
+        row("EUR", 2, None)
+    ]
     (tmp_path / "sale.proto").write_text(proto(OLD))
-    made = decoded(tmp_path, [b"\x08\x02", b"\x08"], format="protobuf", descriptor="sale.proto", message="Sale")
+    made = decoded(
+        tmp_path, [b"\x08\x02", b"\x08"], format="protobuf", descriptor="sale.proto", message="Sale"
+    )
     assert made.rows.to_pylist() == [row("EUR", 2, None)]
     with pytest.raises(SpecError, match="amount: the Avro schema has no such field"):
         decoded(tmp_path, [], format="avro", writer_schema=avro(OTHER))
 
 
-@pytest.mark.parametrize("decode", [
-    {"format": "json"}, {"format": "json-schema-confluent"}, {"format": "csv"}, {"format": "canal-json"},
-    {"format": "avro", "writer_schema": avro(NEW), "key": {"fields": ["amount"]}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "decode",
+    [
+        {"format": "json"},
+        {"format": "json-schema-confluent"},
+        {"format": "csv"},
+        {"format": "canal-json"},
+        {"format": "avro", "writer_schema": avro(NEW), "key": {"fields": ["amount"]}},
+    ],
+)
 def test_formats_without_a_writers_schema(decode: dict[str, Any], tmp_path: Path) -> None:
     """Nothing says there which fields a message could have: refused, and not passed over."""
     with pytest.raises(SpecError, match=r"metadata says aliases or a default of (money, )?amount"):
@@ -109,5 +165,10 @@ def test_formats_without_a_writers_schema(decode: dict[str, Any], tmp_path: Path
 
 def test_columns_of_headers(tmp_path: Path) -> None:
     """They are no fields of a schema."""
-    with pytest.raises(SpecError, match="note: comes from the header x-note, which metadata aliases and default say nothing of"):
+    with pytest.raises(
+        SpecError,
+        match=(
+            "note: comes from the header x-note, which metadata aliases and default say nothing of"
+        ),
+    ):
         decoded(tmp_path, [], format="avro", writer_schema=avro(NEW), headers={"note": "x-note"})

@@ -1,4 +1,6 @@
-"""A format of a few lines, as somebody would add it: a message becomes a row for each of its words, and none where it has none."""
+"""A format of a few lines, as somebody would add it: a message becomes a row for each
+of its words, and none where it has none.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ class WordsDecoder:
 
     @property
     def columns(self) -> Columns:
-        return Columns((Column("word", pa.string(), nullable=False), Column("letters", pa.int32(), nullable=False)))
+        return Columns(
+            (
+                Column("word", pa.string(), nullable=False),
+                Column("letters", pa.int32(), nullable=False),
+            )
+        )
 
     def open(self) -> Decode:
         return self._decoded
@@ -34,15 +41,28 @@ class WordsDecoder:
         for i, value in enumerate(messages["value"].to_pylist()):
             if value is None or not value.isascii() or len(value.split()) > self.most:
                 dead.append(i)
-                why.append("tombstone" if value is None else "too_many" if value.isascii() else "not_ascii")
+                why.append(
+                    "tombstone" if value is None else "too_many" if value.isascii() else "not_ascii"
+                )
                 continue
             words += (found := value.decode().split())
             index += [i] * len(found)
         rows = pa.RecordBatch.from_arrays(
-            [pa.array(words, pa.string()), pa.array(map(len, words), pa.int32())], schema=self.columns.arrow_schema
+            [pa.array(words, pa.string()), pa.array(map(len, words), pa.int32())],
+            schema=self.columns.arrow_schema,
         )
-        letters = pa.array(dead, pa.int64()), pa.repeat("value", len(dead)), pa.array(why, pa.string()), pa.nulls(len(dead), pa.string())
-        return Decoded(rows, pa.array(index, pa.int64()), *letters, filtered=messages.num_rows - len(dead) - len(set(index)))
+        letters = (
+            pa.array(dead, pa.int64()),
+            pa.repeat("value", len(dead)),
+            pa.array(why, pa.string()),
+            pa.nulls(len(dead), pa.string()),
+        )
+        return Decoded(
+            rows,
+            pa.array(index, pa.int64()),
+            *letters,
+            filtered=messages.num_rows - len(dead) - len(set(index)),
+        )
 
 
 class _Words:

@@ -24,4 +24,8 @@ def described(offers: Sequence[Offer], folder: Path) -> dict[str, str]:
 
 def left_out(offers: Sequence[Offer]) -> dict[str, str]:
     """The fields that are no columns, and why."""
-    return {offer.name: offer.guess.note for offer in usable_only(offers, lambda _: "") if not offer.usable}
+    return {
+        offer.name: offer.guess.note
+        for offer in usable_only(offers, lambda _: "")
+        if not offer.usable
+    }

@@ -1,4 +1,6 @@
-"""Columns from Avro schemas: each can come from the schema, and each that can't be is left out with a word."""
+"""Columns from Avro schemas: each can come from the schema, and each that can't be is
+left out with a word.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,28 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 def written(schema: Any, *references: Any) -> WriterSchema:
     """A schema as a registry has it."""
-    return WriterSchema("7", "AVRO", json.dumps(schema), tuple((f"r{i}", json.dumps(r)) for i, r in enumerate(references)))
+    return WriterSchema(
+        "7",
+        "AVRO",
+        json.dumps(schema),
+        tuple((f"r{i}", json.dumps(r)) for i, r in enumerate(references)),
+    )
 
 
 def record(**fields: Any) -> dict[str, Any]:
     """A record with fields of these types."""
-    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
 
 
 ANY_SCALE = {
-    "type": "record", "name": "io.debezium.data.VariableScaleDecimal",
+    "type": "record",
+    "name": "io.debezium.data.VariableScaleDecimal",
     "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
-}  # fmt: skip
+}
 
 
 def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
@@ -42,10 +54,19 @@ TYPES: dict[str, tuple[Any, str]] = {
     "plain": ("long", "int64 not null"),
     "small": ("int", "int32 not null"),
     "perhaps": (["null", "string"], "string"),
-    "connect_money": (logical("bytes", "decimal", precision=64, scale=2), "decimal128(38, 2) not null"),
-    "zoned": ({"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "timestamp[us, tz=UTC] not null"),
+    "connect_money": (
+        logical("bytes", "decimal", precision=64, scale=2),
+        "decimal128(38, 2) not null",
+    ),
+    "zoned": (
+        {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"},
+        "timestamp[us, tz=UTC] not null",
+    ),
     "money": (logical("bytes", "decimal", precision=9, scale=2), "decimal128(9, 2) not null"),
-    "fixed_money": ({"type": "fixed", "name": "M", "size": 8, "logicalType": "decimal", "precision": 9}, "decimal128(9, 0) not null"),
+    "fixed_money": (
+        {"type": "fixed", "name": "M", "size": 8, "logicalType": "decimal", "precision": 9},
+        "decimal128(9, 0) not null",
+    ),
     "at": (logical("long", "timestamp-millis"), "timestamp[us, tz=UTC] not null"),
     "day": (["null", logical("int", "date")], "date32[day]"),
     "clock": (logical("long", "time-micros"), "int64 not null"),
@@ -55,15 +76,20 @@ TYPES: dict[str, tuple[Any, str]] = {
     "hash": ({"type": "fixed", "name": "H", "size": 4}, "binary not null"),
     "tags": ({"type": "array", "items": "string"}, "list<item: string> not null"),
     "counts": ({"type": "map", "values": "int"}, "map<string, int32> not null"),
-    "to": (["null", {"type": "record", "name": "To", "fields": [{"name": "zip", "type": "int"}]}], "struct<zip: int32>"),
+    "to": (
+        ["null", {"type": "record", "name": "To", "fields": [{"name": "zip", "type": "int"}]}],
+        "struct<zip: int32>",
+    ),
     "wide": (["int", "long"], "int64 not null"),
     "fine": (["null", "float", "double"], "double"),
-}  # fmt: skip
+}
 
 
 def test_types_are_the_schemas(tmp_path: Path) -> None:
     """Each type of Avro's becomes what holds it exactly; null makes a column nullable."""
-    offers = avro_offers(written(record(**{name: kind for name, (kind, _) in TYPES.items()})), "value")
+    offers = avro_offers(
+        written(record(**{name: kind for name, (kind, _) in TYPES.items()})), "value"
+    )
     assert described(offers, tmp_path) == {name: expected for name, (_, expected) in TYPES.items()}
 
 
@@ -72,18 +98,28 @@ NEVER: dict[str, tuple[Any, str]] = {
     "either": (["string", "int"], "no type takes all types of the union"),
     "huge": (logical("bytes", "decimal", precision=50, scale=40), "a decimal of 50 digits"),
     "any_scale": (ANY_SCALE, "a decimal of which each message says the scale"),
-    "inner": ({"type": "array", "items": {"type": "map", "values": "int"}}, "of its items a map can only be a column of its own"),
-    "tree": ({"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]}, "'next': the record T holds itself"),
+    "inner": (
+        {"type": "array", "items": {"type": "map", "values": "int"}},
+        "of its items a map can only be a column of its own",
+    ),
+    "tree": (
+        {"type": "record", "name": "T", "fields": [{"name": "next", "type": ["null", "T"]}]},
+        "'next': the record T holds itself",
+    ),
     "ID": ("int", "differs from 'id' by case only"),
-}  # fmt: skip
+}
 
 
 def test_what_no_column_can_hold_is_left_out(tmp_path: Path) -> None:
     """The other fields are columns, and the file says why these aren't."""
-    offers = avro_offers(written(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})), "value")
+    offers = avro_offers(
+        written(record(id="int", **{name: kind for name, (kind, _) in NEVER.items()})), "value"
+    )
     assert list(described(offers, tmp_path)) == ["id"]
     said = left_out(offers)
-    assert {name: why in said[name] for name, (_, why) in NEVER.items()} == dict.fromkeys(NEVER, True)
+    assert {name: why in said[name] for name, (_, why) in NEVER.items()} == dict.fromkeys(
+        NEVER, True
+    )
     assert "# left out: 'either': no type takes all" in (tmp_path / "schema.py").read_text()
 
 
@@ -92,7 +128,10 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
     schema = record(id="int")
     schema["fields"][0]["doc"] = "The order's id\nimport os\u2028x = 1\x00"
     assert described(avro_offers(written(schema), "value"), tmp_path) == {"id": "int32 not null"}
-    assert "    id: pl.Int32  # The order's id import os x = 1\n" in (tmp_path / "schema.py").read_text()
+    assert (
+        "    id: pl.Int32  # The order's id import os x = 1\n"
+        in (tmp_path / "schema.py").read_text()
+    )
 
 
 def test_a_schema_that_is_no_record_is_one_column(tmp_path: Path) -> None:
@@ -102,15 +141,30 @@ def test_a_schema_that_is_no_record_is_one_column(tmp_path: Path) -> None:
 
 def test_types_of_other_schemas_are_found(tmp_path: Path) -> None:
     """References are part of a schema."""
-    offers = avro_offers(written(record(to="To"), {"type": "record", "name": "To", "fields": [{"name": "zip", "type": "int"}]}), "value")
+    offers = avro_offers(
+        written(
+            record(to="To"),
+            {"type": "record", "name": "To", "fields": [{"name": "zip", "type": "int"}]},
+        ),
+        "value",
+    )
     assert described(offers, tmp_path) == {"to": "struct<zip: int32> not null"}
 
 
 def test_what_an_older_version_lacks_may_be_null(tmp_path: Path) -> None:
-    """Messages of each version must fit: a field that came later, or could be null before, is nullable."""
+    """Messages of each version must fit: a field that came later, or could be null
+    before, is nullable.
+    """
     newest = avro_offers(written(record(a="int", b="int", c="int")), "value")
-    older = [avro_offers(written(schema), "value") for schema in (record(a="int", b="int"), record(a="int", b=["null", "int"], c="int"))]
-    assert described(over_versions(newest, older), tmp_path) == {"a": "int32 not null", "b": "int32", "c": "int32"}
+    older = [
+        avro_offers(written(schema), "value")
+        for schema in (record(a="int", b="int"), record(a="int", b=["null", "int"], c="int"))
+    ]
+    assert described(over_versions(newest, older), tmp_path) == {
+        "a": "int32 not null",
+        "b": "int32",
+        "c": "int32",
+    }
 
 
 def test_a_page_of_text_is_no_million_types() -> None:
@@ -120,7 +174,10 @@ def test_a_page_of_text_is_no_million_types() -> None:
         nested = {
             "type": "record",
             "name": f"R{depth}",
-            "fields": [{"name": "x", "type": nested}, {"name": "y", "type": f"R{depth - 1}" if depth else "int"}],
+            "fields": [
+                {"name": "x", "type": nested},
+                {"name": "y", "type": f"R{depth - 1}" if depth else "int"},
+            ],
         }
     (offer,) = avro_offers(written(record(deep=nested)), "value")
     assert offer.guess.type is None or "more than 5,000 types" in offer.guess.note
@@ -128,8 +185,13 @@ def test_a_page_of_text_is_no_million_types() -> None:
 
 def test_a_page_of_types_in_a_union() -> None:
     """What all of them can become is looked for once for each type that columns can have."""
-    kinds = [{"type": "record", "name": f"r{n}", "fields": [{"name": "x", "type": "long"}]} for n in range(4_900)]
-    (offer,) = avro_offers(written({"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}), "value")
+    kinds = [
+        {"type": "record", "name": f"r{n}", "fields": [{"name": "x", "type": "long"}]}
+        for n in range(4_900)
+    ]
+    (offer,) = avro_offers(
+        written({"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}), "value"
+    )
     assert str(offer.guess.type) == "struct<x: int64>"
 
 
@@ -141,8 +203,12 @@ def test_a_page_of_fields_of_one_enum() -> None:
 
 
 @pytest.mark.parametrize("part", range(25))
-def test_any_column_can_come_from_its_schema(part: int, tmp_path: Path, dice: random.Random) -> None:
-    """Whatever the schema: the file that is written loads, and what judges columns before messages are read has nothing against it."""
+def test_any_column_can_come_from_its_schema(
+    part: int, tmp_path: Path, dice: random.Random
+) -> None:
+    """Whatever the schema: the file that is written loads, and what judges columns
+    before messages are read has nothing against it.
+    """
     schema = written(made(dice).avro)
     offers = avro_offers(schema, "value")
     if any(offer.usable for offer in offers):

@@ -1,4 +1,6 @@
-"""A new pipeline's files: what is guessed from a topic's messages, and that the decoder takes what it was guessed from."""
+"""A new pipeline's files: what is guessed from a topic's messages, and that the decoder
+takes what it was guessed from.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,34 @@ def broker_with(*values: bytes | None, first: datetime = FIRST) -> MemoryBroker:
     broker = MemoryBroker()
     broker.create_topic("shop.orders", partitions=2, retention_ms=None)
     for i, value in enumerate(values):
-        broker.produce(TopicPartition("shop.orders", i % 2), value, timestamp=first + timedelta(seconds=i))
+        broker.produce(
+            TopicPartition("shop.orders", i % 2), value, timestamp=first + timedelta(seconds=i)
+        )
     return broker
 
 
 def inferred(
-    folder: Path, broker: MemoryBroker, asked: Asked = ASKED, told: Told = UNTOLD, most: int = 500, rows_max: int = 100
+    folder: Path,
+    broker: MemoryBroker,
+    asked: Asked = ASKED,
+    told: Told = UNTOLD,
+    most: int = 500,
+    rows_max: int = 100,
 ) -> Inferred:
     """The files, written from what a cluster in memory has."""
-    return infer(folder, asked, told, most, lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=rows_max)), NOW)
+    return infer(
+        folder,
+        asked,
+        told,
+        most,
+        lambda _: (broker, lambda plan: MemoryReader(broker, plan, rows_max=rows_max)),
+        NOW,
+    )
 
 
-def begun(folder: Path, *values: bytes | None, asked: Asked = ASKED, first: datetime = FIRST) -> Inferred:
+def begun(
+    folder: Path, *values: bytes | None, asked: Asked = ASKED, first: datetime = FIRST
+) -> Inferred:
     """The files, written from these messages."""
     return inferred(folder, broker_with(*values, first=first), asked)
 
@@ -62,23 +80,43 @@ def columns_of(folder: Path) -> dict[str, str]:
 def test_types_are_guessed_from_what_is_there(tmp_path: Path) -> None:
     """Each kind of value gets its own type; what was missing or null somewhere may be null."""
     one = {
-        "id": 1, "price": 1.5, "whole": 2, "big": 2**70, "at": "2026-01-05T03:20:00Z", "day": "2026-01-05", "name": "a", "ok": True,
-        "to": {"city": "x", "zip": None}, "tags": ["a"], "lines": [{"n": 1}], "note": None,
-    }  # fmt: skip
+        "id": 1,
+        "price": 1.5,
+        "whole": 2,
+        "big": 2**70,
+        "at": "2026-01-05T03:20:00Z",
+        "day": "2026-01-05",
+        "name": "a",
+        "ok": True,
+        "to": {"city": "x", "zip": None},
+        "tags": ["a"],
+        "lines": [{"n": 1}],
+        "note": None,
+    }
     two = one | {"whole": 2.5, "note": "x", "to": {"city": None, "zip": 7}}
     del two["ok"]
     found = begun(tmp_path, json.dumps(one).encode(), json.dumps(two).encode())
     assert (found.sampled, found.fitting, found.refused, found.format) == (2, 2, (), "json")
     assert columns_of(tmp_path) == {
-        "id": "int64 not null", "price": "double not null", "whole": "double not null", "big": "decimal128(38, 0) not null",
-        "at": "timestamp[us, tz=UTC] not null", "day": "date32[day] not null", "name": "string not null", "ok": "bool",
-        "to": "struct<city: string, zip: int64> not null", "tags": "list<item: string> not null",
-        "lines": "list<item: struct<n: int64>> not null", "note": "string",
-    }  # fmt: skip
+        "id": "int64 not null",
+        "price": "double not null",
+        "whole": "double not null",
+        "big": "decimal128(38, 0) not null",
+        "at": "timestamp[us, tz=UTC] not null",
+        "day": "date32[day] not null",
+        "name": "string not null",
+        "ok": "bool",
+        "to": "struct<city: string, zip: int64> not null",
+        "tags": "list<item: string> not null",
+        "lines": "list<item: struct<n: int64>> not null",
+        "note": "string",
+    }
 
 
 def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
-    """Keywords, names of pandera's own, of the file's imports: each column has the name that it has in JSON."""
+    """Keywords, names of pandera's own, of the file's imports: each column has the name
+    that it has in JSON.
+    """
     names = [
         "class",
         "from",
@@ -113,7 +151,9 @@ def test_odd_names_become_columns_all_the_same(tmp_path: Path) -> None:
         ({"_OFFSET": 1, "id": 1}, "under `metadata`"),
     ],
 )
-def test_what_no_column_can_hold_is_left_out_with_a_word(tmp_path: Path, value: dict[str, Any], why: str) -> None:
+def test_what_no_column_can_hold_is_left_out_with_a_word(
+    tmp_path: Path, value: dict[str, Any], why: str
+) -> None:
     """The rest of the message is a row, and the file says why a field is missing."""
     found = begun(tmp_path, json.dumps(value).encode())
     assert (found.fitting, found.columns) == (1, 1)
@@ -131,42 +171,71 @@ ODD_KEYS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("case", ODD_KEYS)
 def test_no_field_of_a_key_stops_or_hides_another(tmp_path: Path, case: str) -> None:
-    """What of a key can be no column is left out with a word, also of the spec, which reads no field's name as a template."""
+    """What of a key can be no column is left out with a word, also of the spec, which
+    reads no field's name as a template.
+    """
     key, value, columns = ODD_KEYS[case]
     broker = MemoryBroker()
     broker.create_topic("shop.orders", partitions=1, retention_ms=None)
-    broker.produce(TopicPartition("shop.orders", 0), json.dumps(value).encode(), key=json.dumps(key).encode(), timestamp=FIRST)
+    broker.produce(
+        TopicPartition("shop.orders", 0),
+        json.dumps(value).encode(),
+        key=json.dumps(key).encode(),
+        timestamp=FIRST,
+    )
     assert inferred(tmp_path, broker).fitting == 1
     assert list(columns_of(tmp_path)) == columns
-    assert (tmp_path / "schema.py").read_text().count("left out") == len(key) + len(value) - len(columns)
+    assert (tmp_path / "schema.py").read_text().count("left out") == len(key) + len(value) - len(
+        columns
+    )
 
 
 def test_a_primary_key_that_no_spec_can_name_is_refused(tmp_path: Path) -> None:
     """The error says which field it is, and nothing of the environment."""
     name = "{{ env.HOME }}"
-    event = {"type": "INSERT", "database": "d", "table": "t", "isDdl": False, "data": [{name: "1"}], "pkNames": [name]}
-    with pytest.raises(SpecError, match=r"'\{\{ env.HOME \}\}' of the rows' primary key .* for a template"):
+    event = {
+        "type": "INSERT",
+        "database": "d",
+        "table": "t",
+        "isDdl": False,
+        "data": [{name: "1"}],
+        "pkNames": [name],
+    }
+    with pytest.raises(
+        SpecError, match=r"'\{\{ env.HOME \}\}' of the rows' primary key .* for a template"
+    ):
         begun(tmp_path, json.dumps(event).encode())
 
 
 def test_data_for_fields_makes_no_table(tmp_path: Path) -> None:
     """Documents whose keys are data would make a column of each."""
     with pytest.raises(SpecError, match="have 5,001 different fields"):
-        begun(tmp_path, *(json.dumps({f"{at}-{n}": 1 for n in range(1667)}).encode() for at in range(3)))
+        begun(
+            tmp_path,
+            *(json.dumps({f"{at}-{n}": 1 for n in range(1667)}).encode() for at in range(3)),
+        )
 
 
 def test_a_few_odd_values_do_not_take_the_type_away() -> None:
-    """From many values on, the type that nearly all have counts; from few, nothing is guessed against what was seen."""
+    """From many values on, the type that nearly all have counts; from few, nothing is
+    guessed against what was seen.
+    """
     assert guess_type([1, "x"]).type is None
     many: list[Any] = [1] * 199
-    assert guess_type([*many, "x"]) == Guess(pa.int64(), "1 of 200 sampled values are of another type, and refused")
+    assert guess_type([*many, "x"]) == Guess(
+        pa.int64(), "1 of 200 sampled values are of another type, and refused"
+    )
     assert guess_type([*many, {}]).type == pa.int64()
 
 
 def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
-    """The start is the earliest timestamp on the grid, and one stamp from long ago doesn't make it begin there."""
+    """The start is the earliest timestamp on the grid, and one stamp from long ago
+    doesn't make it begin there.
+    """
     broker = broker_with(*[b'{"id": 1}'] * 20)
-    broker.produce(TopicPartition("shop.orders", 0), b'{"id": 1}', timestamp=datetime(1970, 1, 2, tzinfo=UTC))
+    broker.produce(
+        TopicPartition("shop.orders", 0), b'{"id": 1}', timestamp=datetime(1970, 1, 2, tzinfo=UTC)
+    )
     found = inferred(tmp_path, broker)
     assert (found.grid, found.start) == ("hourly", FIRST.replace(minute=0))
     assert found.window == found.start
@@ -174,29 +243,42 @@ def test_the_first_window_holds_the_earliest_message(tmp_path: Path) -> None:
 
 
 def test_where_no_hour_is_over_there_are_micro_batches(tmp_path: Path) -> None:
-    """Who has just produced the first messages can run them at once, unless hours were asked for."""
+    """Who has just produced the first messages can run them at once, unless hours were
+    asked for.
+    """
     fresh = begun(tmp_path / "a", b'{"id": 1}', first=NOW - timedelta(minutes=1))
     assert (fresh.grid, fresh.start) == ("batch", None)
-    asked = begun(tmp_path / "b", b'{"id": 1}', first=NOW - timedelta(minutes=1), asked=Asked("shop.orders", ADDRESS, grid="daily"))
+    asked = begun(
+        tmp_path / "b",
+        b'{"id": 1}',
+        first=NOW - timedelta(minutes=1),
+        asked=Asked("shop.orders", ADDRESS, grid="daily"),
+    )
     assert (asked.grid, asked.start, asked.window) == ("daily", NOW.replace(hour=0, minute=0), None)
 
 
 def test_a_template_asks_nobody(tmp_path: Path) -> None:
-    """The files are written and load, with columns that are an example, for a topic that may not be there."""
+    """The files are written and load, with columns that are an example, for a topic
+    that may not be there.
+    """
     template(tmp_path, ASKED, NOW)
     assert load_spec(tmp_path / "defs.yaml").source.topic == "shop.orders"
     assert "id" in columns_of(tmp_path)
 
 
 def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
-    """Poison and tombstones in the sample neither disturb the guess nor go unsaid; tombstones are dropped by what is written."""
+    """Poison and tombstones in the sample neither disturb the guess nor go unsaid;
+    tombstones are dropped by what is written.
+    """
     found = begun(tmp_path, *[b'{"id": 1}'] * 5, b"poison", None)
     assert (found.sampled, found.fitting, found.refused) == (7, 6, (("not_json", 1),))
     assert load_spec(tmp_path / "defs.yaml").decode.on_null == "drop"
 
 
 def test_large_messages_bound_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much one topic-partition holds, no more than the bound is taken into memory, and a batch."""
+    """However much one topic-partition holds, no more than the bound is taken into
+    memory, and a batch.
+    """
     monkeypatch.setattr("windrow.ingest.admin.sample.MOST_BYTES", 10_000)
     broker = broker_with(*[json.dumps({"text": "x" * 1000}).encode()] * 200)
     found = inferred(tmp_path, broker, rows_max=5)
@@ -216,7 +298,12 @@ def test_nothing_is_overwritten(tmp_path: Path, there: str) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [Asked("t", Address("nowhere")), Asked("t", ADDRESS, id="a b"), Asked("t", ADDRESS, grid="weekly"), Asked("t", Address(registry="x"))],
+    [
+        Asked("t", Address("nowhere")),
+        Asked("t", ADDRESS, id="a b"),
+        Asked("t", ADDRESS, grid="weekly"),
+        Asked("t", Address(registry="x")),
+    ],
 )
 def test_wrong_words_write_nothing(tmp_path: Path, asked: Asked) -> None:
     """What makes no spec is refused before anything is asked or written."""
@@ -234,13 +321,22 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=12,
 )
-KEYS = st.sampled_from(["id", "class", "_offset", "ID", "a b", "validate", "pa", "^id$", "^$", "^", "*"]) | TEXTS
+KEYS = (
+    st.sampled_from(
+        ["id", "class", "_offset", "ID", "a b", "validate", "pa", "^id$", "^$", "^", "*"]
+    )
+    | TEXTS
+)
 
 
 @settings(max_examples=examples(40))
 @given(st.lists(st.dictionaries(KEYS, VALUES, min_size=1, max_size=6), min_size=1, max_size=8))
-def test_every_sampled_document_fits_what_was_guessed_from_it(documents: list[dict[str, Any]]) -> None:
-    """Whatever JSON objects a topic holds: the written schema loads, and the strict decoder takes every one of them."""
+def test_every_sampled_document_fits_what_was_guessed_from_it(
+    documents: list[dict[str, Any]],
+) -> None:
+    """Whatever JSON objects a topic holds: the written schema loads, and the strict
+    decoder takes every one of them.
+    """
     with tempfile.TemporaryDirectory() as folder:
         found = begun(Path(folder), *(json.dumps({"n": 1} | d).encode() for d in documents))
     assert (found.fitting, found.refused) == (len(documents), ())

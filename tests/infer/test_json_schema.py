@@ -16,7 +16,12 @@ from windrow.ingest.model.writer_schema import WriterSchema
 
 def written(schema: Any, **references: Any) -> WriterSchema:
     """A schema as a registry has it."""
-    return WriterSchema("7", "JSON", json.dumps(schema), tuple((name, json.dumps(text)) for name, text in references.items()))
+    return WriterSchema(
+        "7",
+        "JSON",
+        json.dumps(schema),
+        tuple((name, json.dumps(text)) for name, text in references.items()),
+    )
 
 
 SCHEMA = {
@@ -48,21 +53,39 @@ SCHEMA = {
 
 
 def test_types_are_the_schemas(tmp_path: Path) -> None:
-    """A property is nullable where it isn't required, or may be null; what isn't said is left out with a word."""
-    offers = json_offers(written(SCHEMA, place={"type": "object", "properties": {"city": {"type": "string"}}}))
+    """A property is nullable where it isn't required, or may be null; what isn't said
+    is left out with a word.
+    """
+    offers = json_offers(
+        written(SCHEMA, place={"type": "object", "properties": {"city": {"type": "string"}}})
+    )
     assert described(offers, tmp_path) == {
-        "id": "int64 not null", "at": "timestamp[us, tz=UTC] not null", "day": "date32[day]", "price": "double", "ok": "bool",
-        "kind": "string", "to": "struct<zip: int64> not null", "home": "struct<city: string>", "tags": "list<item: string>",
+        "id": "int64 not null",
+        "at": "timestamp[us, tz=UTC] not null",
+        "day": "date32[day]",
+        "price": "double",
+        "ok": "bool",
+        "kind": "string",
+        "to": "struct<zip: int64> not null",
+        "home": "struct<city: string>",
+        "tags": "list<item: string>",
         "counts": "map<string, int64>",
-    }  # fmt: skip
+    }
     assert left_out(offers) == {
-        "either": "oneOf of 2 schemas", "both": "it is of several types: string, integer", "open": "it doesn't say which properties it has",
-        "untold": "its type isn't said", "node": "'next': '#/definitions/Node' holds itself", "lost": "its type isn't said",
-    }  # fmt: skip
+        "either": "oneOf of 2 schemas",
+        "both": "it is of several types: string, integer",
+        "open": "it doesn't say which properties it has",
+        "untold": "its type isn't said",
+        "node": "'next': '#/definitions/Node' holds itself",
+        "lost": "its type isn't said",
+    }
     assert "id: pl.Int64  # The order's id" in (tmp_path / "schema.py").read_text()
 
 
-@pytest.mark.parametrize("schema", [{}, {"type": "string"}, [], {"type": "object", "properties": {}}, {"$ref": "#"}, True])
+@pytest.mark.parametrize(
+    "schema",
+    [{}, {"type": "string"}, [], {"type": "object", "properties": {}}, {"$ref": "#"}, True],
+)
 def test_what_says_nothing_is_refused(schema: Any) -> None:
     """With the way to columns from the messages themselves."""
     with pytest.raises(SpecError) as refused:
@@ -73,12 +96,21 @@ def test_what_says_nothing_is_refused(schema: Any) -> None:
 @pytest.mark.parametrize("enum", [7, True, {"a": 1}, [1, None]])
 def test_what_is_no_list_of_words_stops_nothing(enum: object) -> None:
     """A registry may hold a schema that is none in this place: the field is a text all the same."""
-    (offer,) = json_offers(written({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}}))
+    (offer,) = json_offers(
+        written({"type": "object", "properties": {"a": {"type": "string", "enum": enum}}})
+    )
     assert (str(offer.guess.type), offer.guess.note) == ("string", "")
 
 
 def test_a_page_of_fields_of_one_enum() -> None:
     """Of its words each field has those alone that a comment can hold."""
     properties = {f"f{n}": {"$ref": "#/enum"} for n in range(4_000)}
-    offers = json_offers(written({"properties": properties, "enum": {"type": "string", "enum": [f"s{n}" for n in range(20_000)]}}))
+    offers = json_offers(
+        written(
+            {
+                "properties": properties,
+                "enum": {"type": "string", "enum": [f"s{n}" for n in range(20_000)]},
+            }
+        )
+    )
     assert sum(len(offer.guess.note) for offer in offers) < 4_000 * 3_000

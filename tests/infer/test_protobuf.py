@@ -1,4 +1,6 @@
-"""Columns from Protobuf schemas: each can come from the message type, and each that can't be is left out with a word."""
+"""Columns from Protobuf schemas: each can come from the message type, and each that
+can't be is left out with a word.
+"""
 
 from __future__ import annotations
 
@@ -50,15 +52,27 @@ message Sale {
 
 
 def test_types_are_the_schemas(tmp_path: Path) -> None:
-    """Each type of Protobuf's becomes what holds it; a column is nullable where Protobuf can tell that a field isn't there."""
+    """Each type of Protobuf's becomes what holds it; a column is nullable where
+    Protobuf can tell that a field isn't there.
+    """
     offers = protobuf_offers(message_of(SCHEMA, (1,)))
     assert described(offers, tmp_path) == {
-        "id": "int64 not null", "pieces": "int64 not null", "note": "string", "kind": "string not null", "at": "timestamp[us, tz=UTC]",
-        "weight": "double", "tags": "list<item: string> not null", "counts": "map<string, int32> not null",
+        "id": "int64 not null",
+        "pieces": "int64 not null",
+        "note": "string",
+        "kind": "string not null",
+        "at": "timestamp[us, tz=UTC]",
+        "weight": "double",
+        "tags": "list<item: string> not null",
+        "counts": "map<string, int32> not null",
         "names": "list<item: struct<key: int32, value: string>> not null",
-        "to": "struct<zip: int32, inner: list<item: struct<key: string, value: int32>>>", "place": "struct<north: float>",
-    }  # fmt: skip
-    assert left_out(offers) == {"before": "the message shop.Sale holds itself", "empty": "it has no fields"}
+        "to": "struct<zip: int32, inner: list<item: struct<key: string, value: int32>>>",
+        "place": "struct<north: float>",
+    }
+    assert left_out(offers) == {
+        "before": "the message shop.Sale holds itself",
+        "empty": "it has no fields",
+    }
     assert misfits(SCHEMA, (1,), columns_of(offers, tmp_path)) == {}
 
 
@@ -66,12 +80,17 @@ def test_what_the_schema_says_of_a_field_is_a_comment(tmp_path: Path) -> None:
     """Before a field, or behind it; of a message in another one, too."""
     columns_of(protobuf_schema_offers(SCHEMA, (1,)), tmp_path)
     assert "    id: pl.Int64  # Of the sale, for ever.\n" in (tmp_path / "schema.py").read_text()
-    assert {offer.name: offer.doc.strip() for offer in protobuf_schema_offers(SCHEMA, (1, 2))} == {"zip": "Its code", "inner": ""}
+    assert {offer.name: offer.doc.strip() for offer in protobuf_schema_offers(SCHEMA, (1, 2))} == {
+        "zip": "Its code",
+        "inner": "",
+    }
 
 
 @pytest.mark.parametrize("part", range(15))
 def test_any_column_can_come_from_its_type(part: int, tmp_path: Path, dice: random.Random) -> None:
-    """Whatever the message type: the file that is written loads, and what reads messages takes its columns."""
+    """Whatever the message type: the file that is written loads, and what reads
+    messages takes its columns.
+    """
     kind = made(dice).kind
     offers = protobuf_offers(kind)
     if any(offer.usable for offer in offers):

@@ -1,4 +1,6 @@
-"""What messages are: what a sample tells is taken, and what it doesn't tell is asked for, with what to pass."""
+"""What messages are: what a sample tells is taken, and what it doesn't tell is asked
+for, with what to pass.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,24 @@ AVRO = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}
 
 def messages(pairs: Sequence[Pair], headers: Sequence[tuple[str, bytes]] = ()) -> pa.Table:
     """Messages with these keys and values."""
-    stamped = {"topic": "t", "partition": 0, "timestamp": None, "timestamp_type": "CreateTime", "leader_epoch": None}
+    stamped = {
+        "topic": "t",
+        "partition": 0,
+        "timestamp": None,
+        "timestamp_type": "CreateTime",
+        "leader_epoch": None,
+    }
     beside = [{"key": name, "value": value} for name, value in headers]
-    rows = [{**stamped, "offset": i, "key": key, "value": value, "headers": beside} for i, (key, value) in enumerate(pairs)]
+    rows = [
+        {**stamped, "offset": i, "key": key, "value": value, "headers": beside}
+        for i, (key, value) in enumerate(pairs)
+    ]
     return pa.Table.from_pylist(rows, schema=MESSAGES)
 
 
-def proposed(*values: Any, told: Told | None = None, registry: FixedRegistry | None = None) -> Proposal:
+def proposed(
+    *values: Any, told: Told | None = None, registry: FixedRegistry | None = None
+) -> Proposal:
     """How messages with these values, and no keys, would be read."""
     octets = [value if isinstance(value, bytes | None) else text(value) for value in values]
     return propose("t", messages([(None, value) for value in octets]), told or Told(), registry)
@@ -46,7 +59,15 @@ def settings(proposal: Proposal) -> dict[str, Any]:
 
 
 DEBEZIUM = {"op": "c", "before": None, "after": {"id": 1}, "source": {}}
-TRANSACTION, HEARTBEAT = {"status": "BEGIN", "id": "571:1", "event_count": None, "data_collections": None}, {"ts_ms": 1}
+TRANSACTION, HEARTBEAT = (
+    {
+        "status": "BEGIN",
+        "id": "571:1",
+        "event_count": None,
+        "data_collections": None,
+    },
+    {"ts_ms": 1},
+)
 
 
 def routed(table: str, schema: str | None = None) -> dict[str, Any]:
@@ -59,51 +80,157 @@ MAXWELL = {"type": "insert", "database": "d", "table": "t", "ts": 1, "data": {"i
 RECOGNISED: dict[str, tuple[list[Any], SampledFormat]] = {
     "documents": ([{"id": 1}, None], "json"),
     "documents with a little poison": ([*[{"id": 1}] * 3, b"poison", None], "json"),
-    "documents that are about operations": ([{"op": "c", "id": 1}, {"type": "insert", "table": "t"}], "json"),
-    "events of debezium": ([DEBEZIUM, None, {**DEBEZIUM, "op": "d", "before": {"id": 1}, "after": None}], "debezium-json"),
+    "documents that are about operations": (
+        [{"op": "c", "id": 1}, {"type": "insert", "table": "t"}],
+        "json",
+    ),
+    "events of debezium": (
+        [DEBEZIUM, None, {**DEBEZIUM, "op": "d", "before": {"id": 1}, "after": None}],
+        "debezium-json",
+    ),
     "events of debezium among its marks": ([TRANSACTION, HEARTBEAT, DEBEZIUM], "debezium-json"),
     "events with their schema": (
-        [{"schema": {"fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}]}]}, "payload": DEBEZIUM}], "debezium-json",
+        [
+            {
+                "schema": {
+                    "fields": [{"field": "after", "fields": [{"field": "id", "type": "int32"}]}]
+                },
+                "payload": DEBEZIUM,
+            }
+        ],
+        "debezium-json",
     ),
-    "events of canal": ([CANAL, {**CANAL, "type": "ALTER", "isDdl": True, "data": None}], "canal-json"),
-    "events of maxwell": ([MAXWELL, {**MAXWELL, "type": "bootstrap-start", "data": {}}], "maxwell-json"),
-    "documents behind ids": ([framed(3, b'{"id": 1}'), framed(4, b'{"id": 2}')], "json-schema-confluent"),
-}  # fmt: skip
+    "events of canal": (
+        [CANAL, {**CANAL, "type": "ALTER", "isDdl": True, "data": None}],
+        "canal-json",
+    ),
+    "events of maxwell": (
+        [MAXWELL, {**MAXWELL, "type": "bootstrap-start", "data": {}}],
+        "maxwell-json",
+    ),
+    "documents behind ids": (
+        [framed(3, b'{"id": 1}'), framed(4, b'{"id": 2}')],
+        "json-schema-confluent",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_what_messages_tell(name: str) -> None:
-    """Each format whose messages say what they are, and nothing that only looks a little like it."""
+    """Each format whose messages say what they are, and nothing that only looks a
+    little like it.
+    """
     values, format_ = RECOGNISED[name]
     assert proposed(*values).format == format_
 
 
 UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
-    "no message": ([], Told(), "No message of topic t can be sampled", "--registry https://HOST:PORT"),
-    "no value": ([None, None], Told(), "2 messages of topic t were sampled, none with a value", "windrow init"),
-    "something else": ([b"a,b", b"\xff", {"id": 1}], Told(), "1 of 3 messages of topic t are JSON objects", "--format csv --columns"),
-    "ids without a registry": ([framed(3, b"\x02"), framed(3, b"\x04")], Told(), "most with 3", "--registry https://HOST:PORT"),
-    "events among documents": ([DEBEZIUM, {"id": 1}], Told(), "1 of 2 messages of topic t look like Debezium's", "--format debezium-json"),
-    "rows of several tables": ([MAXWELL, {**MAXWELL, "table": "u"}], Told(), "2 tables: 'd.t' (1), 'd.u' (1)", "--table DATABASE.TABLE"),
-    "another table": ([MAXWELL], Told(table="d.x"), "No sampled message holds a row of 'd.x', but of 'd.t' (1)", "--table DATABASE.TABLE"),
-    "a table and no rows": (
-        [{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(table="d.x"), "a row of 'd.x'", "--table DATABASE.TABLE",
+    "no message": (
+        [],
+        Told(),
+        "No message of topic t can be sampled",
+        "--registry https://HOST:PORT",
     ),
-    "events without a row": ([{**MAXWELL, "type": "bootstrap-start", "data": {}}], Told(), "hold no row", "--sample"),
-    "nothing but a truncation": ([{**DEBEZIUM, "op": "t", "after": None}], Told(), "Debezium events hold no row", "windrow init"),
-    "changes of rows that are not there": ([{**CANAL, "data": None}, {**CANAL, "data": []}], Told(), "hold no row", "--sample"),
+    "no value": (
+        [None, None],
+        Told(),
+        "2 messages of topic t were sampled, none with a value",
+        "windrow init",
+    ),
+    "something else": (
+        [b"a,b", b"\xff", {"id": 1}],
+        Told(),
+        "1 of 3 messages of topic t are JSON objects",
+        "--format csv --columns",
+    ),
+    "ids without a registry": (
+        [framed(3, b"\x02"), framed(3, b"\x04")],
+        Told(),
+        "most with 3",
+        "--registry https://HOST:PORT",
+    ),
+    "events among documents": (
+        [DEBEZIUM, {"id": 1}],
+        Told(),
+        "1 of 2 messages of topic t look like Debezium's",
+        "--format debezium-json",
+    ),
+    "rows of several tables": (
+        [MAXWELL, {**MAXWELL, "table": "u"}],
+        Told(),
+        "2 tables: 'd.t' (1), 'd.u' (1)",
+        "--table DATABASE.TABLE",
+    ),
+    "another table": (
+        [MAXWELL],
+        Told(table="d.x"),
+        "No sampled message holds a row of 'd.x', but of 'd.t' (1)",
+        "--table DATABASE.TABLE",
+    ),
+    "a table and no rows": (
+        [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
+        Told(table="d.x"),
+        "a row of 'd.x'",
+        "--table DATABASE.TABLE",
+    ),
+    "events without a row": (
+        [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
+        Told(),
+        "hold no row",
+        "--sample",
+    ),
+    "nothing but a truncation": (
+        [{**DEBEZIUM, "op": "t", "after": None}],
+        Told(),
+        "Debezium events hold no row",
+        "windrow init",
+    ),
+    "changes of rows that are not there": (
+        [{**CANAL, "data": None}, {**CANAL, "data": []}],
+        Told(),
+        "hold no row",
+        "--sample",
+    ),
     "csv without names": ([b"1,2"], Told("csv"), "stand in no message", "--columns id,name"),
-    "csv with too few names": ([b"1,2", b"3,4"], Told("csv", ("a", "b", "c")), "into 3 fields", "--columns"),
-    "csv by two delimiters": ([b"1,2;3"], Told("csv", ("a", "b")), "2 fields by ',' and ';'", "by hand"),
-    "no documents": ([b"1"], Told("json"), "None of 1 message of topic t are JSON objects", "--format raw"),
+    "csv with too few names": (
+        [b"1,2", b"3,4"],
+        Told("csv", ("a", "b", "c")),
+        "into 3 fields",
+        "--columns",
+    ),
+    "csv by two delimiters": (
+        [b"1,2;3"],
+        Told("csv", ("a", "b")),
+        "2 fields by ',' and ';'",
+        "by hand",
+    ),
+    "no documents": (
+        [b"1"],
+        Told("json"),
+        "None of 1 message of topic t are JSON objects",
+        "--format raw",
+    ),
     "no events": ([{"id": 1}], Told("canal-json"), "Canal's events", "--format raw"),
-    "names for nothing": ([{"id": 1}], Told(columns=("a",)), "--columns names the fields of CSV", "--format csv"),
+    "names for nothing": (
+        [{"id": 1}],
+        Told(columns=("a",)),
+        "--columns names the fields of CSV",
+        "--format csv",
+    ),
     "a table of nothing": ([{"id": 1}], Told(table="d.t"), "--table chooses", "Leave it out"),
     "rows of several tables in debezium's topic": (
-        [routed("t"), routed("u", "s")], Told(), "2 tables: 'd.t' (1), 's.u' (1)", "--table DATABASE.TABLE",
+        [routed("t"), routed("u", "s")],
+        Told(),
+        "2 tables: 'd.t' (1), 's.u' (1)",
+        "--table DATABASE.TABLE",
     ),
-    "documents of mongodb": ([{**DEBEZIUM, "after": '{"_id": 1}'}], Told(), "of MongoDB", "ExtractNewDocumentState"),
-}  # fmt: skip
+    "documents of mongodb": (
+        [{**DEBEZIUM, "after": '{"_id": 1}'}],
+        Told(),
+        "of MongoDB",
+        "ExtractNewDocumentState",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", UNTOLD)
@@ -119,7 +246,9 @@ def test_what_messages_do_not_tell_is_asked_for(name: str) -> None:
 
 
 def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
-    """A registry beside the cluster, whose subject nobody's messages go by, is no reason to read these by it."""
+    """A registry beside the cluster, whose subject nobody's messages go by, is no
+    reason to read these by it.
+    """
     registry = FixedRegistry((WriterSchema("3", "AVRO", AVRO),))
     assert proposed({"id": 1}, registry=registry).format == "json"
     assert proposed(framed(3, b"\x02"), registry=registry).format == "avro-confluent"
@@ -127,7 +256,9 @@ def test_messages_that_name_no_schema_are_told_by_themselves() -> None:
 
 
 def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
-    """Producers with another strategy of subjects are read all the same; an id that nobody knows is told."""
+    """Producers with another strategy of subjects are read all the same; an id that
+    nobody knows is told.
+    """
 
     class Subjectless(FixedRegistry):
         def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
@@ -135,7 +266,10 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
 
     registry = Subjectless((WriterSchema("3", "AVRO", AVRO),))
     found = proposed(framed(3, b"\x02"), registry=registry)
-    assert (found.told_by, [offer.name for offer in found.offers]) == ("from the schema of the registry, id 3", ["id"])
+    assert (found.told_by, [offer.name for offer in found.offers]) == (
+        "from the schema of the registry, id 3",
+        ["id"],
+    )
     with pytest.raises(SpecError, match="doesn't know schema id 9"):
         proposed(framed(9, b"\x02"), registry=registry)
     with pytest.raises(SpecError, match="has no subject t-value"):
@@ -143,75 +277,127 @@ def test_a_schema_that_no_subject_has_is_found_by_its_id() -> None:
 
 
 def test_the_record_is_told() -> None:
-    """Of values and of keys: a message of another one is then no row of nulls; some of a schema that isn't known change nothing."""
-    key = '{"type": "record", "namespace": "shop", "name": "K", "fields": [{"name": "shop", "type": "string"}]}'
+    """Of values and of keys: a message of another one is then no row of nulls; some of
+    a schema that isn't known change nothing.
+    """
+    key = (
+        '{"type": "record", "namespace": "shop", "name": "K", "fields": [{"name": "shop", "type":'
+        ' "string"}]}'
+    )
 
     class BySubject(FixedRegistry):
         def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
-            return [schema for schema in self.schemas if (schema.text == key) == subject.endswith("-key")][:most]
+            return [
+                schema
+                for schema in self.schemas
+                if (schema.text == key) == subject.endswith("-key")
+            ][:most]
 
     registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
     known, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
     found = propose("t", messages([known, known, unknown]), Told(), registry)
     assert settings(found)["records"] == ["R"]
-    assert settings(found)["key"] == {"format": "avro-confluent", "fields": ["shop"], "records": ["shop.K"]}
+    assert settings(found)["key"] == {
+        "format": "avro-confluent",
+        "fields": ["shop"],
+        "records": ["shop.K"],
+    }
 
 
 def test_a_union_of_records() -> None:
     """All of them are rows, of the fields of all; what isn't in each may be null."""
     more = AVRO.replace('"R"', '"x.B"').replace("]}", ', {"name": "more", "type": "string"}]}')
     union = f"[{AVRO}, {more}]"
-    found = proposed(framed(3, b"\x00\x02"), registry=FixedRegistry((WriterSchema("3", "AVRO", union),)))
+    found = proposed(
+        framed(3, b"\x00\x02"), registry=FixedRegistry((WriterSchema("3", "AVRO", union),))
+    )
     assert settings(found)["records"] == ["R", "x.B"]
-    assert [(offer.name, offer.nullable) for offer in found.offers] == [("id", False), ("more", True)]
+    assert [(offer.name, offer.nullable) for offer in found.offers] == [
+        ("id", False),
+        ("more", True),
+    ]
 
 
 def test_a_json_schema_is_held_against_what_was_sampled() -> None:
-    """A format is a remark: an instant without its offset is a text, whatever the schema calls it."""
-    stated = {"type": "object", "properties": {name: {"type": "string", "format": "date-time"} for name in ("at", "local", "later")}}
+    """A format is a remark: an instant without its offset is a text, whatever the
+    schema calls it.
+    """
+    stated = {
+        "type": "object",
+        "properties": {
+            name: {"type": "string", "format": "date-time"} for name in ("at", "local", "later")
+        },
+    }
     registry = FixedRegistry((WriterSchema("3", "JSON", json.dumps(stated)),))
-    found = proposed(framed(3, b'{"at": "2026-01-05T09:00:00Z", "local": "2026-01-05T09:00:00"}'), registry=registry)
+    found = proposed(
+        framed(3, b'{"at": "2026-01-05T09:00:00Z", "local": "2026-01-05T09:00:00"}'),
+        registry=registry,
+    )
     assert {offer.name: str(offer.guess.type) for offer in found.offers} == {
-        "at": "timestamp[us, tz=UTC]", "local": "string", "later": "timestamp[us, tz=UTC]",
-    }  # fmt: skip
+        "at": "timestamp[us, tz=UTC]",
+        "local": "string",
+        "later": "timestamp[us, tz=UTC]",
+    }
 
 
 KEYED: dict[str, tuple[list[Pair], dict[str, Any], list[str]]] = {
-    "says more than the value": ([(b'{"shop": "a"}', b'{"id": 1}')], {"format": "json", "fields": ["shop"]}, ["shop", "id"]),
+    "says more than the value": (
+        [(b'{"shop": "a"}', b'{"id": 1}')],
+        {"format": "json", "fields": ["shop"]},
+        ["shop", "id"],
+    ),
     "says something else by one name": (
-        [(b'{"id": 1, "n": 2}', b'{"id": 2}')], {"format": "json", "fields": ["key_id", "key_n"], "fields_prefix": "key_"},
+        [(b'{"id": 1, "n": 2}', b'{"id": 2}')],
+        {"format": "json", "fields": ["key_id", "key_n"], "fields_prefix": "key_"},
         ["key_id", "key_n", "id"],
     ),
     "differs by case only": (
-        [(b'{"ID": 1}', b'{"id": 2}')], {"format": "json", "fields": ["key_ID"], "fields_prefix": "key_"}, ["key_ID", "id"],
+        [(b'{"ID": 1}', b'{"id": 2}')],
+        {"format": "json", "fields": ["key_ID"], "fields_prefix": "key_"},
+        ["key_ID", "id"],
     ),
     "says the same": ([(b'{"id": 1}', b'{"id": 1, "n": 2}')], {}, ["id", "n"]),
     "is a text": ([(b"a", b'{"id": 1}')], {}, ["id"]),
     "is missing once": ([(b'{"shop": "a"}', b'{"id": 1}'), (None, b'{"id": 1}')], {}, ["id"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KEYED)
 def test_keys(name: str) -> None:
-    """Keys become columns where all of them are objects and some of them says what its value doesn't."""
+    """Keys become columns where all of them are objects and some of them says what its
+    value doesn't.
+    """
     pairs, key, columns = KEYED[name]
     found = propose("t", messages(pairs), Told(), None)
-    assert (settings(found).get("key", {}), [offer.name for offer in found.offers]) == (key, columns)
+    assert (settings(found).get("key", {}), [offer.name for offer in found.offers]) == (
+        key,
+        columns,
+    )
     assert ("fields_include" in settings(found)) == bool(key)
 
 
-@pytest.mark.parametrize("told", [Told("csv", ("a", "b")), Told("string"), Told("raw")], ids=lambda told: told.format)
+@pytest.mark.parametrize(
+    "told", [Told("csv", ("a", "b")), Told("string"), Told("raw")], ids=lambda told: told.format
+)
 def test_keys_that_are_left_out_are_told(told: Told) -> None:
-    """Of whatever format the values are, nobody loses the keys without a word; where there are none, there is nothing to say."""
+    """Of whatever format the values are, nobody loses the keys without a word; where
+    there are none, there is nothing to say.
+    """
     assert propose("t", messages([(b"k", b"1,2")]), told, None).hints == (KEEP_KEY,)
     assert propose("t", messages([(None, b"1,2"), (b"", b"1,2")]), told, None).hints == ()
 
 
 PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
     "debezium's keys": ([({"id": 1}, DEBEZIUM)], ("id",)),
-    "debezium's keys with their schema": ([({"schema": {}, "payload": {"id": 1}}, DEBEZIUM)], ("id",)),
+    "debezium's keys with their schema": (
+        [({"schema": {}, "payload": {"id": 1}}, DEBEZIUM)],
+        ("id",),
+    ),
     "keys that aren't the row's": ([({"id": 7}, DEBEZIUM)], ()),
-    "keys of several shapes": ([({"id": 1}, DEBEZIUM), ({"id": 1, "n": 1}, {**DEBEZIUM, "after": {"id": 1, "n": 1}})], ()),
+    "keys of several shapes": (
+        [({"id": 1}, DEBEZIUM), ({"id": 1, "n": 1}, {**DEBEZIUM, "after": {"id": 1, "n": 1}})],
+        (),
+    ),
     "a key that may be null": ([({"id": None}, {**DEBEZIUM, "after": {"id": None}})], ()),
     "a key that is no exact value": ([({"id": 1.5}, {**DEBEZIUM, "after": {"id": 1.5}})], ()),
     "no keys": ([(None, DEBEZIUM)], ()),
@@ -220,14 +406,18 @@ PRIMARY: dict[str, tuple[list[tuple[Any, Any]], tuple[str, ...]]] = {
     "canal's name, twice": ([(None, {**CANAL, "pkNames": ["id", "id"]})], ("id",)),
     "canal's names that are none": ([(None, {**CANAL, "pkNames": [["id"], {}]})], ()),
     "maxwell's keys": ([({"database": "d", "table": "t", "pk.id": 1}, MAXWELL)], ("id",)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PRIMARY)
 def test_primary_keys(name: str) -> None:
-    """A primary key is what all events name, and their rows have; where there is none, the table grows and says what became of rows."""
+    """A primary key is what all events name, and their rows have; where there is none,
+    the table grows and says what became of rows.
+    """
     pairs, key = PRIMARY[name]
-    found = propose("t", messages([(None if k is None else text(k), text(v)) for k, v in pairs]), Told(), None)
+    found = propose(
+        "t", messages([(None if k is None else text(k), text(v)) for k, v in pairs]), Told(), None
+    )
     assert found.primary_key == key
     assert ("envelope" in settings(found)) == (not key)
     assert all(not offer.nullable for offer in found.offers if offer.name in key)
@@ -236,18 +426,25 @@ def test_primary_keys(name: str) -> None:
 def test_a_schema_in_a_header_counts() -> None:
     """Confluent's serializers can put the id there, and the value is all payload."""
     table = messages([(None, b"\x02")], [("__value_schema_id", framed(3, b""))])
-    assert propose("t", table, Told(), FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format == "avro-confluent"
+    assert (
+        propose("t", table, Told(), FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
+        == "avro-confluent"
+    )
     behind = messages([(None, b'{"id": 1}')], [("__value_schema_id", framed(3, b""))])
     assert propose("t", behind, Told(), None).format == "json-schema-confluent"
 
 
 def test_lines_of_fields() -> None:
-    """The delimiter that takes all lines apart counts; a field is the first type that takes all its texts, and null where it is empty."""
+    """The delimiter that takes all lines apart counts; a field is the first type that
+    takes all its texts, and null where it is empty.
+    """
     found = proposed(b'1\t"x"\t007', b"2\t\t08", told=Told("csv", ("id", "name", "code")))
     assert settings(found) == {"format": "csv", "delimiter": "\t", "null_literal": ""}
     assert [(o.name, str(o.guess.type), o.nullable) for o in found.offers] == [
-        ("id", "int64", False), ("name", "string", True), ("code", "string", False),
-    ]  # fmt: skip
+        ("id", "int64", False),
+        ("name", "string", True),
+        ("code", "string", False),
+    ]
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "A"), ("a", "")])
@@ -258,12 +455,19 @@ def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> No
 
 
 def test_a_column_called_type_needs_no_second_one() -> None:
-    """Tables don't tell names apart by case; then the envelope's word is left out, and not the row's column."""
+    """Tables don't tell names apart by case; then the envelope's word is left out, and
+    not the row's column.
+    """
     found = proposed({**MAXWELL, "data": {"Type": 1}})
-    assert ([offer.name for offer in found.offers], "envelope" in settings(found)) == (["Type"], False)
+    assert ([offer.name for offer in found.offers], "envelope" in settings(found)) == (
+        ["Type"],
+        False,
+    )
 
 
-@pytest.mark.parametrize("stated", [f"decimal({'9' * 5000})", "decimal(0,0)", "decimal(5,9)", "decimal(999)", "int("])
+@pytest.mark.parametrize(
+    "stated", [f"decimal({'9' * 5000})", "decimal(0,0)", "decimal(5,9)", "decimal(999)", "int("]
+)
 def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
     """Whatever a message says of its types, it stops nothing."""
     (offer,) = proposed({**CANAL, "mysqlType": {"id": stated}}).offers[:1]
@@ -272,15 +476,34 @@ def test_a_stated_type_that_no_column_has_is_a_text(stated: str) -> None:
 
 def test_digits_of_debezium_that_no_column_has_are_a_text() -> None:
     """As many as a message likes to state."""
-    field = {"field": "id", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "9" * 5000}}
-    (offer,) = proposed({"schema": {"fields": [{"field": "after", "fields": [field]}]}, "payload": DEBEZIUM}).offers[:1]
+    field = {
+        "field": "id",
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "9" * 5000},
+    }
+    (offer,) = proposed(
+        {"schema": {"fields": [{"field": "after", "fields": [field]}]}, "payload": DEBEZIUM}
+    ).offers[:1]
     assert str(offer.guess.type) == "string"
 
 
 def test_what_a_schema_states_inside_others() -> None:
-    """Dates, timestamps and decimals in lists, structs and maps are columns as they are outside; a decimal of any scale wants a choice."""
-    date, at = {"type": "int32", "name": "io.debezium.time.Date"}, {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
-    price = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "2"}}
+    """Dates, timestamps and decimals in lists, structs and maps are columns as they are
+    outside; a decimal of any scale wants a choice.
+    """
+    date, at = (
+        {"type": "int32", "name": "io.debezium.time.Date"},
+        {
+            "type": "int64",
+            "name": "io.debezium.time.MicroTimestamp",
+        },
+    )
+    price = {
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "parameters": {"scale": "2"},
+    }
     fields = [
         {"field": "days", "type": "array", "items": date},
         {"field": "store", "type": "map", "keys": {"type": "string"}, "values": price},
@@ -293,47 +516,82 @@ def test_what_a_schema_states_inside_others() -> None:
         },
         {"field": "odd", "type": "map", "keys": {"type": "int32"}, "values": price},
     ]
-    found = proposed({"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": DEBEZIUM})
+    found = proposed(
+        {"schema": {"fields": [{"field": "after", "fields": fields}]}, "payload": DEBEZIUM}
+    )
     assert "decimal_format" not in settings(found)
     assert [str(offer.guess.type) for offer in found.offers][:5] == [
-        "list<item: date32[day]>", "list<item: struct<key: string, value: decimal128(38, 2)>>", "struct<at: timestamp[us, tz=UTC]>",
-        "None", "None",
-    ]  # fmt: skip
+        "list<item: date32[day]>",
+        "list<item: struct<key: string, value: decimal128(38, 2)>>",
+        "struct<at: timestamp[us, tz=UTC]>",
+        "None",
+        "None",
+    ]
     assert "Decimal(38, N)" in found.offers[3].guess.note
 
 
 def test_an_object_with_data_for_keys_is_a_list_of_entries() -> None:
     """Hundreds of different keys are no columns."""
     (stock,) = proposed({"stock": {f"item {n}": n for n in range(300)}}).offers
-    assert (str(stock.guess.type), stock.guess.note) == ("list<item: struct<key: string, value: int64>>", "300 different keys were seen")
+    assert (str(stock.guess.type), stock.guess.note) == (
+        "list<item: struct<key: string, value: int64>>",
+        "300 different keys were seen",
+    )
 
 
 @pytest.mark.parametrize("delta", [True, False])
 def test_names_that_no_column_can_have(delta: bool) -> None:
     """Neither `infer` nor its check proposes a column that would be refused; both say why not."""
-    proposal = proposed({"userId": 1, "userid": 2, "_window": 3, "": 4, "first name": 5, "place": {"a=b": 1}, "fine": 6})
+    proposal = proposed(
+        {
+            "userId": 1,
+            "userid": 2,
+            "_window": 3,
+            "": 4,
+            "first name": 5,
+            "place": {"a=b": 1},
+            "fine": 6,
+        }
+    )
     refusal = unfit_for_table(DEFAULT, delta=delta)
     beyond = {"first name", "place"} if delta else set()
     left = {offer.name for offer in with_columns(proposal, refusal).offers if not offer.usable}
     assert left == {"userid", "_window", ""} | beyond
     columns = Columns((Column("userId", pa.int64(), nullable=False),))
-    found = list(compared("it", "messages", proposal.offers, columns, {}, unusable_beside(columns, refusal)))
-    assert {f.what.split("'")[1] for f in found if f.do.startswith("It can't be a column: ")} == left
-    assert {f.what.split("'")[1] for f in found if f.do.startswith("It could be a column")} == {"fine", "first name", "place"} - beyond
+    found = list(
+        compared("it", "messages", proposal.offers, columns, {}, unusable_beside(columns, refusal))
+    )
+    assert {
+        f.what.split("'")[1] for f in found if f.do.startswith("It can't be a column: ")
+    } == left
+    assert {f.what.split("'")[1] for f in found if f.do.startswith("It could be a column")} == {
+        "fine",
+        "first name",
+        "place",
+    } - beyond
 
 
 def test_a_column_that_the_newest_schema_calls_otherwise() -> None:
-    """Its alias is its name there, and what has a default isn't missed; a type that won't do is told by any name."""
+    """Its alias is its name there, and what has a default isn't missed; a type that
+    won't do is told by any name.
+    """
     more = Column("money", pa.string(), nullable=False, default=pa.scalar("EUR"))
     for kind, said in ((pa.int64(), []), (pa.bool_(), ["id: int can't become bool"])):
         columns = Columns((Column("number", kind, nullable=False, aliases=("id",)), more))
         subject = Subject("t-value", "t", "value", "avro-confluent", columns)
-        found = of_schema(WriterSchema("1", "AVRO", AVRO), subject, messages([]), unfit_for_table(DEFAULT, delta=True))
+        found = of_schema(
+            WriterSchema("1", "AVRO", AVRO),
+            subject,
+            messages([]),
+            unfit_for_table(DEFAULT, delta=True),
+        )
         assert [finding.what.rpartition("): ")[2] for finding in found] == said
 
 
 def test_a_name_is_no_pattern() -> None:
-    """A table whose name has characters that mean something in regular expressions is chosen by exactly that name."""
+    """A table whose name has characters that mean something in regular expressions is
+    chosen by exactly that name.
+    """
     found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=Told(table="d.a.b"))
     assert settings(found)["database_include"] == "d"
     assert settings(found)["table_include"] == r"a\.b"
@@ -341,11 +599,20 @@ def test_a_name_is_no_pattern() -> None:
 
 
 def test_the_table_of_a_topic_is_said() -> None:
-    """Unless the topic is called after it as Debezium does it: else the next table that is routed there would come in, or be refused."""
+    """Unless the topic is called after it as Debezium does it: else the next table that
+    is routed there would come in, or be refused.
+    """
     included = [
-        {name: value for name, value in settings(proposed(event)).items() if name.endswith("_include")}
+        {
+            name: value
+            for name, value in settings(proposed(event)).items()
+            if name.endswith("_include")
+        }
         for event in (routed("t"), routed("u"), routed("u", "s"), CANAL)
     ]
     assert included == [
-        {}, {"database_include": "d", "table_include": "u"}, {"table_include": r"s\.u"}, {"database_include": "d", "table_include": "t"},
-    ]  # fmt: skip
+        {},
+        {"database_include": "d", "table_include": "u"},
+        {"table_include": r"s\.u"},
+        {"database_include": "d", "table_include": "t"},
+    ]

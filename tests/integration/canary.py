@@ -1,10 +1,13 @@
-"""A run in a process of its own, with all that Spark offers to write down or to show; run by `test_canary.py`.
+"""A run in a process of its own, with all that Spark offers to write down or to show;
+run by `test_canary.py`.
 
-    python -m tests.integration.canary SPEC WINDOW OUT [--spoil FILE] [--master URL --worker PID ...]
+    python -m tests.integration.canary SPEC WINDOW OUT [--spoil FILE] [--master URL
+    --worker PID ...]
 
-OUT gets what Spark says of itself while its session is up, what is sent to workers, how the run ended, and of each process of the driver,
-and of those below the workers' processes, what the machine tells of it. --spoil: the password's file, which gets another one once the
-driver has read it: so the workers are turned away.
+OUT gets what Spark says of itself while its session is up, what is sent to workers, how
+the run ended, and of each process of the driver, and of those below the workers'
+processes, what the machine tells of it. --spoil: the password's file, which gets
+another one once the driver has read it: so the workers are turned away.
 """
 
 from __future__ import annotations
@@ -48,15 +51,24 @@ def environment(process: psutil.Process) -> str:
         return ""
 
 
-def main(spec: Path, window: str, out: Path, spoil: Path | None, master: str, workers: list[int]) -> None:
+def main(
+    spec: Path, window: str, out: Path, spoil: Path | None, master: str, workers: list[int]
+) -> None:
     """See above."""
     for folder in ("events", "local"):
         (out / folder).mkdir(parents=True)
-    session = spark_session(master, {
-        **({} if is_local(master) else WORDS),
-        "spark.eventLog.enabled": "true", "spark.eventLog.dir": (out / "events").as_uri(), "spark.eventLog.compress": "false",
-        "spark.local.dir": str(out / "local"), "spark.ui.enabled": "true", "spark.ui.port": "0",
-    })  # fmt: skip
+    session = spark_session(
+        master,
+        {
+            **({} if is_local(master) else WORDS),
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": (out / "events").as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.local.dir": str(out / "local"),
+            "spark.ui.enabled": "true",
+            "spark.ui.port": "0",
+        },
+    )
 
     def sent(job: Job) -> Any:
         goes = job if is_local(master) else shipped(job)
@@ -74,16 +86,21 @@ def main(spec: Path, window: str, out: Path, spoil: Path | None, master: str, wo
         said = f"{type(error).__name__}: {error}"
     (out / "said").write_text(said)
     (out / "conf").write_text(repr(session.sparkContext.getConf().getAll()))
-    application = f"{session.sparkContext.uiWebUrl}/api/v1/applications/{session.sparkContext.applicationId}"
+    application = (
+        f"{session.sparkContext.uiWebUrl}/api/v1/applications/{session.sparkContext.applicationId}"
+    )
     for name in SHOWN:
         with urllib.request.urlopen(f"{application}/{name}", timeout=30) as answer:
             (out / f"ui-{name.replace('/', '-')}").write_bytes(answer.read())
-    executors = [process for worker in workers for process in psutil.Process(worker).children(recursive=True)]
+    executors = [
+        process for worker in workers for process in psutil.Process(worker).children(recursive=True)
+    ]
     (out / "environments").write_text("\n".join(map(environment, executors)))
     processes = [psutil.Process(), *psutil.Process().children(recursive=True), *executors]
     (out / "processes").write_text("\n".join(map(command_line, processes)))
     kept = [path for path in (out / "local").rglob("*") if path.is_file()]
-    (out / "kept").write_bytes(b"\n".join(path.read_bytes() for path in kept))  # Spark removes them when it ends
+    # Spark removes them when it ends
+    (out / "kept").write_bytes(b"\n".join(path.read_bytes() for path in kept))
     session.stop()
 
 

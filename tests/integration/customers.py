@@ -1,4 +1,6 @@
-"""Customers, of each of whom the table holds the last word: messages of three hours, and what is left of them."""
+"""Customers, of each of whom the table holds the last word: messages of three hours,
+and what is left of them.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,28 @@ class Customer(pa.DataFrameModel):
 Customer = tuple[str, int]
 Log = Mapping[int, Sequence[tuple[Customer | None, str | None]]]
 LOG: Log = {
-    1: [(("a", 1), "Ann"), (("a", 2), "Bob"), (("b", 1), "Cid"), (("a", 1), "Anna"), (("b", 2), None)],
+    1: [
+        (("a", 1), "Ann"),
+        (("a", 2), "Bob"),
+        (("b", 1), "Cid"),
+        (("a", 1), "Anna"),
+        (("b", 2), None),
+    ],
     2: [(("a", 2), None), (("b", 1), "Cyd"), (("b", 3), "Dot"), (None, None), (("b", 4), "")],
     3: [(("b", 3), None), (("a", 2), "Bo"), (("b", 5), "Eve")],
 }
-"""By hour: whose, and the name; None: a message without a value. One has no key, one a name that breaks a rule."""
+"""By hour: whose, and the name; None: a message without a value.
+
+One has no key, one a name that breaks a rule.
+"""
 
 LEFT = [("a", 1, "Anna"), ("a", 2, "Bo"), ("b", 1, "Cyd"), ("b", 5, "Eve")]
 MARKED = [*LEFT[:3], ("b", 2, None), ("b", 3, None), LEFT[3]]
 
 
-PLAIN = "{schema: 'customers.py:Customer', key: {fields: [shop, number]}, fields_include: except_key}"
+PLAIN = (
+    "{schema: 'customers.py:Customer', key: {fields: [shop, number]}, fields_include: except_key}"
+)
 DEBEZIUM = "{format: debezium-json, schema: 'customers.py:Customer'}"
 
 
@@ -55,7 +68,9 @@ def plain(customer: Customer | None, name: str | None) -> list[bytes | None]:
 
 
 def debezium(customer: Customer | None, name: str | None) -> list[bytes | None]:
-    """As Debezium writes them: rows before and after; behind a deletion there is a message without a value."""
+    """As Debezium writes them: rows before and after; behind a deletion there is a
+    message without a value.
+    """
     if customer is None:
         return [None]
     row = {"shop": customer[0], "number": customer[1], "name": name or "", "credit": 1.5}
@@ -65,10 +80,15 @@ def debezium(customer: Customer | None, name: str | None) -> list[bytes | None]:
 
 
 def random_log(dice: random.Random, messages: int) -> Log:
-    """Three hours, so many messages in each: of few customers, so that their messages meet, and some that are refused."""
+    """Three hours, so many messages in each: of few customers, so that their messages
+    meet, and some that are refused.
+    """
     whose: list[Customer | None] = [None, *((shop, number) for shop in "ab" for number in range(5))]
     return {
-        hour: [(dice.choice(whose), dice.choice([None, None, "", *(f"{hour}-{n}" for n in "pqrst")])) for _ in range(messages)]
+        hour: [
+            (dice.choice(whose), dice.choice([None, None, "", *(f"{hour}-{n}" for n in "pqrst")]))
+            for _ in range(messages)
+        ]
         for hour in (1, 2, 3)
     }
 
@@ -82,7 +102,9 @@ class Last(NamedTuple):
 
 
 def last_words(log: Log) -> dict[Customer, Last]:
-    """What the messages come to by themselves: a dict that they go through in the order in which they were written."""
+    """What the messages come to by themselves: a dict that they go through in the order
+    in which they were written.
+    """
     found: dict[Customer, Last] = {}
     offsets: Counter[int] = Counter()
     for hour in sorted(log):
@@ -99,8 +121,14 @@ def _partition(customer: Customer | None) -> int:
 
 
 def somebody(
-    kafka: str, folder: Path, sink: str, decode: str = PLAIN, *, log: Log = LOG, place: str = "path: ./things"
-) -> User:  # fmt: skip
+    kafka: str,
+    folder: Path,
+    sink: str,
+    decode: str = PLAIN,
+    *,
+    log: Log = LOG,
+    place: str = "path: ./things",
+) -> User:
     """Has a pipeline of customers.
 
     Args:
@@ -115,17 +143,25 @@ def somebody(
     puts = []
     for hour, messages in log.items():
         for second, (customer, name) in enumerate(messages):
-            key = None if customer is None else json.dumps({"number": customer[1], "shop": customer[0]}).encode()
-            puts += [Put(value, millis(hour, second=second), _partition(customer), key) for value in values(customer, name)]
-    puts += [Put(None, millis(4), partition, b'{"shop":"z","number":0}') for partition in range(2)]  # what settles the last hour's end
+            key = (
+                None
+                if customer is None
+                else json.dumps({"number": customer[1], "shop": customer[0]}).encode()
+            )
+            puts += [
+                Put(value, millis(hour, second=second), _partition(customer), key)
+                for value in values(customer, name)
+            ]
+    # what settles the last hour's end
+    puts += [Put(None, millis(4), partition, b'{"shop":"z","number":0}') for partition in range(2)]
     produce(kafka, topic, puts)
     user = User(kafka, topic, folder)
     (folder / "customers.py").write_text(SCHEMA)
     (folder / "things.yaml").write_text(
-        f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}}}\n"
-        "window: {grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}\n"
-        f"decode: {decode}\n"
-        f"sink: {{{place}, primary_key: [shop, number], {sink}}}\nstate: ./state.db\nlimits: {{max_dead_ratio: 1}}\n"
+        "id: things\nsource: {bootstrap_servers: '{{ env.BROKER }}', topic:"
+        f" {topic}}}\nwindow: {{grid: hourly, start: 2026-01-05T00:00:00Z, delay: 1m}}\ndecode:"
+        f" {decode}\nsink: {{{place}, primary_key: [shop, number], {sink}}}\nstate:"
+        " ./state.db\nlimits: {max_dead_ratio: 1}\n"
     )
     return user
 

@@ -14,7 +14,9 @@ from windrow.ingest.schema.columns import Columns
 
 @dataclass(frozen=True)
 class Deadly:
-    """At the sight of a message with one of these ids, so often; each death leaves a file in the folder."""
+    """At the sight of a message with one of these ids, so often; each death leaves a
+    file in the folder.
+    """
 
     folder: Path
     deaths: dict[int, int]

@@ -1,4 +1,6 @@
-"""Runs of a real pipeline (Kafka, SQLite or PostgreSQL, Delta) in processes that a test may kill, and the checker over what they left."""
+"""Runs of a real pipeline (Kafka, SQLite or PostgreSQL, Delta) in processes that a test
+may kill, and the checker over what they left.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Place:
             "state": f"sqlite:///{self.folder}/state.db",
         }
         for name, section in self.over.items():
-            attributes[name] = attributes.get(name, {}) | section if isinstance(section, Mapping) else section
+            attributes[name] = (
+                attributes.get(name, {}) | section if isinstance(section, Mapping) else section
+            )
         return parse_spec(attributes, HERE)
 
     def window(self, n: int) -> Window:
@@ -83,9 +87,15 @@ class Place:
         return run(self.pipeline(), self.window(n), request or Request("test"))
 
 
-def start_run(place: Place, n: int, answer: Path, crash: str = "", request: Request | None = None) -> BaseProcess:
-    """Run the n-th hour in a process of its own, with WINDROW_CRASH set; it writes its Result or error to `answer`."""
-    process = SERVER.Process(target=_child, args=(place, n, str(answer), crash, to_json(request or Request("test"))))
+def start_run(
+    place: Place, n: int, answer: Path, crash: str = "", request: Request | None = None
+) -> BaseProcess:
+    """Run the n-th hour in a process of its own, with WINDROW_CRASH set; it writes its
+    Result or error to `answer`.
+    """
+    process = SERVER.Process(
+        target=_child, args=(place, n, str(answer), crash, to_json(request or Request("test")))
+    )
     process.start()
     return process
 
@@ -109,7 +119,9 @@ def result_of(answer: Path) -> Result:
 
 def wait_until_stopped(process: BaseProcess) -> None:
     """Return once the child has stopped itself at its crash point; fail if it ended instead."""
-    assert stops(process), f"the run ended with {process.exitcode} before it reached its crash point"
+    assert stops(process), (
+        f"the run ended with {process.exitcode} before it reached its crash point"
+    )
 
 
 def wake(runs: Iterable[BaseProcess]) -> None:
@@ -128,11 +140,22 @@ def wake_to_the_end(runs: Sequence[BaseProcess], seconds: float) -> None:
 
 
 def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object]]:
-    """All committed messages of a topic, read by a plain client: offset -> the id in the value (None where there is none)."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "checker", "auto.offset.reset": "error", "enable.partition.eof": True})
+    """All committed messages of a topic, read by a plain client: offset -> the id in
+    the value (None where there is none).
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "checker",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
+    )
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     consumer.assign([KafkaPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
-    found: dict[TopicPartition, dict[int, object]] = {TopicPartition(topic, p): {} for p in partitions}
+    found: dict[TopicPartition, dict[int, object]] = {
+        TopicPartition(topic, p): {} for p in partitions
+    }
     ended: set[int] = set()
     while len(ended) < len(partitions):
         message = consumer.poll(10)
@@ -141,7 +164,9 @@ def visible(bootstrap: str, topic: str) -> dict[TopicPartition, dict[int, object
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             ended.add(message.partition())
         else:
-            found[TopicPartition(topic, message.partition())][message.offset()] = _id(message.value())
+            found[TopicPartition(topic, message.partition())][message.offset()] = _id(
+                message.value()
+            )
     consumer.close()
     return found
 
@@ -154,7 +179,9 @@ def _id(value: bytes | None) -> object:
 
 
 def judge(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]]) -> Report:
-    """The checker's verdict over a place's table, dead letters and receipts; `produced`: what the committed windows should hold."""
+    """The checker's verdict over a place's table, dead letters and receipts;
+    `produced`: what the committed windows should hold.
+    """
     pipeline = place.pipeline()
     sink = pipeline.sink
     assert isinstance(sink, WindowTable)
@@ -164,7 +191,9 @@ def judge(place: Place, produced: Mapping[TopicPartition, Mapping[int, object]])
     pieces = [p.to_table() for p in table.to_pyarrow_dataset().get_fragments()]
     keys = [f.partition_expression for f in table.to_pyarrow_dataset().get_fragments()]
     pieces = [
-        piece.append_column("_window", pa.array([get_partition_keys(k)["_window"]] * piece.num_rows, pa.string()))
+        piece.append_column(
+            "_window", pa.array([get_partition_keys(k)["_window"]] * piece.num_rows, pa.string())
+        )
         for piece, k in zip(pieces, keys, strict=True)
     ]
     dead = [pipeline.dead_letters.read(r.window, r.attempt) for r in receipts]

@@ -12,14 +12,20 @@ from pyspark.sql import functions as f
 
 def latest(rows: DataFrame) -> DataFrame:
     """The newest row of each name, whatever its partition."""
-    newest = Window.partitionBy("name").orderBy(f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset"))
+    newest = Window.partitionBy("name").orderBy(
+        f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset")
+    )
     return rows.withColumn("n", f.row_number().over(newest)).where("n = 1").drop("n")
 
 
 def same(rows: DataFrame) -> DataFrame:
-    """All rows, with their columns in another order, once through a shuffle and a UDF of this file."""
+    """All rows, with their columns in another order, once through a shuffle and a UDF
+    of this file.
+    """
     doubled = f.udf(_halved, "long", useArrow=False)
-    return rows.select(*sorted(rows.columns)).repartition(3).withColumn("id", doubled(f.col("id") * 2))
+    return (
+        rows.select(*sorted(rows.columns)).repartition(3).withColumn("id", doubled(f.col("id") * 2))
+    )
 
 
 def _halved(number: int) -> int:

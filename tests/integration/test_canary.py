@@ -1,4 +1,6 @@
-"""A password that a reference tells is nowhere but where the reference says: looked for in all that a run leaves, shows and sends."""
+"""A password that a reference tells is nowhere but where the reference says: looked for
+in all that a run leaves, shows and sends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from tests.runner.spark.standalone import Cluster, cluster
 from windrow.ingest.kafka.embedded.server import find_jars
 
 WRITTEN = "{{ env.CANARY_PASSWORD }}"
-"""A password that the driver fills in, so that it stands in what is sent: written out in a file it would be refused."""
+"""A password that the driver fills in, so that it stands in what is sent: written out
+in a file it would be refused.
+"""
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
@@ -41,7 +45,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
     """A spec with a topic of its own, and the words that run it."""
     topic = create_topic(server.bootstrap)
-    produce(server.bootstrap, topic, [Put(json.dumps({"id": n, "name": "x"}).encode(), millis(1, n)) for n in range(20)])
+    produce(
+        server.bootstrap,
+        topic,
+        [Put(json.dumps({"id": n, "name": "x"}).encode(), millis(1, n)) for n in range(20)],
+    )
     produce(server.bootstrap, topic, [Put(b"{}", millis(3))])
     place = Place(server.secure, topic, folder)
     attributes: dict[str, Any] = {
@@ -60,9 +68,13 @@ def spec(server: SecureBroker, folder: Path, password: object) -> list[str]:
 def ran(words: list[str], more: dict[str, str]) -> bytes:
     """All that the run left, showed, sent and said, but for the file that has the password."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.canary", *words], cwd=ROOT, env={**os.environ, **more, "PYTHONPATH": str(ROOT)},
-        capture_output=True, timeout=300, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.integration.canary", *words],
+        cwd=ROOT,
+        env={**os.environ, **more, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     folder = Path(words[0]).parent
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "password"]
@@ -75,23 +87,37 @@ def ran(words: list[str], more: dict[str, str]) -> bytes:
 
 
 def shown_by(made: Cluster) -> bytes:
-    """The pages of a cluster's master and workers, and all files below their folders: logs, what executors said, code that was kept."""
+    """The pages of a cluster's master and workers, and all files below their folders:
+    logs, what executors said, code that was kept.
+    """
     [place, *_] = made.workers
-    pages = [re.findall(r"UI started at (http://\S+)|at (http://\S+:\d+)", log.read_text()) for log in place.parent.rglob("*.log")]
+    pages = [
+        re.findall(r"UI started at (http://\S+)|at (http://\S+:\d+)", log.read_text())
+        for log in place.parent.rglob("*.log")
+    ]
     shown = []
     for url in {url for found in pages for pair in found for url in pair if url}:
         for page in ("", "/json/"):
             with urllib.request.urlopen(url + page, timeout=30) as answer:
                 shown.append(answer.read())
     assert len(shown) >= 6, "a page of the master or of a worker wasn't looked at"
-    kept = [path for path in place.parent.rglob("*") if path.is_file() and not path.is_symlink() and "site-packages" not in path.parts]
+    kept = [
+        path
+        for path in place.parent.rglob("*")
+        if path.is_file() and not path.is_symlink() and "site-packages" not in path.parts
+    ]
     assert [path for path in kept if path.name == "stderr"], "no executor said anything"
     return b"\n".join([*shown, *(path.read_bytes() for path in kept)])
 
 
 def spelled(secret: str) -> list[bytes]:
-    """A secret as it may be written: plain, in two bytes a character, and in base64 behind any number of bytes."""
-    coded = [base64.b64encode(b" " * before + secret.encode())[4 * bool(before) : -4] for before in range(3)]
+    """A secret as it may be written: plain, in two bytes a character, and in base64
+    behind any number of bytes.
+    """
+    coded = [
+        base64.b64encode(b" " * before + secret.encode())[4 * bool(before) : -4]
+        for before in range(3)
+    ]
     return [secret.encode(), secret.encode("utf-16-le"), *coded]
 
 
@@ -101,14 +127,20 @@ def found(secret: str, text: bytes) -> list[bytes]:
 
 @pytest.mark.long
 def test_a_run_that_succeeds(server: SecureBroker, tmp_path: Path) -> None:
-    """A password in the environment: workers log in by it; Spark's settings, event log, pages, files and command lines don't have it."""
-    everything = ran(spec(server, tmp_path, {"env": "CANARY_PASSWORD"}), {"CANARY_PASSWORD": PASSWORD})
+    """A password in the environment: workers log in by it; Spark's settings, event log,
+    pages, files and command lines don't have it.
+    """
+    everything = ran(
+        spec(server, tmp_path, {"env": "CANARY_PASSWORD"}), {"CANARY_PASSWORD": PASSWORD}
+    )
     assert "valid=20," in (tmp_path / "out" / "said").read_text()
     assert found(PASSWORD, everything) == []
 
 
 def test_a_run_that_fails_in_its_workers(server: SecureBroker, tmp_path: Path) -> None:
-    """A password in a file, which is another one when the workers read it: they are turned away, and nothing tells either."""
+    """A password in a file, which is another one when the workers read it: they are
+    turned away, and nothing tells either.
+    """
     file = tmp_path / "password"
     file.write_text(PASSWORD)
     everything = ran([*spec(server, tmp_path, {"file": str(file)}), "--spoil", str(file)], {})
@@ -125,7 +157,7 @@ def test_the_search_finds_what_is_there(server: SecureBroker, tmp_path: Path) ->
     assert found(PASSWORD, everything)
 
 
-# ------------------------------------------------------------------------------------------------------------------------ on a cluster
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -137,24 +169,42 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def words_of(made: Cluster) -> list[str]:
     """What the run is told of a cluster."""
-    return ["--master", made.master, *(word for process in made.workers.values() for word in ("--worker", str(process.pid)))]
+    return [
+        "--master",
+        made.master,
+        *(word for process in made.workers.values() for word in ("--worker", str(process.pid))),
+    ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_run_on_a_cluster(server: SecureBroker, workers: Cluster, tmp_path: Path, fails: bool) -> None:
-    """A password in a file, by which workers are let in or turned away, is in nothing that they were sent, say, show or keep."""
+def test_a_run_on_a_cluster(
+    server: SecureBroker, workers: Cluster, tmp_path: Path, fails: bool
+) -> None:
+    """A password in a file, by which workers are let in or turned away, is in nothing
+    that they were sent, say, show or keep.
+    """
     file = tmp_path / "password"
     file.write_text(PASSWORD)
     more = ["--spoil", str(file)] if fails else []
-    everything = ran([*spec(server, tmp_path, {"file": str(file)}), *words_of(workers), *more], {}) + shown_by(workers)
-    assert ("refuses to let this client read" if fails else "valid=20,") in (tmp_path / "out" / "said").read_text()
-    assert (tmp_path / "out" / "environments").read_text().count("SPARK_") > 1, "no executor was looked at"
+    everything = ran(
+        [*spec(server, tmp_path, {"file": str(file)}), *words_of(workers), *more], {}
+    ) + shown_by(workers)
+    assert ("refuses to let this client read" if fails else "valid=20,") in (
+        tmp_path / "out" / "said"
+    ).read_text()
+    assert (tmp_path / "out" / "environments").read_text().count("SPARK_") > 1, (
+        "no executor was looked at"
+    )
     assert found(PASSWORD, everything) == []
 
 
 @pytest.mark.long
-def test_the_search_on_a_cluster_finds_what_is_there(server: SecureBroker, workers: Cluster, tmp_path: Path) -> None:
-    """The twin: a password that is written out travels with the job, and is found in what was sent."""
+def test_the_search_on_a_cluster_finds_what_is_there(
+    server: SecureBroker, workers: Cluster, tmp_path: Path
+) -> None:
+    """The twin: a password that is written out travels with the job, and is found in
+    what was sent.
+    """
     ran([*spec(server, tmp_path, WRITTEN), *words_of(workers)], {"CANARY_PASSWORD": PASSWORD})
     assert found(PASSWORD, (tmp_path / "out" / "job").read_bytes())

@@ -27,8 +27,14 @@ QUIET = "2026-01-05T04:00:00Z"
 
 
 def hours(*numbers: int) -> list[Put]:
-    """Forty messages an hour, by turns in two topic-partitions: those of the n-th hour have the ids from n * 100 on."""
-    return [Put(json.dumps({"id": h * 100 + i, "name": None}).encode(), millis(h, i), i % 2) for h in numbers for i in range(40)]
+    """Forty messages an hour, by turns in two topic-partitions: those of the n-th hour
+    have the ids from n * 100 on.
+    """
+    return [
+        Put(json.dumps({"id": h * 100 + i, "name": None}).encode(), millis(h, i), i % 2)
+        for h in numbers
+        for i in range(40)
+    ]
 
 
 @pytest.fixture
@@ -41,7 +47,9 @@ def topic(kafka: str) -> str:
 
 def ids(user: User) -> list[int]:
     """What the table holds."""
-    return sorted(DeltaTable(str(user.folder / "things")).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+    return sorted(
+        DeltaTable(str(user.folder / "things")).to_pyarrow_table(columns=["id"])["id"].to_pylist()
+    )
 
 
 def valid(document: Any) -> list[int]:
@@ -64,7 +72,9 @@ def user(kafka: str, tmp_path: Path) -> User:
 
 
 def test_a_day_with_the_command(user: User) -> None:
-    """Plan, run three hours, again, show, look at the dead letter, verify, replay one, verify: each message ends in one place."""
+    """Plan, run three hours, again, show, look at the dead letter, verify, replay one,
+    verify: each message ends in one place.
+    """
     planned = user.starts_and_ends("plan", "--window", HOURS)
     assert [p["frozen"] for p in planned["plans"]] == [[]] * 3
     assert not (user.folder / "things").exists(), "planning made a table"
@@ -93,7 +103,9 @@ def test_doctor(user: User) -> None:
 
 
 def test_what_is_wrong_comes_with_its_exit_code(user: User) -> None:
-    """4 for an open window, 2 for a window beside the grid and for a spec with mistakes, all of them at once with their lines."""
+    """4 for an open window, 2 for a window beside the grid and for a spec with
+    mistakes, all of them at once with their lines.
+    """
     assert "or later" in json.dumps(user.types("run", "--window", "2126-01-05T01:00:00Z", code=4))
     user.types("run", "--window", "2026-01-05T01:30:00Z", code=2)
     spec = user.folder / "things.yaml"
@@ -103,12 +115,18 @@ def test_what_is_wrong_comes_with_its_exit_code(user: User) -> None:
     assert "line 3" in told
 
 
-# -------------------------------------------------------------------------------------- kinds of windows, and where the first one begins
+# -------------------------------------------------------------------------------------- kinds of wi
 
 
 def test_hourly_from_the_earliest_offset(kafka: str, topic: str, tmp_path: Path) -> None:
     """The first hour begins at the log's start and so takes what is older than itself, too."""
-    user = User(kafka, topic, tmp_path, "start: earliest", "grid: hourly, start: 2026-01-05T02:00:00Z, delay: 1m")
+    user = User(
+        kafka,
+        topic,
+        tmp_path,
+        "start: earliest",
+        "grid: hourly, start: 2026-01-05T02:00:00Z, delay: 1m",
+    )
     ran = user.types("run", "--window", "2026-01-05T02:00:00Z/2026-01-05T04:00:00Z")
     assert valid(ran) == [80, 40]
     assert ids(user) == expected(1, 2, 3)
@@ -117,35 +135,72 @@ def test_hourly_from_the_earliest_offset(kafka: str, topic: str, tmp_path: Path)
 
 def test_daily_from_a_timestamp(kafka: str, topic: str, tmp_path: Path) -> None:
     """The day begins at the first message from 2 o'clock on."""
-    user = User(kafka, topic, tmp_path, "start: {timestamp: '2026-01-05T02:00:00Z'}", "grid: daily, start: 2026-01-05T00:00:00Z")
-    assert valid(user.types("run", "--window", "2026-01-05T00:00:00Z/2026-01-07T00:00:00Z")) == [80, 0]
+    user = User(
+        kafka,
+        topic,
+        tmp_path,
+        "start: {timestamp: '2026-01-05T02:00:00Z'}",
+        "grid: daily, start: 2026-01-05T00:00:00Z",
+    )
+    assert valid(user.types("run", "--window", "2026-01-05T00:00:00Z/2026-01-07T00:00:00Z")) == [
+        80,
+        0,
+    ]
     assert ids(user) == expected(2, 3)
     assert user.types("verify")["findings"] == []
 
 
 def test_cron_from_offsets(kafka: str, topic: str, tmp_path: Path) -> None:
-    """Windows of two hours and of ten; the first begins at offset 5 of one topic-partition and at 10 of the other."""
+    """Windows of two hours and of ten; the first begins at offset 5 of one
+    topic-partition and at 10 of the other.
+    """
     window = "grid: '0 0,2,12 * * *', start: 2026-01-05T00:00:00Z"
-    user = User(kafka, topic, tmp_path, "start: {offsets: 'partition:0,offset:5;partition:1,offset:10'}, split_records: 30", window)
+    user = User(
+        kafka,
+        topic,
+        tmp_path,
+        "start: {offsets: 'partition:0,offset:5;partition:1,offset:10'}, split_records: 30",
+        window,
+    )
     (planned,) = user.types("plan", "--window", "2026-01-05T00:00:00Z")["plans"]
-    assert [(p["start"], p["stop"], p["start_how"]) for p in planned["partitions"]] == [(5, 20, "position"), (10, 20, "position")]
-    assert valid(user.types("run", "--window", "2026-01-05T00:00:00Z/2026-01-05T12:00:00Z")) == [25, 80]
+    assert [(p["start"], p["stop"], p["start_how"]) for p in planned["partitions"]] == [
+        (5, 20, "position"),
+        (10, 20, "position"),
+    ]
+    assert valid(user.types("run", "--window", "2026-01-05T00:00:00Z/2026-01-05T12:00:00Z")) == [
+        25,
+        80,
+    ]
     assert ids(user) == expected(1, 2, 3, leave=[*range(100, 110, 2), *range(101, 121, 2)])
     assert user.types("verify")["findings"] == []
 
 
-def test_micro_batches_from_what_a_group_has_committed(kafka: str, topic: str, tmp_path: Path) -> None:
-    """They begin where the group stood, drain to the end, and a replay by numbers reads the same again."""
-    user = User(kafka, topic, tmp_path, "start: {committed: readers}", "grid: batch, max_records: 25")
+def test_micro_batches_from_what_a_group_has_committed(
+    kafka: str, topic: str, tmp_path: Path
+) -> None:
+    """They begin where the group stood, drain to the end, and a replay by numbers reads
+    the same again.
+    """
+    user = User(
+        kafka, topic, tmp_path, "start: {committed: readers}", "grid: batch, max_records: 25"
+    )
     broker = user.place.pipeline().broker
-    assert set(broker.publish("readers", {TopicPartition(topic, 0): 45, TopicPartition(topic, 1): 30}).values()) == {None}
+    assert set(
+        broker.publish(
+            "readers", {TopicPartition(topic, 0): 45, TopicPartition(topic, 1): 30}
+        ).values()
+    ) == {None}
     (planned,) = user.types("plan")["plans"]
     assert sum(p["messages_at_most"] for p in planned["partitions"]) == 25
     drained = user.types("run", "--drain", "--request", "nightly")
     assert valid(drained) == [25, 20]
     held = ids(user)
-    assert held == expected(2, 3, leave=[*range(200, 240, 2), *range(300, 310, 2), *range(201, 221, 2)])
-    assert [w["recovered"] for w in user.types("run", "--drain", "--request", "nightly")["windows"]] == [True, True]
+    assert held == expected(
+        2, 3, leave=[*range(200, 240, 2), *range(300, 310, 2), *range(201, 221, 2)]
+    )
+    assert [
+        w["recovered"] for w in user.types("run", "--drain", "--request", "nightly")["windows"]
+    ] == [True, True]
     assert user.types("run")["windows"] == []
     assert valid(user.types("replay", "--window", "0/2")) == [25, 20]
     assert ids(user) == held
@@ -162,21 +217,28 @@ def test_micro_batches_from_the_latest_offset(kafka: str, topic: str, tmp_path: 
     assert user.types("verify")["findings"] == []
 
 
-# ------------------------------------------------------------------------------------------------------------- peek, lag and rebase
+# --------------------------------------------------------------------------------------------------
 
 
 def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
     """Both kinds of files hold the messages between two positions, and nothing else is made."""
     user = User(kafka, topic, tmp_path)
     before = sorted(p.name for p in tmp_path.iterdir())
-    positions = ["--start", "timestamp:2026-01-05T02:00:00Z", "--stop", "partition:0,offset:40;partition:1,offset:25"]
+    positions = [
+        "--start",
+        "timestamp:2026-01-05T02:00:00Z",
+        "--stop",
+        "partition:0,offset:40;partition:1,offset:25",
+    ]
     assert user.types("peek", *positions, "--out", "m.parquet")["messages"] == 25
     assert user.types("peek", *positions, "--out", "m.jsonl")["messages"] == 25
     table = pq.read_table(tmp_path / "m.parquet")
     assert table.schema.names == MESSAGES.names
     lines = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
     where = [(p, o) for p, stop in ((0, 40), (1, 25)) for o in range(20, stop)]
-    assert list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == where
+    assert (
+        list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)) == where
+    )
     assert [(line["partition"], line["offset"]) for line in lines] == where
     assert json.loads(lines[0]["value"])["id"] == 200
     assert len(user.types("peek")["messages"]) == 20
@@ -184,19 +246,27 @@ def test_peek_into_files(kafka: str, topic: str, tmp_path: Path) -> None:
 
 
 def test_lag_that_is_published(kafka: str, topic: str, tmp_path: Path) -> None:
-    """Behind by what came since the newest window; a group hears of it when it is told to, and by each run."""
+    """Behind by what came since the newest window; a group hears of it when it is told
+    to, and by each run.
+    """
     user = User(kafka, topic, tmp_path, f"publish_group: {topic}-lag")
     ran = user.types("run", "--window", QUIET)
     assert ran["windows"][0]["published"]["succeeded"] == 2
     produce(kafka, topic, hours(6))
     behind = user.types("lag", "--publish")
-    assert (behind["lag"]["records"], behind["published"]["succeeded"], behind["published"]["failed"]) == (40, 2, 0)
+    assert (
+        behind["lag"]["records"],
+        behind["published"]["succeeded"],
+        behind["published"]["failed"],
+    ) == (40, 2, 0)
     tps = [TopicPartition(topic, p) for p in (0, 1)]
     assert user.place.pipeline().broker.committed(f"{topic}-lag", tps) == dict.fromkeys(tps, 60)
 
 
 def test_rebase_on_a_topic_made_anew(kafka: str, topic: str, tmp_path: Path) -> None:
-    """Refused with the way out, looked at, recorded, run: the next window is of the new topic, and what is there verifies."""
+    """Refused with the way out, looked at, recorded, run: the next window is of the new
+    topic, and what is there verifies.
+    """
     user = User(kafka, topic, tmp_path)
     user.types("run", "--window", QUIET)
     delete_topic(kafka, topic)

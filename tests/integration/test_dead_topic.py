@@ -1,4 +1,6 @@
-"""Dead letters in a topic on real Kafka: killed at each point, asleep while others work, two at once; a reader counts each letter once."""
+"""Dead letters in a topic on real Kafka: killed at each point, asleep while others
+work, two at once; a reader counts each letter once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.harness import Place, millis, result_of, start_run, wait_until_stopped, wake_to_the_end
+from tests.integration.harness import (
+    Place,
+    millis,
+    result_of,
+    start_run,
+    wait_until_stopped,
+    wake_to_the_end,
+)
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
 from windrow.ingest.crashpoints import LETTER_POINTS
@@ -23,11 +32,19 @@ COUNT = 60
 
 @pytest.fixture(scope="module")
 def source(kafka: str) -> str:
-    """An hour of messages in two topic-partitions; every tenth is refused, in turn by its bytes and by a rule."""
+    """An hour of messages in two topic-partitions; every tenth is refused, in turn by
+    its bytes and by a rule.
+    """
     topic = create_topic(kafka, partitions=2)
-    values = [BAD[i // 10 % 2] if i % 10 == 0 else b'{"id": %d, "name": null}' % i for i in range(COUNT)]
+    values = [
+        BAD[i // 10 % 2] if i % 10 == 0 else b'{"id": %d, "name": null}' % i for i in range(COUNT)
+    ]
     headers = [("trace", b"\xff")]
-    produce(kafka, topic, [Put(v, millis(1, i / 2), i % 2, b"k%d" % i, headers) for i, v in enumerate(values)])  # type: ignore[arg-type]
+    produce(
+        kafka,
+        topic,
+        [Put(v, millis(1, i / 2), i % 2, b"k%d" % i, headers) for i, v in enumerate(values)],
+    )  # type: ignore[arg-type]
     produce(kafka, topic, [Put(b'{"id": 1, "name": null}', millis(3), p) for p in (0, 1)])
     return topic
 
@@ -36,7 +53,9 @@ def source(kafka: str) -> str:
 def place(kafka: str, source: str, tmp_path: Path) -> Place:
     """A pipeline with a topic for dead letters of two partitions."""
     (tmp_path / "answers").mkdir()
-    return Place(kafka, source, tmp_path, {"dead_letters": {"topic": create_topic(kafka, partitions=2)}})
+    return Place(
+        kafka, source, tmp_path, {"dead_letters": {"topic": create_topic(kafka, partitions=2)}}
+    )
 
 
 def dead_topic(place: Place) -> str:
@@ -44,28 +63,55 @@ def dead_topic(place: Place) -> str:
 
 
 def counted(place: Place, *, undecided: bool = False) -> Counter[tuple[str | None, ...]]:
-    """How often a reader sees each letter: by the place of its message, and its generation. `undecided`: a transaction may be open."""
+    """How often a reader sees each letter: by the place of its message, and its generation.
+
+    `undecided`: a transaction may be open.
+    """
     names = ("__connect.errors.partition", "__connect.errors.offset", "windrow.generation")
     return Counter(
-        tuple(told(message, name) for name in names) for message in read_topic(place.bootstrap, dead_topic(place), undecided=undecided)
+        tuple(told(message, name) for name in names)
+        for message in read_topic(place.bootstrap, dead_topic(place), undecided=undecided)
     )
 
 
 def once(generation: int = 0) -> Counter[tuple[str | None, ...]]:
-    """Each refused message's letter, once. Every tenth message is an even one, so all lie in the first topic-partition."""
+    """Each refused message's letter, once.
+
+    Every tenth message is an even one, so all lie in the first topic-partition.
+    """
     return Counter({("0", str(i // 2), str(generation)): 1 for i in range(0, COUNT, 10)})
 
 
 def test_a_letter_in_the_topic(place: Place) -> None:
-    """It has the message's bytes and headers, where it comes from, and why it was refused; its own attempt is the committed one."""
+    """It has the message's bytes and headers, where it comes from, and why it was
+    refused; its own attempt is the committed one.
+    """
     result = place.run(1)
     assert result.letters is not None
     assert (result.letters.letters, counted(place)) == (6, once())
-    first = min(read_topic(place.bootstrap, dead_topic(place)), key=lambda m: int(told(m, "__connect.errors.offset") or ""))
-    assert (first.key(), first.value(), (first.headers() or [])[0]) == (b"k0", b"poison", ("trace", b"\xff"))
-    assert [told(first, name) for name in ("__connect.errors.topic", "__connect.errors.stage", "windrow.reason", "windrow.attempt")] == [
-        place.topic, "VALUE_CONVERTER", "not_json", result.committed.receipt.attempt,
-    ]  # fmt: skip
+    first = min(
+        read_topic(place.bootstrap, dead_topic(place)),
+        key=lambda m: int(told(m, "__connect.errors.offset") or ""),
+    )
+    assert (first.key(), first.value(), (first.headers() or [])[0]) == (
+        b"k0",
+        b"poison",
+        ("trace", b"\xff"),
+    )
+    assert [
+        told(first, name)
+        for name in (
+            "__connect.errors.topic",
+            "__connect.errors.stage",
+            "windrow.reason",
+            "windrow.attempt",
+        )
+    ] == [
+        place.topic,
+        "VALUE_CONVERTER",
+        "not_json",
+        result.committed.receipt.attempt,
+    ]
     place.run(1, Request("again", replace=True))
     assert counted(place) == once() + once(1)
 
@@ -73,11 +119,15 @@ def test_a_letter_in_the_topic(place: Place) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["commit.after", "report.before", *LETTER_POINTS])
 def test_killed(place: Place, point: str) -> None:
-    """kill -9 at each point behind the commit; the next run publishes what is missing, and no letter twice."""
+    """kill -9 at each point behind the commit; the next run publishes what is missing,
+    and no letter twice.
+    """
     killed = start_run(place, 1, place.folder / "answers" / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
-    assert counted(place, undecided=point == "letters.before") == (once() if point == "letters.after" else Counter())
+    assert counted(place, undecided=point == "letters.before") == (
+        once() if point == "letters.after" else Counter()
+    )
     results = [place.run(1) for _ in range(2)]
     assert [r.recovered for r in results] == [True, True]
     assert [r.letters is not None for r in results] == [point != "letters.after", False]
@@ -87,7 +137,9 @@ def test_killed(place: Place, point: str) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["report.before", *LETTER_POINTS])
 def test_a_sleeper_changes_nothing(place: Place, point: str) -> None:
-    """A run that stops at a point wakes after another one has published: it finds that, or is fenced and says so."""
+    """A run that stops at a point wakes after another one has published: it finds that,
+    or is fenced and says so.
+    """
     answer = place.folder / "answers" / "sleeper"
     sleeper = start_run(place, 1, answer, f"{point}:stop")
     wait_until_stopped(sleeper)
@@ -103,7 +155,9 @@ def test_a_sleeper_changes_nothing(place: Place, point: str) -> None:
 
 
 def test_two_at_once(place: Place) -> None:
-    """Two runs that publish at the same time: each letter is there once, and who was overtaken says so."""
+    """Two runs that publish at the same time: each letter is there once, and who was
+    overtaken says so.
+    """
     killed = start_run(place, 1, place.folder / "answers" / "killed", "report.before:kill")
     killed.join(120)
     answers = [place.folder / "answers" / name for name in ("one", "other")]
@@ -116,7 +170,9 @@ def test_two_at_once(place: Place) -> None:
 
 
 def test_a_topic_that_was_removed_meanwhile(place: Place) -> None:
-    """It isn't made by windrow: the run says that it isn't there, the window stays committed, and the topic absent."""
+    """It isn't made by windrow: the run says that it isn't there, the window stays
+    committed, and the topic absent.
+    """
     killed = start_run(place, 1, place.folder / "answers" / "killed", "report.before:kill")
     killed.join(120)
     delete_topic(place.bootstrap, dead_topic(place))
@@ -131,8 +187,14 @@ def test_a_topic_that_was_removed_meanwhile(place: Place) -> None:
 
 @pytest.fixture(autouse=True)
 def unharmed(place: Place) -> Iterator[None]:
-    """At the end of each test the window is committed, and its dead letters are in their table as if there were no topic."""
+    """At the end of each test the window is committed, and its dead letters are in
+    their table as if there were no topic.
+    """
     yield
     pipeline = place.pipeline()
     (committed,) = pipeline.sink.receipts()
-    assert pipeline.dead_letters.count(place.window(1), committed.receipt.attempt) == committed.receipt.counts.dead == 6
+    assert (
+        pipeline.dead_letters.count(place.window(1), committed.receipt.attempt)
+        == committed.receipt.counts.dead
+        == 6
+    )

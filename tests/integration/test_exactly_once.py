@@ -13,7 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.harness import Place, judge, millis, result_of, start_run, version, visible, wait_until_stopped, wake
+from tests.integration.harness import (
+    Place,
+    judge,
+    millis,
+    result_of,
+    start_run,
+    version,
+    visible,
+    wait_until_stopped,
+    wake,
+)
 from tests.kafka.produce import Put, create_topic, produce, transaction
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
 from windrow.ingest.runner.pipeline import Request
@@ -31,14 +41,31 @@ def thing(i: int) -> bytes:
 
 
 def fill(bootstrap: str, topic: str, n_hour: int, first: int = 0) -> None:
-    """One hour of two topic-partitions: plain, committed and aborted messages, poison and a tombstone."""
-    produce(bootstrap, topic, [Put(thing(first + i), millis(n_hour, i // 60, i % 60), i % 2, b"key") for i in range(300)])
-    transaction(bootstrap, topic, [Put(thing(first + 300 + i), millis(n_hour, 10, i), i % 2) for i in range(20)], commit=True)
-    transaction(bootstrap, topic, [Put(thing(first + 9000 + i), millis(n_hour, 11, i), i % 2) for i in range(20)], commit=False)
+    """One hour of two topic-partitions: plain, committed and aborted messages, poison
+    and a tombstone.
+    """
     produce(
         bootstrap,
         topic,
-        [Put(value, millis(n_hour, 12), i % 2) for i, value in enumerate(POISON)] + [Put(None, millis(n_hour, 12), 0, b"gone")],
+        [Put(thing(first + i), millis(n_hour, i // 60, i % 60), i % 2, b"key") for i in range(300)],
+    )
+    transaction(
+        bootstrap,
+        topic,
+        [Put(thing(first + 300 + i), millis(n_hour, 10, i), i % 2) for i in range(20)],
+        commit=True,
+    )
+    transaction(
+        bootstrap,
+        topic,
+        [Put(thing(first + 9000 + i), millis(n_hour, 11, i), i % 2) for i in range(20)],
+        commit=False,
+    )
+    produce(
+        bootstrap,
+        topic,
+        [Put(value, millis(n_hour, 12), i % 2) for i, value in enumerate(POISON)]
+        + [Put(None, millis(n_hour, 12), 0, b"gone")],
     )
 
 
@@ -64,7 +91,9 @@ def answers(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_the_undisturbed_run_passes_the_checker(place: Place) -> None:
-    """One run: every visible message is a row or a dead letter, once; the aborted ones are counted as such."""
+    """One run: every visible message is a row or a dead letter, once; the aborted ones
+    are counted as such.
+    """
     result = place.run(1)
     counts = result.committed.receipt.counts
     assert not result.recovered
@@ -76,7 +105,9 @@ def test_the_undisturbed_run_passes_the_checker(place: Place) -> None:
 @pytest.mark.some(2)
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_kill_at_every_crash_point(place: Place, answers: Path, point: CrashPoint) -> None:
-    """Killed with SIGKILL at any named point, the rerun makes it exactly once, and says so if the commit was in already."""
+    """Killed with SIGKILL at any named point, the rerun makes it exactly once, and says
+    so if the commit was in already.
+    """
     killed = start_run(place, 1, answers / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
@@ -90,14 +121,21 @@ def test_kill_at_every_crash_point(place: Place, answers: Path, point: CrashPoin
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["boundary.after", "plan.after", "write.after", "commit.before"])
-def test_the_rerun_reads_the_frozen_offsets(kafka: str, tmp_path: Path, answers: Path, point: str) -> None:
-    """Messages that arrive between a killed run and its rerun, stamped inside the window, don't move what was frozen."""
+def test_the_rerun_reads_the_frozen_offsets(
+    kafka: str, tmp_path: Path, answers: Path, point: str
+) -> None:
+    """Messages that arrive between a killed run and its rerun, stamped inside the
+    window, don't move what was frozen.
+    """
     place = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
     fill(kafka, place.topic, 1)
     killed = start_run(place, 1, answers / "killed", f"{point}:kill")
     killed.join(120)
     pipeline = place.pipeline()
-    frozen = pipeline.ledger.boundary("things", place.window(1).start), pipeline.ledger.plan(place.window(1))
+    frozen = (
+        pipeline.ledger.boundary("things", place.window(1).start),
+        pipeline.ledger.plan(place.window(1)),
+    )
     assert frozen[0] is not None
     produce(kafka, place.topic, [Put(thing(5000 + i), millis(1, 30, i), i % 2) for i in range(10)])
     plan = place.run(1).committed.receipt.plan
@@ -129,31 +167,50 @@ def let_go(child: BaseProcess, seconds: float | None) -> float:
 @pytest.mark.sampled(1, of=5)
 def test_kill_at_random_delays_across_the_commit(
     part: int, dice: random.Random, kafka: str, one_hour: str, tmp_path: Path
-) -> None:  # fmt: skip
-    """10 kills while a window is committed or just after: all of the window or nothing, and the rerun makes it exactly once.
+) -> None:
+    """10 kills while a window is committed or just after: all of the window or nothing,
+    and the rerun makes it exactly once.
 
-    The delays, one at random in each tenth, reach from 0 to a fifth beyond the slowest of three commits that nobody disturbed. Where they
-    were all on one side of the commit, because something else kept the machine busy, some more are tried on the other side.
+    The delays, one at random in each tenth, reach from 0 to a fifth beyond the slowest
+    of three commits that nobody disturbed. Where they were all on one side of the
+    commit, because something else kept the machine busy, some more are tried on the
+    other side.
     """
-    longest = 1.2 * max(let_go(held_before_its_commits(Place(kafka, one_hour, tmp_path / f"calm {n}")), None) for n in range(3))
+    longest = 1.2 * max(
+        let_go(held_before_its_commits(Place(kafka, one_hour, tmp_path / f"calm {n}")), None)
+        for n in range(3)
+    )
     outcomes = set()
     expected = visible(kafka, one_hour)
     for turn in range(2 * KILLS):
         if turn >= KILLS and outcomes == {True, False}:
             break
-        delay = longest * (turn + dice.random()) / KILLS if turn < KILLS else (0.0 if outcomes == {True} else turn * longest)
+        delay = (
+            longest * (turn + dice.random()) / KILLS
+            if turn < KILLS
+            else (0.0 if outcomes == {True} else turn * longest)
+        )
         place = Place(kafka, one_hour, tmp_path / str(turn))
         let_go(held_before_its_commits(place), delay)
         outcomes.add(place.run(1).recovered)
         report = judge(place, expected)
         assert report.ok, (turn, report)
-    assert outcomes == {True, False}, f"the delays, up to {longest:.3f} s, never straddled the commit"
+    assert outcomes == {
+        True,
+        False,
+    }, f"the delays, up to {longest:.3f} s, never straddled the commit"
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("point", ["plan.after", "write.middle", "write.after", "dead.before", "commit.before"])
-def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(place: Place, answers: Path, point: str) -> None:
-    """1 A stops before its commit. 2 B runs the window and commits. 3 A wakes: it reports B's receipt, and the table stays as it is."""
+@pytest.mark.parametrize(
+    "point", ["plan.after", "write.middle", "write.after", "dead.before", "commit.before"]
+)
+def test_a_stopped_run_that_wakes_after_its_retry_changes_nothing(
+    place: Place, answers: Path, point: str
+) -> None:
+    """1 A stops before its commit. 2 B runs the window and commits. 3 A wakes: it
+    reports B's receipt, and the table stays as it is.
+    """
     zombie = start_run(place, 1, answers / "zombie", f"{point}:stop")
     wait_until_stopped(zombie)
     retry = place.run(1)
@@ -182,14 +239,23 @@ def test_eight_runs_of_one_window(place: Place, answers: Path) -> None:
     assert report.ok, report
 
 
-def test_two_stale_replaces_of_different_windows_both_arrive(kafka: str, tmp_path: Path, answers: Path) -> None:
-    """1 A and B stop right before replacing windows 1 and 2, on one table version. 2 Both wake: both generations 1 are in."""
+def test_two_stale_replaces_of_different_windows_both_arrive(
+    kafka: str, tmp_path: Path, answers: Path
+) -> None:
+    """1 A and B stop right before replacing windows 1 and 2, on one table version. 2
+    Both wake: both generations 1 are in.
+    """
     place = Place(kafka, create_topic(kafka, partitions=2), tmp_path)
     for n in (1, 2, 3):
         fill(kafka, place.topic, n, first=n * 10_000)
     for n in (1, 2, 3):
         place.run(n)
-    runs = {n: start_run(place, n, answers / str(n), "commit.before:stop", Request(f"replace {n}", replace=True)) for n in (1, 2)}
+    runs = {
+        n: start_run(
+            place, n, answers / str(n), "commit.before:stop", Request(f"replace {n}", replace=True)
+        )
+        for n in (1, 2)
+    }
     for run in runs.values():
         wait_until_stopped(run)
     wake(runs.values())
@@ -202,7 +268,9 @@ def test_two_stale_replaces_of_different_windows_both_arrive(kafka: str, tmp_pat
 
 
 def test_a_retried_replace_replaces_once(place: Place, answers: Path) -> None:
-    """A replace killed right after its commit, retried with the same request id, reports generation 1 and makes no generation 2."""
+    """A replace killed right after its commit, retried with the same request id,
+    reports generation 1 and makes no generation 2.
+    """
     place.run(1)
     request = Request("one replay", replace=True)
     start_run(place, 1, answers / "killed", "commit.after:kill", request).join(120)
@@ -215,7 +283,9 @@ def test_a_retried_replace_replaces_once(place: Place, answers: Path) -> None:
 
 
 def test_a_stale_first_run_does_not_undo_a_replace(place: Place, answers: Path) -> None:
-    """1 A stops before committing generation 0. 2 B commits it, C replaces it. 3 A wakes: it reports generation 1."""
+    """1 A stops before committing generation 0. 2 B commits it, C replaces it. 3 A
+    wakes: it reports generation 1.
+    """
     zombie = start_run(place, 1, answers / "zombie", "commit.before:stop")
     wait_until_stopped(zombie)
     place.run(1)

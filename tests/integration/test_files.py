@@ -19,36 +19,61 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 def with_sink(user: User, section: str) -> User:
     """The user's pipeline with another sink."""
     spec = user.folder / "things.yaml"
-    spec.write_text(spec.read_text().replace("sink: {kind: delta, path: ./things}", f"sink: {section}"))
+    spec.write_text(
+        spec.read_text().replace("sink: {kind: delta, path: ./things}", f"sink: {section}")
+    )
     return user
 
 
 @pytest.mark.some(1)
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("written", ["parquet", "jsonl", "csv"])
-def test_from_a_topic_to_files(written: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """Each message is in the files that are listed, or a dead letter; a replay replaces them; all of it verifies, to its last byte."""
+def test_from_a_topic_to_files(
+    written: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """Each message is in the files that are listed, or a dead letter; a replay replaces
+    them; all of it verifies, to its last byte.
+    """
     case = CASES["json"]
-    user = with_sink(somebody(case, kafka, tmp_path, schema_registry), f"{{kind: files, path: ./things, format: {written}}}")
+    user = with_sink(
+        somebody(case, kafka, tmp_path, schema_registry),
+        f"{{kind: files, path: ./things, format: {written}}}",
+    )
     user.types("run", "--window", HOUR)
     user.types("replay", "--window", HOUR)
     source = {"parquet": "read_parquet", "jsonl": "read_json", "csv": "read_csv"}[written]
-    (count,) = duckdb.sql(f"SELECT count(*) FROM {source}({list_files(str(tmp_path / 'things'))})").fetchall()[0]
+    (count,) = duckdb.sql(
+        f"SELECT count(*) FROM {source}({list_files(str(tmp_path / 'things'))})"
+    ).fetchall()[0]
     assert count == len(case.rows)
-    assert sorted((d["stage"], d["reason"]) for d in user.types("dead", "show")["dead"]) == case.dead
+    assert (
+        sorted((d["stage"], d["reason"]) for d in user.types("dead", "show")["dead"]) == case.dead
+    )
     assert user.types("verify", "--deep")["findings"] == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("section", ["kind: files, format: jsonl", "kind: delta"])
-def test_into_an_object_store(section: str, s3: S3Server, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """Spark's workers find the store by the environment; an answer to the commit that is lost changes nothing; no secret is said."""
+def test_into_an_object_store(
+    section: str, s3: S3Server, kafka: str, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """Spark's workers find the store by the environment; an answer to the commit that
+    is lost changes nothing; no secret is said.
+    """
     case = CASES["json"]
-    user = with_sink(somebody(case, kafka, tmp_path, schema_registry), f"{{{section}, path: '{s3.bucket()}/things'}}")
-    fault = s3.fail("lost", "PUT", "/things/_windrow/log/" if "files" in section else "/things/_delta_log/")
+    user = with_sink(
+        somebody(case, kafka, tmp_path, schema_registry),
+        f"{{{section}, path: '{s3.bucket()}/things'}}",
+    )
+    fault = s3.fail(
+        "lost", "PUT", "/things/_windrow/log/" if "files" in section else "/things/_delta_log/"
+    )
     ran = user.starts_and_ends("run", "--window", HOUR)
     assert fault.hit == 1
     assert ran["windows"][0]["committed"]["receipt"]["counts"]["valid"] == len(case.rows)
     verified = user.types("verify", "--deep")
     assert verified["findings"] == []
-    assert s3.secret not in f"{ran}{verified}{[p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()]}"
+    assert (
+        s3.secret
+        not in f"{ran}{verified}{[p.read_bytes() for p in tmp_path.rglob('*') if p.is_file()]}"
+    )

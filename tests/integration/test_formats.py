@@ -14,8 +14,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("sp
 
 @pytest.mark.some(6)
 @pytest.mark.parametrize("name", CASES)
-def test_from_a_topic_to_a_table(name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """Each message is a row or a dead letter that says its part and why; the table verifies, to its last byte."""
+def test_from_a_topic_to_a_table(
+    name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """Each message is a row or a dead letter that says its part and why; the table
+    verifies, to its last byte.
+    """
     case = CASES[name]
     user = somebody(case, kafka, tmp_path, schema_registry)
     user.types("run", "--window", HOUR)

@@ -1,4 +1,6 @@
-"""An Iceberg table, from real Kafka by the command, on Spark: what PyIceberg reads of it, knowing nothing of windrow."""
+"""An Iceberg table, from real Kafka by the command, on Spark: what PyIceberg reads of
+it, knowing nothing of windrow.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,30 @@ def ids(folder: Path) -> list[int]:
     """What the table holds, by its catalog's address alone."""
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{folder}/lake/catalog.db")
     try:
-        return sorted(catalog.load_table("shop.things").scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
+        return sorted(
+            catalog.load_table("shop.things")
+            .scan(selected_fields=("id",))
+            .to_arrow()["id"]
+            .to_pylist()
+        )
     finally:
         catalog.close()
 
 
 def test_two_hours_into_an_iceberg_table(kafka: str, tmp_path: Path) -> None:
-    """Workers write its files, one commit a window brings them; again, replayed and read back, each message is there once."""
+    """Workers write its files, one commit a window brings them; again, replayed and
+    read back, each message is there once.
+    """
     topic = create_topic(kafka, partitions=2)
     produce(kafka, topic, [*hours(1), Put(b"poison", millis(1, 50)), *hours(2)])
     user = User(kafka, topic, tmp_path)
     spec = tmp_path / "things.yaml"
-    spec.write_text(spec.read_text().replace("{kind: delta, path: ./things}", "{kind: iceberg, warehouse: ./lake, table: shop.things}"))
+    spec.write_text(
+        spec.read_text().replace(
+            "{kind: delta, path: ./things}",
+            "{kind: iceberg, warehouse: ./lake, table: shop.things}",
+        )
+    )
     assert [w["recovered"] for w in user.types("run", "--window", BOTH)["windows"]] == [False] * 2
     assert ids(tmp_path) == expected(1, 2)
     assert [w["recovered"] for w in user.types("run", "--window", BOTH)["windows"]] == [True] * 2

@@ -1,4 +1,6 @@
-"""From a topic on real Kafka to a first table, by the files that `windrow infer` writes, as they are; and what `--check` says later."""
+"""From a topic on real Kafka to a first table, by the files that `windrow infer`
+writes, as they are; and what `--check` says later.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +36,38 @@ pytestmark = pytest.mark.broker
 NINE = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SHOP = {"type": "record", "name": "Shop", "fields": [{"name": "shop", "type": "string"}]}
 SALE = {
-    "type": "record", "name": "Sale", "fields": [
+    "type": "record",
+    "name": "Sale",
+    "fields": [
         {"name": "id", "type": "long", "doc": "Of the sale"},
-        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {
+            "name": "amount",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        },
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "note", "type": ["null", "string"]},
         {"name": "counts", "type": {"type": "map", "values": "int"}},
     ],
-}  # fmt: skip
+}
 EARLIER = {**SALE, "fields": SALE["fields"][:3]}
-LATER = avro.varint(2) + avro.text(b"\x01") + avro.varint(0) + avro.varint(1) + avro.text("x") + avro.items(avro.text("k") + avro.varint(7))
+LATER = (
+    avro.varint(2)
+    + avro.text(b"\x01")
+    + avro.varint(0)
+    + avro.varint(1)
+    + avro.text("x")
+    + avro.items(avro.text("k") + avro.varint(7))
+)
 PROTO = """\
 syntax = "proto3";
 message Other {}
 message Sale { int64 id = 1; optional string note = 2; repeated string tags = 3; }
 """
-PAPER = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "day": {"type": "string", "format": "date"}}}
+PAPER = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {"id": {"type": "integer"}, "day": {"type": "string", "format": "date"}},
+}
 SOURCE = {"db": "shop", "table": "customers", "ts_ms": 1}
 
 
@@ -60,7 +78,13 @@ def said(value: object) -> bytes:
 
 def connect_schema(*fields: dict[str, Any]) -> dict[str, Any]:
     """What Connect's JsonConverter says of an event whose row has these fields."""
-    return {"type": "struct", "fields": [{"field": image, "type": "struct", "fields": list(fields)} for image in ("before", "after")]}
+    return {
+        "type": "struct",
+        "fields": [
+            {"field": image, "type": "struct", "fields": list(fields)}
+            for image in ("before", "after")
+        ],
+    }
 
 
 CUSTOMER = connect_schema(
@@ -68,10 +92,13 @@ CUSTOMER = connect_schema(
     {"field": "born", "type": "int32", "name": "io.debezium.time.Date", "optional": True},
     {"field": "seen", "type": "int64", "name": "io.debezium.time.MicroTimestamp", "optional": True},
     {
-        "field": "due", "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "optional": True,
+        "field": "due",
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "optional": True,
         "parameters": {"scale": "2", "connect.decimal.precision": "9"},
     },
-)  # fmt: skip
+)
 
 
 def changed(op: str, before: Any, after: Any, schema: Any = None) -> bytes:
@@ -82,9 +109,12 @@ def changed(op: str, before: Any, after: Any, schema: Any = None) -> bytes:
 
 ROW = {"id": 1, "born": 10957, "seen": 1767603600000000, "due": "AJY="}
 CANAL = {
-    "database": "shop", "table": "parts", "isDdl": False, "pkNames": ["id"],
+    "database": "shop",
+    "table": "parts",
+    "isDdl": False,
+    "pkNames": ["id"],
     "mysqlType": {"id": "int unsigned", "price": "decimal(9,2)", "code": "varchar(9)"},
-}  # fmt: skip
+}
 PARTS = [{"id": "1", "price": "2.5", "code": "12"}, {"id": "2", "price": None, "code": "3"}]
 MAXWELL = {"database": "shop", "table": "parts", "ts": 1}
 
@@ -93,7 +123,8 @@ MAXWELL = {"database": "shop", "table": "parts", "ts": 1}
 class Case:
     """Messages as (key, value), the format that is inferred of them, and the rows that they become.
 
-    `schemas`: what the registry has, oldest first; `arguments`: what is said besides; `refused`: how many are dead letters.
+    `schemas`: what the registry has, oldest first; `arguments`: what is said besides;
+    `refused`: how many are dead letters.
     """
 
     messages: Sequence[tuple[bytes | None, bytes | None]]
@@ -107,13 +138,30 @@ class Case:
 CASES = {
     "avro with a registry": Case(
         [
-            (framed(1, avro.text("a")), framed(2, avro.varint(1) + avro.text(b"\x00\x96") + avro.varint(1767603600000))),
+            (
+                framed(1, avro.text("a")),
+                framed(2, avro.varint(1) + avro.text(b"\x00\x96") + avro.varint(1767603600000)),
+            ),
             (framed(1, avro.text("b")), framed(3, LATER)),
         ],
         "avro-confluent",
         [
-            {"shop": "a", "id": 1, "amount": Decimal("1.50"), "at": NINE, "note": None, "counts": None},
-            {"shop": "b", "id": 2, "amount": Decimal("0.01"), "at": datetime(1970, 1, 1, tzinfo=UTC), "note": "x", "counts": [("k", 7)]},
+            {
+                "shop": "a",
+                "id": 1,
+                "amount": Decimal("1.50"),
+                "at": NINE,
+                "note": None,
+                "counts": None,
+            },
+            {
+                "shop": "b",
+                "id": 2,
+                "amount": Decimal("0.01"),
+                "at": datetime(1970, 1, 1, tzinfo=UTC),
+                "note": "x",
+                "counts": [("k", 7)],
+            },
         ],
         [("key", json.dumps(SHOP)), ("value", json.dumps(EARLIER)), ("value", json.dumps(SALE))],
     ),
@@ -135,20 +183,25 @@ CASES = {
         "JSON",
     ),
     "json behind ids, without the registry": Case(
-        [(None, framed(7, b'{"id": 1}')), (None, framed(8, b'{"id": 2}'))], "json-schema-confluent", [{"id": 1}, {"id": 2}]
+        [(None, framed(7, b'{"id": 1}')), (None, framed(8, b'{"id": 2}'))],
+        "json-schema-confluent",
+        [{"id": 1}, {"id": 2}],
     ),
     "json with a key of its own": Case(
         [(b'{"shop": "a", "id": 7}', b'{"id": 1}'), (b'{"shop": "b", "id": 8}', b'{"id": 2}')],
         "json",
         [{"key_shop": "a", "key_id": 7, "id": 1}, {"key_shop": "b", "key_id": 8, "id": 2}],
     ),
-    "json with a key that the value repeats": Case([(b'{"id": 1}', b'{"id": 1, "n": 1.5}')], "json", [{"id": 1, "n": 1.5}]),
+    "json with a key that the value repeats": Case(
+        [(b'{"id": 1}', b'{"id": 1, "n": 1.5}')], "json", [{"id": 1, "n": 1.5}]
+    ),
     "debezium": Case(
         [
             (b'{"id": 1}', changed("c", None, {"id": 1, "name": "Ann", "born": "2000-01-01"})),
             (b'{"id": 2}', changed("c", None, {"id": 2, "name": "Bob", "born": None})),
             (b'{"id": 1}', changed("u", None, {"id": 1, "name": "Eve", "born": "2000-01-01"})),
-            (b'{"id": 2}', changed("d", {"id": 2}, None)), (b'{"id": 2}', None),
+            (b'{"id": 2}', changed("d", {"id": 2}, None)),
+            (b'{"id": 2}', None),
         ],
         "debezium-json",
         [{"id": 1, "name": "Eve", "born": date(2000, 1, 1)}],
@@ -156,7 +209,10 @@ CASES = {
     "debezium with its schema": Case(
         [
             (said({"schema": {}, "payload": {"id": 1}}), changed("c", None, ROW, CUSTOMER)),
-            (said({"schema": {}, "payload": {"id": 2}}), changed("r", None, {"id": 2, "born": None, "seen": None, "due": None}, CUSTOMER)),
+            (
+                said({"schema": {}, "payload": {"id": 2}}),
+                changed("r", None, {"id": 2, "born": None, "seen": None, "due": None}, CUSTOMER),
+            ),
         ],
         "debezium-json",
         [
@@ -180,8 +236,14 @@ CASES = {
     ),
     "one of maxwell's tables": Case(
         [
-            (b'{"pk.id":1}', said({**MAXWELL, "type": "insert", "data": {"id": 1, "at": "2026-01-05 09:00:00"}})),
-            (b'{"pk.id":1}', said({**MAXWELL, "type": "insert", "table": "other", "data": {"x": "y"}})),
+            (
+                b'{"pk.id":1}',
+                said({**MAXWELL, "type": "insert", "data": {"id": 1, "at": "2026-01-05 09:00:00"}}),
+            ),
+            (
+                b'{"pk.id":1}',
+                said({**MAXWELL, "type": "insert", "table": "other", "data": {"x": "y"}}),
+            ),
         ],
         "maxwell-json",
         [{"id": 1, "at": NINE}],
@@ -194,10 +256,12 @@ CASES = {
         arguments=["--format", "csv", "--columns", "id, name, price"],
     ),
     "bytes": Case(
-        [(None, b"\x00\xff\x00\xff\x00"), (None, b"")], "raw", [{"value": b"\x00\xff\x00\xff\x00"}, {"value": b""}],
+        [(None, b"\x00\xff\x00\xff\x00"), (None, b"")],
+        "raw",
+        [{"value": b"\x00\xff\x00\xff\x00"}, {"value": b""}],
         arguments=["--format", "raw"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -221,38 +285,70 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     (table,) = [path for path in (folder / "data").iterdir() if not path.name.endswith("_dead")]
     found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
     ordered = sorted(found, key=lambda row: (row["_partition"], row["_offset"], str(row.get("id"))))
-    return [{name: value for name, value in row.items() if not name.startswith("_")} for row in ordered]
+    return [
+        {name: value for name, value in row.items() if not name.startswith("_")} for row in ordered
+    ]
 
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_inferred_runs_as_it_is(name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer, typed: Any) -> None:
-    """For each format: the two commands at its end make the table with the rows, and a check has nothing to say against it."""
+def test_what_is_inferred_runs_as_it_is(
+    name: str, kafka: str, tmp_path: Path, schema_registry: RegistryServer, typed: Any
+) -> None:
+    """For each format: the two commands at its end make the table with the rows, and a
+    check has nothing to say against it.
+    """
     case = CASES[name]
     topic = create_topic(kafka)
     for part, schema in case.schemas:
         schema_registry.register(f"{topic}-{part}", schema, case.kind)
-    produce(kafka, topic, [Put(value, millis(1, i), 0, key) for i, (key, value) in enumerate(case.messages)])
+    produce(
+        kafka,
+        topic,
+        [Put(value, millis(1, i), 0, key) for i, (key, value) in enumerate(case.messages)],
+    )
     registry = ["--registry", schema_registry.url] if case.schemas else []
     made = typed("infer", topic, "new", "--bootstrap", kafka, *registry, *case.arguments)
     assert f"of format {case.format}," in made.stdout
-    assert f"Of {len(case.messages)} sampled messages of {topic} {len(case.messages)} fit." in made.stdout
-    commands = [line.split()[1:] for line in made.stdout.splitlines() if line.startswith("  windrow ")]
+    assert (
+        f"Of {len(case.messages)} sampled messages of {topic} {len(case.messages)} fit."
+        in made.stdout
+    )
+    commands = [
+        line.split()[1:] for line in made.stdout.splitlines() if line.startswith("  windrow ")
+    ]
     assert [words[0] for words in commands] == ["plan", "run"]
     for words in commands:
         typed(*words)
     assert rows_of(tmp_path / "new") == case.rows
     checked = json.loads(typed("infer", "--check", "new/defs.yaml", "--json").stdout)
-    assert (checked["fitting"], {finding["level"] for finding in checked["findings"]} <= {"info"}) == (len(case.messages), True)
+    assert (
+        checked["fitting"],
+        {finding["level"] for finding in checked["findings"]} <= {"info"},
+    ) == (len(case.messages), True)
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("stamped", [True, False], ids=["hours", "batches"])
-def test_a_topic_becomes_a_table_without_an_edit(kafka: str, tmp_path: Path, typed: Any, stamped: bool) -> None:
-    """What is written is planned and run as it is: by the hour where one is over, else at once as a micro-batch."""
+def test_a_topic_becomes_a_table_without_an_edit(
+    kafka: str, tmp_path: Path, typed: Any, stamped: bool
+) -> None:
+    """What is written is planned and run as it is: by the hour where one is over, else
+    at once as a micro-batch.
+    """
     topic = create_topic(kafka, partitions=2)
-    values = [{"id": i, "class": "x", "at": "2026-01-05T01:00:00Z", "to": {"zip": None if i % 2 else i}} for i in range(40)]
-    produce(kafka, topic, [Put(said(v), millis(1, int(str(v["id"]))) if stamped else None, int(str(v["id"])) % 2) for v in values])
+    values = [
+        {"id": i, "class": "x", "at": "2026-01-05T01:00:00Z", "to": {"zip": None if i % 2 else i}}
+        for i in range(40)
+    ]
+    produce(
+        kafka,
+        topic,
+        [
+            Put(said(v), millis(1, int(str(v["id"]))) if stamped else None, int(str(v["id"])) % 2)
+            for v in values
+        ],
+    )
     made = typed("infer", topic, "new", "--bootstrap", kafka)
     assert "guessed from 40 messages" in made.stdout
     for line in made.stdout.splitlines():

@@ -1,4 +1,6 @@
-"""Dead letters mended by the command, on real Kafka: killed at each point, racing with itself and with a replay."""
+"""Dead letters mended by the command, on real Kafka: killed at each point, racing with
+itself and with a replay.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,28 @@ from dataclasses import replace
 
 def edit(message):
     return replace(message, value=b'{"id": %d, "name": "edited"}' % message.offset) if message.stage == "value" else message
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
 def user(kafka: str, tmp_path: Path) -> User:
-    """An hour of messages in two topic-partitions, of which some are no JSON and some break the rule of the schema; committed."""
+    """An hour of messages in two topic-partitions, of which some are no JSON and some
+    break the rule of the schema; committed.
+    """
     topic = create_topic(kafka, partitions=2)
-    bad = {7: b"poison", 20: b'{"id": -1, "name": null}', 31: b'{"id": -2, "name": null}', 44: b"poison"}
+    bad = {
+        7: b"poison",
+        20: b'{"id": -1, "name": null}',
+        31: b'{"id": -2, "name": null}',
+        44: b"poison",
+    }
     values = [bad.get(i) or json.dumps({"id": i, "name": None}).encode() for i in range(60)]
-    produce(kafka, topic, [Put(value, millis(1, i / 2), i % 2) for i, value in enumerate(values)] + [Put(values[0], millis(3, 1), 0)])
+    produce(
+        kafka,
+        topic,
+        [Put(value, millis(1, i / 2), i % 2) for i, value in enumerate(values)]
+        + [Put(values[0], millis(3, 1), 0)],
+    )
     made = User(kafka, topic, tmp_path)
     (tmp_path / "mend.py").write_text(EDIT)
     made.types("run", "--window", ONE)
@@ -48,26 +62,39 @@ def loosen(user: User) -> None:
 
 
 def sound(user: User, *, recorded: bool = True) -> None:
-    """Each message is a row or an open dead letter, once; verification finds nothing, but for what the ledger wasn't told."""
-    produced = {tp: {o: i for o, i in offsets.items() if o < 30} for tp, offsets in visible(user.place.bootstrap, user.place.topic).items()}
+    """Each message is a row or an open dead letter, once; verification finds nothing,
+    but for what the ledger wasn't told.
+    """
+    produced = {
+        tp: {o: i for o, i in offsets.items() if o < 30}
+        for tp, offsets in visible(user.place.bootstrap, user.place.topic).items()
+    }
     report = judge(user.place, produced)
     assert report.ok, str(report)
     found = user.types("verify", "--deep")["findings"]
-    assert [f["what"] for f in found] == ([] if recorded else ["the ledger's copy of the receipt is missing or older"])
+    assert [f["what"] for f in found] == (
+        [] if recorded else ["the ledger's copy of the receipt is missing or older"]
+    )
 
 
 def rows(user: User) -> list[Any]:
     """The ids and names of mended messages, by their place."""
     table = DeltaTable(str(user.folder / "things")).to_pyarrow_table()
     found = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
-    return [(r["_partition"], r["_offset"], r["id"], r["_window"]) for r in found if r["id"] < 0 or r["name"] == "edited"]
+    return [
+        (r["_partition"], r["_offset"], r["id"], r["_window"])
+        for r in found
+        if r["id"] < 0 or r["name"] == "edited"
+    ]
 
 
 ALL = [(0, 10, -1, ONE), (0, 22, 22, ONE), (1, 3, 3, ONE), (1, 15, -2, ONE)]
 
 
 def test_mended_by_the_command(user: User) -> None:
-    """A schema that was mended, then a script: each message is a row of its own window, with its own offset, and a dead letter no more."""
+    """A schema that was mended, then a script: each message is a row of its own window,
+    with its own offset, and a dead letter no more.
+    """
     loosen(user)
     (looser,) = user.types(*MENDED, "--dry-run")["windows"]
     assert looser["messages"] == 2
@@ -88,9 +115,21 @@ def test_mended_by_the_command(user: User) -> None:
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("point", ["write.middle", "write.after", "dead.before", "commit.before", "commit.after", "report.before"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "write.middle",
+        "write.after",
+        "dead.before",
+        "commit.before",
+        "commit.after",
+        "report.before",
+    ],
+)
 def test_killed(user: User, point: str) -> None:
-    """kill -9 at each point; then the same command again: nothing is lost, and nothing is there twice."""
+    """kill -9 at each point; then the same command again: nothing is lost, and nothing
+    is there twice.
+    """
     loosen(user)
     with user.starts(*MENDED, "--edit", "mend.py", crash=f"{point}:kill") as command:
         try:
@@ -108,9 +147,15 @@ def test_killed(user: User, point: str) -> None:
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("other", [(*MENDED, "--edit", "mend.py"), ("replay", "--window", ONE)], ids=["mending", "replay"])
+@pytest.mark.parametrize(
+    "other",
+    [(*MENDED, "--edit", "mend.py"), ("replay", "--window", ONE)],
+    ids=["mending", "replay"],
+)
 def test_a_sleeper_changes_nothing(user: User, other: tuple[str, ...]) -> None:
-    """A mending that stops right before its commit wakes after another mending, or a replay, has finished: all is there once."""
+    """A mending that stops right before its commit wakes after another mending, or a
+    replay, has finished: all is there once.
+    """
     loosen(user)
     with user.starts(*MENDED, "--edit", "mend.py", crash="commit.before:stop") as sleeper:
         try:

@@ -27,42 +27,61 @@ def url_of(postgres: str) -> str:
 
 
 def test_from_a_topic_to_a_table(kafka: str, tmp_path: Path, postgres: str) -> None:
-    """Each message is a row or a dead letter, once, also after a replay; the password comes by a template; the table verifies."""
+    """Each message is a row or a dead letter, once, also after a replay; the password
+    comes by a template; the table verifies.
+    """
     url = url_of(postgres)
     topic = create_topic(kafka, partitions=2)
-    puts = [Put(json.dumps({"id": i, "name": None}).encode(), millis(1, i), i % 2) for i in range(40)]
+    puts = [
+        Put(json.dumps({"id": i, "name": None}).encode(), millis(1, i), i % 2) for i in range(40)
+    ]
     produce(kafka, topic, [*puts, Put(b"poison", millis(1, 50))])
     user = User(kafka, topic, tmp_path)
     table, spec = f"things_{uuid.uuid4().hex[:12]}", tmp_path / "things.yaml"
-    sink = f"sink: {{kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging: ./staged}}"
+    sink = (
+        f"sink: {{kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging:"
+        " ./staged}"
+    )
     spec.write_text(spec.read_text().replace("sink: {kind: delta, path: ./things}", sink))
     with (tmp_path / ".env").open("a") as env:
         env.write(f"DATABASE={url}\n")
     user.types("run", "--window", HOUR)
     user.types("replay", "--window", HOUR)
     with psycopg.connect(url) as connection:
-        assert connection.execute(f"SELECT count(*), count(DISTINCT id) FROM {table}").fetchone() == (40, 40)
+        assert connection.execute(
+            f"SELECT count(*), count(DISTINCT id) FROM {table}"
+        ).fetchone() == (40, 40)
     assert [d["reason"] for d in user.types("dead", "show")["dead"]] == ["not_json"]
     assert user.types("verify", "--deep")["findings"] == []
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("mode", ["upsert", "delete-aware"])
-def test_the_last_word_on_each_customer(mode: str, kafka: str, tmp_path: Path, postgres: str, dice: random.Random) -> None:
-    """Hours out of order, then each replayed: the table is the fold of the messages, and verifies to its values."""
+def test_the_last_word_on_each_customer(
+    mode: str, kafka: str, tmp_path: Path, postgres: str, dice: random.Random
+) -> None:
+    """Hours out of order, then each replayed: the table is the fold of the messages,
+    and verifies to its values.
+    """
     url, table, log = url_of(postgres), f"customers_{uuid.uuid4().hex[:12]}", random_log(dice, 60)
     place = f"kind: postgres, url: '{{{{ env.DATABASE }}}}', table: {table}, staging: ./staged"
     user = somebody(kafka, tmp_path, f"mode: {mode}", log=log, place=place)
     with (tmp_path / ".env").open("a") as env:
         env.write(f"DATABASE={url}\n")
     marks = mode == "delete-aware"
-    wanted = {customer: last for customer, last in last_words(log).items() if marks or last.name is not None}
+    wanted = {
+        customer: last
+        for customer, last in last_words(log).items()
+        if marks or last.name is not None
+    }
 
     def held() -> dict[tuple[str, int], Last]:
         asked = "SELECT shop, number, name, _partition, _offset, {} FROM {}"
         deleted = sql.Identifier("_deleted") if marks else sql.SQL("false")
         with psycopg.connect(url) as connection:
-            rows = connection.execute(sql.SQL(asked).format(deleted, sql.Identifier(table))).fetchall()
+            rows = connection.execute(
+                sql.SQL(asked).format(deleted, sql.Identifier(table))
+            ).fetchall()
         assert all(gone is (name is None) for _, _, name, _, _, gone in rows)
         return {(shop, number): Last(*last) for shop, number, *last, _ in rows}
 
@@ -76,6 +95,10 @@ def test_the_last_word_on_each_customer(mode: str, kafka: str, tmp_path: Path, p
     assert user.types("verify", "--deep")["findings"] == []
     receipts = [window["receipt"] for window in user.types("show")["windows"]]
     assert [r["generation"] for r in receipts] == [1, 1, 1]
-    assert sum(r["merged"]["rows_added"] - r["merged"]["rows_removed"] for r in receipts) == len(wanted)
-    dead = [customer is None or name == "" for messages in log.values() for customer, name in messages]
+    assert sum(r["merged"]["rows_added"] - r["merged"]["rows_removed"] for r in receipts) == len(
+        wanted
+    )
+    dead = [
+        customer is None or name == "" for messages in log.values() for customer, name in messages
+    ]
     assert sum(r["counts"]["dead"] for r in receipts) == sum(dead)

@@ -1,4 +1,6 @@
-"""The README's walks, and Python's page, word for word but for the port, which may be taken: what a newcomer copies works."""
+"""The README's walks, and Python's page, word for word but for the port, which may be
+taken: what a newcomer copies works.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ import pytest
 
 from tests.shape.readme import ROOT, blocks, section
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.long]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.long,
+]
 
 SECONDS = 600
 """How long a shell may take where the machine is busy; a hang must not cost the suite."""
@@ -33,17 +41,24 @@ PYTHON = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
 def newcomer(folder: Path) -> dict[str, str]:
-    """The environment of somebody who has just switched .venv on: a home folder with nothing in it, none of windrow's variables."""
+    """The environment of somebody who has just switched .venv on: a home folder with
+    nothing in it, none of windrow's variables.
+    """
     (folder / "home").mkdir()
     kept = {name: value for name, value in os.environ.items() if name not in OURS}
-    return kept | {"HOME": str(folder / "home"), "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    return kept | {
+        "HOME": str(folder / "home"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
 
 
 @contextmanager
 def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[None]:
     """A broker that runs beside until Ctrl-C; here once it has said that it is up."""
     bash = ["bash", "-ec", f"exec {command.strip()}"]
-    with subprocess.Popen(bash, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        bash, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         late = threading.Timer(SECONDS, process.kill)
         late.start()
         try:
@@ -60,7 +75,9 @@ def other_terminal(command: str, folder: Path, env: dict[str, str]) -> Iterator[
 def shell(typed: str, folder: Path, env: dict[str, str]) -> str:
     """All of it in one shell, which stops at what fails; what it said on stdout."""
     bash = ["bash", "-euo", "pipefail", "-c", typed]
-    done = subprocess.run(bash, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=SECONDS)
+    done = subprocess.run(
+        bash, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -81,7 +98,9 @@ def put_file(block: str, folder: Path) -> None:
 
 
 def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
-    """A topic becomes a table by a generated pipeline, each message once; Dagster shows what the command ran, and a dg project takes it."""
+    """A topic becomes a table by a generated pipeline, each message once; Dagster shows
+    what the command ran, and a dg project takes it.
+    """
     env = newcomer(tmp_path)
     broker, *walk = elsewhere(blocks("sh", TABLE))
     project, dg_project = blocks("python", DAGSTER)
@@ -99,20 +118,31 @@ def test_from_a_topic_to_a_table_to_dagster(tmp_path: Path) -> None:
     from windrow import load_spec
     from windrow.ingest.model.label import instant
 
-    assert instant(load_spec(tmp_path / "payments" / "defs.yaml").window.start) == "2026-01-05T09:00:00Z"  # type: ignore[arg-type]
+    assert (
+        instant(load_spec(tmp_path / "payments" / "defs.yaml").window.start)
+        == "2026-01-05T09:00:00Z"
+    )  # type: ignore[arg-type]
     of_dg(tmp_path, dg_project, env)
 
 
 def of_dg(folder: Path, definitions: str, env: dict[str, str]) -> None:
-    """The same files as a component in a project of dg's form: loaded, in its group, with its owner."""
+    """The same files as a component in a project of dg's form: loaded, in its group,
+    with its owner.
+    """
     project = folder / "own"
     put_file(definitions, project)
-    (project / "pyproject.toml").write_text('[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n')
+    (project / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n'
+    )
     (project / "src" / "shop" / "__init__.py").touch()
     component = project / "src" / "shop" / "defs" / "payments"
-    shutil.copytree(folder / "payments", component, ignore=shutil.ignore_patterns("data", ".windrow"))
+    shutil.copytree(
+        folder / "payments", component, ignore=shutil.ignore_patterns("data", ".windrow")
+    )
     with (component / "defs.yaml").open("a") as file:
         file.write("\n" + blocks("yaml", DAGSTER)[0])
-    listed = json.loads(shell("dg list defs --json", project, env | {"PYTHONPATH": str(project / "src")}))
+    listed = json.loads(
+        shell("dg list defs --json", project, env | {"PYTHONPATH": str(project / "src")})
+    )
     found = next(a for a in listed["assets"] if a["asset_key"] == "payments")
     assert (found["group_name"], found["owners"]) == ("bank", [{"team": "payments"}])

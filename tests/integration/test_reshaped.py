@@ -1,4 +1,6 @@
-"""`transform.spark`: a window's rows through a function of DataFrames, on real Kafka and Spark, exactly once all the same."""
+"""`transform.spark`: a window's rows through a function of DataFrames, on real Kafka
+and Spark, exactly once all the same.
+"""
 
 from __future__ import annotations
 
@@ -38,20 +40,35 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow]
 
 @pytest.fixture
 def topic(kafka: str) -> str:
-    """Two partitions: in the first hour ten rows of three names, and a poison; in the second one row."""
+    """Two partitions: in the first hour ten rows of three names, and a poison; in the
+    second one row.
+    """
     topic = create_topic(kafka, 2)
-    puts = [Put(json.dumps({"id": n, "name": f"n{n % 3}"}).encode(), millis(1, n), n % 2) for n in range(10)]
-    produce(kafka, topic, [*puts, Put(b"poison", millis(1, 30), 1), Put(b'{"id": 99, "name": "n0"}', millis(2), 0)])
+    puts = [
+        Put(json.dumps({"id": n, "name": f"n{n % 3}"}).encode(), millis(1, n), n % 2)
+        for n in range(10)
+    ]
+    produce(
+        kafka,
+        topic,
+        [*puts, Put(b"poison", millis(1, 30), 1), Put(b'{"id": 99, "name": "n0"}', millis(2), 0)],
+    )
     return topic
 
 
 @pytest.fixture
 def place(kafka: str, topic: str, tmp_path: Path) -> Any:
-    """`place(function, ...)`: a pipeline whose rows go through a function, in splits of three messages."""
+    """`place(function, ...)`: a pipeline whose rows go through a function, in splits of
+    three messages.
+    """
 
     def make(function: str, **over: Any) -> Place:
-        transform = {"spark": f"reshaped.py:{function}"} | ({"schema": over.pop("schema")} if "schema" in over else {})
-        return Place(kafka, topic, tmp_path, {"transform": transform, "source": {"split_records": 3}, **over})
+        transform = {"spark": f"reshaped.py:{function}"} | (
+            {"schema": over.pop("schema")} if "schema" in over else {}
+        )
+        return Place(
+            kafka, topic, tmp_path, {"transform": transform, "source": {"split_records": 3}, **over}
+        )
 
     return make
 
@@ -68,33 +85,51 @@ def ran(pipeline: Pipeline, place: Place, n: int = 1) -> Result:
 
 def table(place: Place) -> list[dict[str, Any]]:
     """The rows of a place's table."""
-    rows: list[dict[str, Any]] = DeltaTable(str(place.folder / "things")).to_pyarrow_table().to_pylist()
+    rows: list[dict[str, Any]] = (
+        DeltaTable(str(place.folder / "things")).to_pyarrow_table().to_pylist()
+    )
     return sorted(rows, key=lambda row: (row["_partition"], row["_offset"]))
 
 
 def test_one_row_of_each_name(place: Any, on_spark: Any) -> None:
-    """A deduplication over all splits of a window: its rows are committed with the exact range, each message counted once."""
+    """A deduplication over all splits of a window: its rows are committed with the
+    exact range, each message counted once.
+    """
     here = place("latest")
     pipeline = on_spark(here)
     receipt = ran(pipeline, here).committed.receipt
     assert [(row["id"], row["name"], row["_partition"], row["_offset"]) for row in table(here)] == [
-        (8, "n2", 0, 4), (7, "n1", 1, 3), (9, "n0", 1, 4),
-    ]  # fmt: skip
+        (8, "n2", 0, 4),
+        (7, "n1", 1, 3),
+        (9, "n0", 1, 4),
+    ]
     counts = receipt.counts
-    assert (counts.read, counts.valid, counts.rows, counts.filtered, counts.dead) == (11, 3, 3, 7, 1)
+    assert (counts.read, counts.valid, counts.rows, counts.filtered, counts.dead) == (
+        11,
+        3,
+        3,
+        7,
+        1,
+    )
     assert all(s.read == s.valid + s.filtered + s.dead for s in receipt.splits)
     assert len(receipt.splits) == 4
-    seen = verify("things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker, deep=True)
+    seen = verify(
+        "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker, deep=True
+    )
     assert not [finding for finding in seen.findings if finding.level == "wrong"]
     assert ran(pipeline, here).recovered
     assert ran(pipeline, here, 2).committed.receipt.counts.rows == 1
 
 
 def test_all_rows_come_through(place: Any, on_spark: Any) -> None:
-    """Shuffled, by a UDF of the function's own file, with columns in another order: what no function changed is staged as without one."""
+    """Shuffled, by a UDF of the function's own file, with columns in another order:
+    what no function changed is staged as without one.
+    """
     here = place("same")
     receipt = ran(on_spark(here), here).committed.receipt
-    assert [(row["id"], row["_partition"], row["_offset"]) for row in table(here)] == [(2 * n + p, p, n) for p in (0, 1) for n in range(5)]
+    assert [(row["id"], row["_partition"], row["_offset"]) for row in table(here)] == [
+        (2 * n + p, p, n) for p in (0, 1) for n in range(5)
+    ]
     assert [(s.rows, s.filtered) for s in receipt.splits] == [(s.valid, 0) for s in receipt.splits]
     assert receipt.counts.valid == 10
 
@@ -116,22 +151,37 @@ def test_no_row_is_left(place: Any, on_spark: Any) -> None:
 def test_the_example_runs(kafka: str, topic: str, on_spark: Any, tmp_path: Path) -> None:
     """The page's function does what it says, word for word."""
     page = (ROOT / "docs" / "dataframes.md").read_text(encoding="utf-8")
-    (tmp_path / "newest.py").write_text(next(code for code in blocks("python", page) if "def newest" in code))
+    (tmp_path / "newest.py").write_text(
+        next(code for code in blocks("python", page) if "def newest" in code)
+    )
     produce(kafka, topic, [Put(b'{"id": 3, "name": "again"}', millis(1, 40), 1)])
-    here = Place(kafka, topic, tmp_path, {"transform": {"spark": str(tmp_path / "newest.py:newest")}})
+    here = Place(
+        kafka, topic, tmp_path, {"transform": {"spark": str(tmp_path / "newest.py:newest")}}
+    )
     ran(on_spark(here), here)
-    assert {row["id"]: row["name"] for row in table(here)} == {**{n: f"n{n % 3}" for n in range(10)}, 3: "again"}
+    assert {row["id"]: row["name"] for row in table(here)} == {
+        **{n: f"n{n % 3}" for n in range(10)},
+        3: "again",
+    }
 
 
 def test_columns_of_a_schema_of_its_own(place: Any, on_spark: Any) -> None:
     """The table has the columns that transform.schema says, known before anything is read."""
     here = place("wider", schema="things.py:Wider")
     ran(on_spark(here), here)
-    assert [(row["name"], row["extra"]) for row in table(here)][:3] == [("n0", "4"), ("n2", "3"), ("n1", "3")]
+    assert [(row["name"], row["extra"]) for row in table(here)][:3] == [
+        ("n0", "4"),
+        ("n2", "3"),
+        ("n1", "3"),
+    ]
 
 
-def test_what_was_read_is_kept_for_the_window(place: Any, on_spark: Any, spark: SparkSession) -> None:
-    """What windrow has Spark keep is no part of its cache, which any function, and any client of a server, may clear; and it is let go."""
+def test_what_was_read_is_kept_for_the_window(
+    place: Any, on_spark: Any, spark: SparkSession
+) -> None:
+    """What windrow has Spark keep is no part of its cache, which any function, and any
+    client of a server, may clear; and it is let go.
+    """
     here, kept = place("forgets"), spark.sparkContext._jsc.getPersistentRDDs
     before = kept().size()
     assert ran(on_spark(here), here).committed.receipt.counts.rows == 10
@@ -139,18 +189,28 @@ def test_what_was_read_is_kept_for_the_window(place: Any, on_spark: Any, spark: 
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("function", [
-    lambda rows: rows,
-    lambda rows: rows.where("id > 0").select("id"),
-    lambda rows: rows.join(rows.sparkSession.range(9), "id"),
-    lambda rows: rows.groupBy("id").count(),
-])  # fmt: skip
-def test_rows_of_another_try(spark: SparkSession, function: Callable[[DataFrame], DataFrame]) -> None:
-    """Where Spark has kept a try that isn't the one that was counted, half of a split's rows say, it fails whatever a function asks for."""
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda rows: rows,
+        lambda rows: rows.where("id > 0").select("id"),
+        lambda rows: rows.join(rows.sparkSession.range(9), "id"),
+        lambda rows: rows.groupBy("id").count(),
+    ],
+)
+def test_rows_of_another_try(
+    spark: SparkSession, function: Callable[[DataFrame], DataFrame]
+) -> None:
+    """Where Spark has kept a try that isn't the one that was counted, half of a split's
+    rows say, it fails whatever a function asks for.
+    """
     columns = "windrow_index long, windrow_outcome string, windrow_try long, id long"
     session = spark.newSession()
-    session.conf.set("spark.sql.codegen.wholeStage", "false")  # as of a hundred columns: Spark looks first whether an id is there at all
-    kept = session.createDataFrame([(0, None, None, 1), (0, "failed", 6, None)], columns).localCheckpoint()
+    # as of a hundred columns: Spark looks first whether an id is there at all
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    kept = session.createDataFrame(
+        [(0, None, None, 1), (0, "failed", 6, None)], columns
+    ).localCheckpoint()
     assert [row.id for row in function(counted_rows(kept, [5, 6])).collect()] == [1]
     with pytest.raises(Exception, match=LOST):
         function(counted_rows(kept, [5, 7])).collect()
@@ -169,9 +229,13 @@ def reads_of(place: Place) -> int:
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(("function", "rows"), [("same", 10), ("latest", 3), ("twice", 20), ("forgets", 10)])
+@pytest.mark.parametrize(
+    ("function", "rows"), [("same", 10), ("latest", 3), ("twice", 20), ("forgets", 10)]
+)
 def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: int) -> None:
-    """A server plans a DataFrame anew whenever it is sent one; each split is read once all the same, and no other session is changed."""
+    """A server plans a DataFrame anew whenever it is sent one; each split is read once
+    all the same, and no other session is changed.
+    """
     here, before = place(function), client.session().conf.getAll
     assert ran(assemble(here.spec(), client.engine()), here).committed.receipt.counts.rows == rows
     assert len(table(here)) == rows
@@ -180,11 +244,22 @@ def test_on_a_server(place: Any, client: ConnectedSpark, function: str, rows: in
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(("function", "match"), [
-    ("fails", r"fails: AnalysisException, \w+(?!.*reshape.py)"),
-    ("breaks", r"A UDF of the function reshaped.py:breaks .* fails on a worker: ValueError(?!.*secret)"),
-])  # fmt: skip
-def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: str, match: str) -> None:
+@pytest.mark.parametrize(
+    ("function", "match"),
+    [
+        ("fails", r"fails: AnalysisException, \w+(?!.*reshape.py)"),
+        (
+            "breaks",
+            (
+                r"A UDF of the function reshaped.py:breaks .* fails on a worker:"
+                r" ValueError(?!.*secret)"
+            ),
+        ),
+    ],
+)
+def test_what_fails_on_a_server(
+    place: Any, client: ConnectedSpark, function: str, match: str
+) -> None:
     """It refuses the window in the same sentence as here."""
     here = place(function)
     with pytest.raises(SpecError, match=match):
@@ -196,19 +271,42 @@ def test_what_fails_on_a_server(place: Any, client: ConnectedSpark, function: st
 @pytest.mark.parametrize(
     ("function", "kind", "match"),
     [
-        ("placeless", SpecError, r"other columns .*: _offset: missing; more: int, and there is no such column"),
+        (
+            "placeless",
+            SpecError,
+            r"other columns .*: _offset: missing; more: int, and there is no such column",
+        ),
         ("elsewhere", RefusedError, r"a row of a message that is none of the window's"),
         ("negative", RefusedError, r"breaks a rule of its schema: check:id:"),
         ("nulled", RefusedError, r"has null in id, which is never null"),
         ("fails", SpecError, r"fails: AnalysisException, \w+.* \(.*reshaped.py:\d+\)"),
-        ("breaks", SpecError, r"A UDF of the function reshaped.py:breaks .* fails on a worker: ValueError(?!.*secret)"),
-        ("loses", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
-        ("looks", UnreachableError, r"Spark lost what was read of the window.* Nothing was committed. Run the window again"),
+        (
+            "breaks",
+            SpecError,
+            (
+                r"A UDF of the function reshaped.py:breaks .* fails on a worker:"
+                r" ValueError(?!.*secret)"
+            ),
+        ),
+        (
+            "loses",
+            UnreachableError,
+            r"Spark lost what was read of the window.* Nothing was committed. Run the window again",
+        ),
+        (
+            "looks",
+            UnreachableError,
+            r"Spark lost what was read of the window.* Nothing was committed. Run the window again",
+        ),
         ("no_frame", SpecError, r"gave int, and no DataFrame"),
     ],
 )
-def test_what_a_function_may_not_do(place: Any, on_spark: Any, function: str, kind: type[Exception], match: str) -> None:
-    """It refuses the window in a sentence, with the place where there is one; nothing becomes visible."""
+def test_what_a_function_may_not_do(
+    place: Any, on_spark: Any, function: str, kind: type[Exception], match: str
+) -> None:
+    """It refuses the window in a sentence, with the place where there is one; nothing
+    becomes visible.
+    """
     here = place(function)
     with pytest.raises(kind, match=match):
         print(ran(on_spark(here), here), table(here))  # told where nothing is raised
@@ -216,18 +314,28 @@ def test_what_a_function_may_not_do(place: Any, on_spark: Any, function: str, ki
 
 
 @pytest.mark.long
-def test_a_server_that_is_killed_while_the_function_asks_it(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_killed_while_the_function_asks_it(
+    place: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not a mistake of the function's, though its call fails: an outage, to be tried again."""
     here = place("goes")
     with serving() as (address, command), closing(ConnectedSpark(address)) as spark:
         monkeypatch.setenv("SERVER_TO_KILL", str(command.pid))
-        with pytest.raises(UnreachableError, match=r"Spark was gone while the function reshaped.py:goes .* was called \(SparkConnectGrpc"):
+        with pytest.raises(
+            UnreachableError,
+            match=(
+                r"Spark was gone while the function reshaped.py:goes .* was called"
+                r" \(SparkConnectGrpc"
+            ),
+        ):
             ran(assemble(here.spec(), spark.engine()), here)
     assert not table(here)
 
 
 def test_what_the_session_is_told_is_known_to_spark(spark: SparkSession) -> None:
-    """Spark takes any name of a setting, and would take no notice of one that it doesn't know, or no longer."""
+    """Spark takes any name of a setting, and would take no notice of one that it
+    doesn't know, or no longer.
+    """
     session = spark.newSession()
     for name in checkpoint._SETTINGS:
         session.conf.get(name)  # raises where Spark has no such setting
@@ -243,7 +351,9 @@ def test_a_column_with_the_name_of_windrow_s_own(place: Any, on_spark: Any) -> N
 
 
 def test_what_it_needs(place: Any, on_spark: Any) -> None:
-    """An engine without DataFrames, and a sink that shows a window bit by bit, are refused before anything is asked; so is mending."""
+    """An engine without DataFrames, and a sink that shows a window bit by bit, are
+    refused before anything is asked; so is mending.
+    """
     with pytest.raises(SpecError, match="needs Spark, and LocalEngine has no DataFrames"):
         assemble(place("latest").spec(), LocalEngine())
     here = place("latest")
@@ -279,14 +389,22 @@ def user(kafka: str, topic: str, tmp_path: Path) -> User:
 def assert_exactly_once(user: User) -> None:
     """The checker's verdict over the first hour."""
     produced = visible(user.place.bootstrap, user.place.topic)
-    report = judge(user.place, {tp: {o: value for o, value in found.items() if value != 99} for tp, found in produced.items()})
+    report = judge(
+        user.place,
+        {
+            tp: {o: value for o, value in found.items() if value != 99}
+            for tp, found in produced.items()
+        },
+    )
     assert report.ok, report
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["write.middle", "reshape.middle"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
-    """1 A worker reads, or stages what the function gave, and is killed. 2 Spark runs its task again. 3 The window has each row once."""
+    """1 A worker reads, or stages what the function gave, and is killed. 2 Spark runs
+    its task again. 3 The window has each row once.
+    """
     killed = user.folder / "killed"
     ran = user.starts_and_ends(*RUN, crash=f"{point}:kill:{killed}")
     assert killed.exists(), "no worker came by the crash point"
@@ -297,7 +415,9 @@ def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_driver_that_is_killed_while_rows_are_staged(user: User) -> None:
-    """1 A worker has staged what the function gave, and halts. 2 The driver is killed. 3 A rerun reads again, and has each row once."""
+    """1 A worker has staged what the function gave, and halts. 2 The driver is killed.
+    3 A rerun reads again, and has each row once.
+    """
     command = user.starts(*RUN, crash=f"reshape.middle:stop:{user.folder / 'halted'}")
     try:
         wait_until_a_worker_halts(psutil.Process(command.pid))

@@ -1,4 +1,6 @@
-"""Workers die in a Spark job that several windows share, on real Kafka: each window exactly once, with its own messages only."""
+"""Workers die in a Spark job that several windows share, on real Kafka: each window
+exactly once, with its own messages only.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,13 @@ def place(kafka: str, tmp_path: Path) -> Place:
     """Eight hours in three topic-partitions, with a poison in each hour."""
     topic = create_topic(kafka, partitions=PARTITIONS)
     for n in range(HOURS):
-        puts = [Put(thing(n, i), millis(n, i // PARTITIONS), i % PARTITIONS) for i in range(EACH * PARTITIONS - PARTITIONS)]
-        produce(kafka, topic, [*puts, *(Put(b"poison", millis(n, 59), p) for p in range(PARTITIONS))])
+        puts = [
+            Put(thing(n, i), millis(n, i // PARTITIONS), i % PARTITIONS)
+            for i in range(EACH * PARTITIONS - PARTITIONS)
+        ]
+        produce(
+            kafka, topic, [*puts, *(Put(b"poison", millis(n, 59), p) for p in range(PARTITIONS))]
+        )
     produce(kafka, topic, [Put(thing(HOURS, p), millis(HOURS), p) for p in range(PARTITIONS)])
     return Place(kafka, topic, tmp_path)
 
@@ -44,13 +51,22 @@ def thing(n: int, i: int) -> bytes:
 
 def backfill(place: Place, pipeline: Pipeline) -> list[bool]:
     """Run all hours together; of each, whether it was there before."""
-    return [result.recovered for result in run_windows(pipeline, [place.window(n) for n in range(HOURS)], Request("test"))]
+    return [
+        result.recovered
+        for result in run_windows(
+            pipeline, [place.window(n) for n in range(HOURS)], Request("test")
+        )
+    ]
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("splits", "deaths"), [(3, 1), (1, 4)], ids=["many", "again and again"])
-def test_workers_die_in_a_shared_job(place: Place, spark: SparkSession, dice: random.Random, splits: int, deaths: int) -> None:
-    """Random splits kill their worker, one of them until Spark gives the job up: each window is committed once, with its own rows."""
+def test_workers_die_in_a_shared_job(
+    place: Place, spark: SparkSession, dice: random.Random, splits: int, deaths: int
+) -> None:
+    """Random splits kill their worker, one of them until Spark gives the job up: each
+    window is committed once, with its own rows.
+    """
     folder = place.folder / "deaths"
     folder.mkdir()
     chosen = dice.sample([(n, p) for n in range(HOURS) for p in range(PARTITIONS)], splits)
@@ -59,8 +75,13 @@ def test_workers_die_in_a_shared_job(place: Place, spark: SparkSession, dice: ra
     assert backfill(place, pipeline) == [False] * HOURS
     assert len(list(folder.iterdir())) == splits * deaths
     counts = {c.receipt.window: c.receipt.counts for c in pipeline.sink.receipts()}
-    assert [(counts[place.window(n)].read, counts[place.window(n)].dead) for n in range(HOURS)] == [(EACH * PARTITIONS, PARTITIONS)] * HOURS
-    expected = {tp: dict(sorted(held.items())[:-1]) for tp, held in visible(place.bootstrap, place.topic).items()}
+    assert [(counts[place.window(n)].read, counts[place.window(n)].dead) for n in range(HOURS)] == [
+        (EACH * PARTITIONS, PARTITIONS)
+    ] * HOURS
+    expected = {
+        tp: dict(sorted(held.items())[:-1])
+        for tp, held in visible(place.bootstrap, place.topic).items()
+    }
     report = judge(place, expected)
     assert report.ok, report
     staged = {path.name for path in (place.folder / "things" / "data").rglob("*.parquet*")}

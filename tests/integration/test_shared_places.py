@@ -1,4 +1,6 @@
-"""Several machines on one pipeline: each process has homes of its own, the ledger is on PostgreSQL, the table in a place that all see."""
+"""Several machines on one pipeline: each process has homes of its own, the ledger is on
+PostgreSQL, the table in a place that all see.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.harness import Place, judge, millis, visible, wait_until_stopped, wake_to_the_end
+from tests.integration.harness import (
+    Place,
+    judge,
+    millis,
+    visible,
+    wait_until_stopped,
+    wake_to_the_end,
+)
 from tests.kafka.produce import Put, create_topic, produce
 from tests.warm import SERVER
 from windrow.ingest.model.codec import from_json, to_json
@@ -21,8 +30,12 @@ pytestmark = pytest.mark.broker
 HOURS = range(1, 7)
 
 
-def drive(place: Place, hours: Sequence[int], machine: Path, env: Mapping[str, str], crash: str) -> BaseProcess:
-    """Run hours one after the other in a process with homes of its own; it writes what it was told of each into its home."""
+def drive(
+    place: Place, hours: Sequence[int], machine: Path, env: Mapping[str, str], crash: str
+) -> BaseProcess:
+    """Run hours one after the other in a process with homes of its own; it writes what
+    it was told of each into its home.
+    """
     machine.mkdir()
     homes = {"HOME": str(machine), "DAGSTER_HOME": str(machine / "dagster"), "WINDROW_CRASH": crash}
     process = SERVER.Process(target=_drive, args=(place, list(hours), machine, {**env, **homes}))
@@ -38,17 +51,25 @@ def _drive(place: Place, hours: list[int], machine: Path, env: dict[str, str]) -
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("where", ["folder", "s3"])
-def test_two_machines_on_one_backfill(where: str, kafka: str, tmp_path: Path, postgres_url: str, request: pytest.FixtureRequest) -> None:
-    """Both run all hours, in the same order, and stop side by side before the first one's commit; then they go on.
+def test_two_machines_on_one_backfill(
+    where: str, kafka: str, tmp_path: Path, postgres_url: str, request: pytest.FixtureRequest
+) -> None:
+    """Both run all hours, in the same order, and stop side by side before the first
+    one's commit; then they go on.
 
-    Each hour is committed once, by one of them, and the other shows the same receipt; the checker finds nothing lost and nothing twice.
+    Each hour is committed once, by one of them, and the other shows the same receipt;
+    the checker finds nothing lost and nothing twice.
     """
     place_of_table, env = str(tmp_path / "shared" / "things"), {}
     if where == "s3":
         s3 = request.getfixturevalue("s3")
         place_of_table, env = f"{s3.bucket()}/things", s3.env
     topic = create_topic(kafka, partitions=2)
-    puts = [Put(json.dumps({"id": i, "name": f"{n}"}).encode(), millis(n, i), i % 2) for n in HOURS for i in range(40)]
+    puts = [
+        Put(json.dumps({"id": i, "name": f"{n}"}).encode(), millis(n, i), i % 2)
+        for n in HOURS
+        for i in range(40)
+    ]
     produce(kafka, topic, [*puts, *(Put(b"poison", millis(n, 50), n % 2) for n in HOURS)])
     place = Place(kafka, topic, tmp_path, {"sink": {"path": place_of_table}, "state": postgres_url})
     machines = [tmp_path / name for name in ("one", "other")]
@@ -56,7 +77,10 @@ def test_two_machines_on_one_backfill(where: str, kafka: str, tmp_path: Path, po
     for run in runs:
         wait_until_stopped(run)
     wake_to_the_end(runs, 240)
-    results = [[from_json(text, Result) for text in json.loads((machine / "told.json").read_text())] for machine in machines]
+    results = [
+        [from_json(text, Result) for text in json.loads((machine / "told.json").read_text())]
+        for machine in machines
+    ]
     for mine, theirs in zip(*results, strict=True):
         assert sorted((mine.recovered, theirs.recovered)) == [False, True]
         assert mine.committed.receipt == theirs.committed.receipt

@@ -1,4 +1,6 @@
-"""A worker, the driver or the server of Spark dies in the middle of writing, with the real stager, on real Kafka: exactly once."""
+"""A worker, the driver or the server of Spark dies in the middle of writing, with the
+real stager, on real Kafka: exactly once.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,17 @@ RUN = ("run", "--window", "2026-01-05T01:00:00Z")
 
 @pytest.fixture
 def user(kafka: str, tmp_path: Path) -> User:
-    """One hour in two topic-partitions, so two tasks, with a poison in each; and a spec beside it."""
+    """One hour in two topic-partitions, so two tasks, with a poison in each; and a spec
+    beside it.
+    """
     topic = create_topic(kafka, partitions=2)
-    puts = [Put(json.dumps({"id": i, "name": None}).encode(), millis(1, i % 60), i % 2) for i in range(200)]
-    produce(kafka, topic, [*puts, Put(b"poison", millis(1, 59), 0), Put(b"poison", millis(1, 59), 1)])
+    puts = [
+        Put(json.dumps({"id": i, "name": None}).encode(), millis(1, i % 60), i % 2)
+        for i in range(200)
+    ]
+    produce(
+        kafka, topic, [*puts, Put(b"poison", millis(1, 59), 0), Put(b"poison", millis(1, 59), 1)]
+    )
     return User(kafka, topic, tmp_path)
 
 
@@ -43,12 +52,15 @@ def staged(user: User) -> set[str]:
 def in_table(user: User) -> set[str]:
     """Data files that the table is made of."""
     return {
-        Path(uri).resolve().relative_to(user.folder / "things").as_posix() for uri in DeltaTable(str(user.folder / "things")).file_uris()
+        Path(uri).resolve().relative_to(user.folder / "things").as_posix()
+        for uri in DeltaTable(str(user.folder / "things")).file_uris()
     }
 
 
 def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
-    """The checker finds nothing wrong, and so many staged files are there that the table doesn't know."""
+    """The checker finds nothing wrong, and so many staged files are there that the
+    table doesn't know.
+    """
     report = judge(user.place, visible(user.place.bootstrap, user.place.topic))
     assert report.ok, report
     assert len(in_table(user)) == 2
@@ -60,7 +72,9 @@ def assert_exactly_once_beside_garbage(user: User, garbage: int) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["write.middle", "write.after"])
 def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
-    """1 A worker has staged and is killed with SIGKILL. 2 Spark runs its task again. 3 The window commits, without what was left."""
+    """1 A worker has staged and is killed with SIGKILL. 2 Spark runs its task again. 3
+    The window commits, without what was left.
+    """
     killed = user.folder / "killed"
     ran = user.starts_and_ends(*RUN, crash=f"{point}:kill:{killed}")
     assert killed.exists(), "no worker came by the crash point"
@@ -69,7 +83,9 @@ def test_a_killed_worker_is_run_again(user: User, point: str) -> None:
 
 
 def wait_until_a_worker_halts(driver: psutil.Process) -> None:
-    """Return once a process below the driver has stopped itself at its crash point; fail if the driver ends instead."""
+    """Return once a process below the driver has stopped itself at its crash point;
+    fail if the driver ends instead.
+    """
     until(
         lambda: any(status_of(p) == psutil.STATUS_STOPPED for p in driver.children(recursive=True)),
         "no worker reached its crash point",
@@ -77,7 +93,9 @@ def wait_until_a_worker_halts(driver: psutil.Process) -> None:
     )
 
 
-def until(true: Callable[[], bool], otherwise: str, hopeless: Callable[[], bool] = lambda: False) -> None:
+def until(
+    true: Callable[[], bool], otherwise: str, hopeless: Callable[[], bool] = lambda: False
+) -> None:
     """Processes that are not our own children can be looked at, not waited for."""
     pause, deadline = threading.Event(), time.monotonic() + 240
     while not true():
@@ -95,8 +113,12 @@ def status_of(process: psutil.Process) -> str | None:
 
 
 def kill_with_all_below(command: subprocess.Popen[str]) -> None:
-    """SIGKILL for the driver first, then for the JVM and the workers that it leaves; none of them runs when this returns."""
-    below = [] if command.poll() is not None else psutil.Process(command.pid).children(recursive=True)
+    """SIGKILL for the driver first, then for the JVM and the workers that it leaves;
+    none of them runs when this returns.
+    """
+    below = (
+        [] if command.poll() is not None else psutil.Process(command.pid).children(recursive=True)
+    )
     command.kill()
     command.wait(60)
     for process in below:
@@ -111,7 +133,9 @@ def kill_with_all_below(command: subprocess.Popen[str]) -> None:
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_killed_driver_is_run_again(user: User) -> None:
-    """1 A worker has staged and halts. 2 The driver is killed with SIGKILL, then all below it. 3 A rerun makes it exactly once."""
+    """1 A worker has staged and halts. 2 The driver is killed with SIGKILL, then all
+    below it. 3 A rerun makes it exactly once.
+    """
     command = user.starts(*RUN, crash=f"write.middle:stop:{user.folder / 'halted'}")
     try:
         wait_until_a_worker_halts(psutil.Process(command.pid))
@@ -132,7 +156,9 @@ def halted(server: psutil.Process) -> bool:
 
 @contextmanager
 def halting(user: User) -> Iterator[tuple[str, psutil.Process]]:
-    """A server, started in another folder than the run, one of whose workers halts when it has staged something."""
+    """A server, started in another folder than the run, one of whose workers halts when
+    it has staged something.
+    """
     crash = {"WINDROW_CRASH": f"write.middle:stop:{user.folder / 'halted'}"}
     elsewhere = user.folder / "elsewhere"
     elsewhere.mkdir()
@@ -142,10 +168,14 @@ def halting(user: User) -> Iterator[tuple[str, psutil.Process]]:
 
 @pytest.mark.long
 def test_a_killed_worker_of_a_server_is_run_again(user: User) -> None:
-    """1 A worker of the server has staged and is killed with SIGKILL. 2 Spark runs its task again. 3 The window commits, once."""
+    """1 A worker of the server has staged and is killed with SIGKILL. 2 Spark runs its
+    task again. 3 The window commits, once.
+    """
     killed, elsewhere = user.folder / "killed", user.folder / "elsewhere"
     elsewhere.mkdir()
-    with serving(environment={"WINDROW_CRASH": f"write.middle:kill:{killed}"}, folder=elsewhere) as (address, _):
+    with serving(
+        environment={"WINDROW_CRASH": f"write.middle:kill:{killed}"}, folder=elsewhere
+    ) as (address, _):
         ran = user.types(*RUN, "--connect", address)
         assert killed.exists(), "no worker came by the crash point"
         assert [w["recovered"] for w in ran["windows"]] == [False]
@@ -156,11 +186,17 @@ def test_a_killed_worker_of_a_server_is_run_again(user: User) -> None:
 
 @pytest.mark.long
 def test_a_killed_server_is_an_outage(user: User) -> None:
-    """1 A worker has staged and halts. 2 The server is killed with SIGKILL, with all below it. 3 A rerun makes it exactly once."""
+    """1 A worker has staged and halts. 2 The server is killed with SIGKILL, with all
+    below it. 3 A rerun makes it exactly once.
+    """
     with halting(user) as (address, server):
         command = user.starts(*RUN, "--connect", address)
         try:
-            until(lambda: halted(server), "no worker reached its crash point", lambda: command.poll() is not None)
+            until(
+                lambda: halted(server),
+                "no worker reached its crash point",
+                lambda: command.poll() is not None,
+            )
             for process in (server, *server.children(recursive=True)):
                 process.kill()
             out, err = command.communicate(timeout=120)
@@ -177,24 +213,35 @@ def test_a_killed_server_is_an_outage(user: User) -> None:
 
 @pytest.mark.long
 def test_a_killed_client_is_run_again(user: User) -> None:
-    """1 A worker of the server has staged and halts. 2 The client is killed with SIGKILL. 3 A rerun beside what it left is exactly once."""
+    """1 A worker of the server has staged and halts. 2 The client is killed with
+    SIGKILL. 3 A rerun beside what it left is exactly once.
+    """
     with halting(user) as (address, server):
         command = user.starts(*RUN, "--connect", address)
         try:
-            until(lambda: halted(server), "no worker reached its crash point", lambda: command.poll() is not None)
+            until(
+                lambda: halted(server),
+                "no worker reached its crash point",
+                lambda: command.poll() is not None,
+            )
         finally:
             kill_with_all_below(command)
         left = staged(user)
         assert left, "nothing was staged before the kill"
         assert in_table(user) == set()
-        assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [False]
+        assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [
+            False
+        ]
         assert not left & in_table(user)
-        assert_exactly_once_beside_garbage(user, garbage=len(staged(user) - in_table(user)))  # what nobody waits for goes on for a while
+        # what nobody waits for goes on for a while
+        assert_exactly_once_beside_garbage(user, garbage=len(staged(user) - in_table(user)))
 
 
 def rerun_beside(user: User, left: set[str]) -> None:
     """On another server the window is committed, without what was left."""
     with serving() as (address, _):
-        assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [False]
+        assert [w["recovered"] for w in user.types(*RUN, "--connect", address)["windows"]] == [
+            False
+        ]
     assert not left & in_table(user)
     assert_exactly_once_beside_garbage(user, garbage=len(left))

@@ -43,11 +43,16 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
 
         def reader(isolation: Isolation, plan: ReadPlan) -> KafkaReader:
             return KafkaReader(
-                consumer_properties(broker.bootstrap, {}, isolation=isolation), plan, stall_seconds=30, fetching=WAYS["librdkafka"]
+                consumer_properties(broker.bootstrap, {}, isolation=isolation),
+                plan,
+                stall_seconds=30,
+                fetching=WAYS["librdkafka"],
             )
 
         def desk() -> SourceDesk:
-            return SourceDesk(logs, broker_at, reader, tmp_path_factory.mktemp(f"table{next(tables)}"))
+            return SourceDesk(
+                logs, broker_at, reader, tmp_path_factory.mktemp(f"table{next(tables)}")
+            )
 
         yield Cut(cluster, desk, partial(reader, "read_committed"))
 
@@ -72,19 +77,31 @@ class TestByConfluent(ReadTruncationContract):
 class TestOnKafka(TruncationContract):
     """On the real thing."""
 
-    def test_a_truncation_is_known_without_a_stall(self, cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_truncation_is_known_without_a_stall(
+        self, cut: Cut, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """It is told again when the client begins again, not after the stall limit."""
-        monkeypatch.setattr(Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for"))
+        monkeypatch.setattr(
+            Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for")
+        )
         with pytest.raises(DataLossError, match="broker end offset is 6"):
             cut.read(cut.grown, 8, 14, cut.old, cut.new)
 
     def test_what_the_client_says(self, cut: Cut) -> None:
-        """A truncation comes as a refused reset, never by its own code: what is read out of its text is what the twins are fed with."""
+        """A truncation comes as a refused reset, never by its own code: what is read
+        out of its text is what the twins are fed with.
+        """
         properties = consumer_properties(cut.cluster.bootstrap, {}) | {"auto.offset.reset": "error"}  # type: ignore[attr-defined]  # a real one
         heard = []
-        for offset, epochs in ((8, {"leader_epoch": cut.old}), (8, {"leader_epoch": cut.new + 9}), (99, {})):
+        for offset, epochs in (
+            (8, {"leader_epoch": cut.old}),
+            (8, {"leader_epoch": cut.new + 9}),
+            (99, {}),
+        ):
             with closing(Consumer(properties)) as consumer:
-                consumer.assign([TopicPartition(cut.grown.topic, cut.grown.partition, offset, **epochs)])
+                consumer.assign(
+                    [TopicPartition(cut.grown.topic, cut.grown.partition, offset, **epochs)]
+                )
                 message = consumer.poll(30)
             assert message is not None
             error = message.error()

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.customers import DEBEZIUM, LEFT, MARKED, PLAIN, customers, last_words, random_log, somebody
+from tests.integration.customers import (
+    DEBEZIUM,
+    LEFT,
+    MARKED,
+    PLAIN,
+    customers,
+    last_words,
+    random_log,
+    somebody,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -16,15 +25,21 @@ NO_KEY, NO_NAME = ("key", "key:null"), ("rules", "check:name:str_length")
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(("decode", "sink", "left", "dead"), [
-    (PLAIN, "mode: upsert", LEFT, [NO_KEY, NO_NAME]),
-    (PLAIN, "mode: delete-aware, buckets: 3", MARKED, [NO_KEY, NO_NAME]),
-    (DEBEZIUM, "mode: upsert", LEFT, [NO_NAME]),
-], ids=["upsert", "delete-aware", "debezium"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("decode", "sink", "left", "dead"),
+    [
+        (PLAIN, "mode: upsert", LEFT, [NO_KEY, NO_NAME]),
+        (PLAIN, "mode: delete-aware, buckets: 3", MARKED, [NO_KEY, NO_NAME]),
+        (DEBEZIUM, "mode: upsert", LEFT, [NO_NAME]),
+    ],
+    ids=["upsert", "delete-aware", "debezium"],
+)
 def test_the_last_word_on_each_customer(
     decode: str, sink: str, left: object, dead: list[tuple[str, str]], kafka: str, tmp_path: Path
-) -> None:  # fmt: skip
-    """Newer hours first, then one replayed: the table is the log's fold each time, to its last byte."""
+) -> None:
+    """Newer hours first, then one replayed: the table is the log's fold each time, to
+    its last byte.
+    """
     user = somebody(kafka, tmp_path, sink, decode)
     for hour in (3, 2, 1):
         user.types("run", "--window", f"2026-01-05T0{hour}:00:00Z")
@@ -36,8 +51,14 @@ def test_the_last_word_on_each_customer(
     assert customers(tmp_path) == left
     assert user.types("verify", "--deep")["findings"] == []
     receipts = [window["receipt"] for window in user.types("show")["windows"]]
-    assert [(r["generation"], r["counts"]["rows"], r["counts"]["deletes"]) for r in receipts] == [(0, 4, 1), (1, 2, 1), (0, 2, 1)]
-    assert sum(r["merged"]["rows_added"] - r["merged"]["rows_removed"] for r in receipts) == len(customers(tmp_path))
+    assert [(r["generation"], r["counts"]["rows"], r["counts"]["deletes"]) for r in receipts] == [
+        (0, 4, 1),
+        (1, 2, 1),
+        (0, 2, 1),
+    ]
+    assert sum(r["merged"]["rows_added"] - r["merged"]["rows_removed"] for r in receipts) == len(
+        customers(tmp_path)
+    )
 
 
 LOUD = '''\
@@ -54,13 +75,20 @@ def newest(rows):
 def all_of_them(rows):
     """Every row, in capitals, wherever Spark has it."""
     return rows.repartition(3).withColumn("name", f.upper("name"))
-'''
+'''  # noqa: E501
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize(("function", "sink"), [("newest", "mode: upsert"), ("all_of_them", "mode: delete-aware, buckets: 3")])
-def test_rows_that_a_function_made(function: str, sink: str, kafka: str, tmp_path: Path, dice: random.Random) -> None:
-    """Each stands in its message's place, among deletes that the function never sees: the table is the fold of both, replays included."""
+@pytest.mark.parametrize(
+    ("function", "sink"),
+    [("newest", "mode: upsert"), ("all_of_them", "mode: delete-aware, buckets: 3")],
+)
+def test_rows_that_a_function_made(
+    function: str, sink: str, kafka: str, tmp_path: Path, dice: random.Random
+) -> None:
+    """Each stands in its message's place, among deletes that the function never sees:
+    the table is the fold of both, replays included.
+    """
     log = random_log(dice, 40)
     user = somebody(kafka, tmp_path, sink, log=log)
     (tmp_path / "loud.py").write_text(LOUD)
@@ -68,7 +96,12 @@ def test_rows_that_a_function_made(function: str, sink: str, kafka: str, tmp_pat
         spec.write(f"transform: {{spark: 'loud.py:{function}'}}\n")
     for word, hour in (("run", 3), ("run", 1), ("run", 2), ("replay", 1)):
         user.types(word, "--window", f"2026-01-05T0{hour}:00:00Z")
-    words = {customer: last.name and last.name.upper() for customer, last in last_words(log).items()}
-    left = sorted(((*customer, name) for customer, name in words.items() if name or "aware" in sink), key=lambda row: row[:2])
+    words = {
+        customer: last.name and last.name.upper() for customer, last in last_words(log).items()
+    }
+    left = sorted(
+        ((*customer, name) for customer, name in words.items() if name or "aware" in sink),
+        key=lambda row: row[:2],
+    )
     assert [row[:3] for row in customers(tmp_path)] == left
     assert user.types("verify", "--deep")["findings"] == []

@@ -1,4 +1,6 @@
-"""What ends up in which window, on real Kafka: markers, the future, history, poison; and what is refused before anything is read."""
+"""What ends up in which window, on real Kafka: markers, the future, history, poison;
+and what is refused before anything is read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.integration.harness import Place, judge, millis, version, visible
-from tests.kafka.produce import Put, create_topic, delete_records, delete_topic, produce, transaction
+from tests.kafka.produce import (
+    Put,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    transaction,
+)
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import (
@@ -43,16 +52,26 @@ def place(kafka: str, tmp_path: Path) -> Place:
 
 def fill(place: Place, hours: range, each: int = 30) -> None:
     """Plain messages, one a minute or two."""
-    produce(place.bootstrap, place.topic, [Put(thing(h * 1000 + i), millis(h, i * 59 // each)) for h in hours for i in range(each)])
+    produce(
+        place.bootstrap,
+        place.topic,
+        [Put(thing(h * 1000 + i), millis(h, i * 59 // each)) for h in hours for i in range(each)],
+    )
 
 
 def ids(place: Place, n: int) -> list[int]:
     """The ids in the table's n-th window, in offset order."""
-    rows = DeltaTable(str(place.folder / "things")).to_pyarrow_table(filters=[("_window", "=", place.window(n).key)])
-    return [i for _, i in sorted(zip(rows["_offset"].to_pylist(), rows["id"].to_pylist(), strict=True))]
+    rows = DeltaTable(str(place.folder / "things")).to_pyarrow_table(
+        filters=[("_window", "=", place.window(n).key)]
+    )
+    return [
+        i for _, i in sorted(zip(rows["_offset"].to_pylist(), rows["id"].to_pylist(), strict=True))
+    ]
 
 
-def refused(place: Place, kind: type[WindrowError], n: int = 1, request: Request | None = None) -> str:
+def refused(
+    place: Place, kind: type[WindrowError], n: int = 1, request: Request | None = None
+) -> str:
     """The text of the error that a run raises; the table must be as before."""
     before = version(place) if DeltaTable.is_deltatable(str(place.folder / "things")) else None
     with pytest.raises(kind) as caught:
@@ -71,21 +90,31 @@ def test_a_window_of_nothing_is_a_success(place: Place) -> None:
         place.run(n)
     assert (len(ids(place, 1)), len(ids(place, 2)), len(ids(place, 3))) == (30, 0, 30)
     pipeline = place.pipeline()
-    assert {c.receipt.window for c in pipeline.sink.receipts()} == {place.window(n) for n in range(4)}
+    assert {c.receipt.window for c in pipeline.sink.receipts()} == {
+        place.window(n) for n in range(4)
+    }
 
 
 def test_a_window_of_markers_only_is_a_success(place: Place) -> None:
-    """Aborted transactions and their markers at the end of the log: read over, counted, 0 rows and a receipt."""
+    """Aborted transactions and their markers at the end of the log: read over, counted,
+    0 rows and a receipt.
+    """
     fill(place, range(1))
     place.run(0)
-    transaction(place.bootstrap, place.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False)
-    transaction(place.bootstrap, place.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False)
+    transaction(
+        place.bootstrap, place.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False
+    )
+    transaction(
+        place.bootstrap, place.topic, [Put(thing(i), millis(1, i)) for i in range(5)], commit=False
+    )
     counts = place.run(1).committed.receipt.counts
     assert (counts.read, counts.valid, counts.invisible, counts.aborted) == (0, 0, 12, 10)
 
 
 def test_a_message_stamped_2099_costs_no_later_window(place: Place) -> None:
-    """The message from the future lands where it lies in the log, and every later hour has its own rows."""
+    """The message from the future lands where it lies in the log, and every later hour
+    has its own rows.
+    """
     fill(place, range(1, 3))
     produce(place.bootstrap, place.topic, [Put(thing(99), 4_070_908_800_000)])
     fill(place, range(3, 6))
@@ -97,24 +126,41 @@ def test_a_message_stamped_2099_costs_no_later_window(place: Place) -> None:
 
 
 def test_history_written_by_transactions_lands_in_its_hours(place: Place) -> None:
-    """Markers are stamped now, the messages last winter: each hour gets its own messages all the same."""
+    """Markers are stamped now, the messages last winter: each hour gets its own
+    messages all the same.
+    """
     for h in range(1, 7):
-        transaction(place.bootstrap, place.topic, [Put(thing(h * 1000 + i), millis(h, i)) for i in range(40)], commit=True)
+        transaction(
+            place.bootstrap,
+            place.topic,
+            [Put(thing(h * 1000 + i), millis(h, i)) for i in range(40)],
+            commit=True,
+        )
         transaction(place.bootstrap, place.topic, [Put(thing(-1), millis(h, 50))], commit=False)
     for n in (6, 2, 1, 5, 3, 4):
         place.run(n)
-    assert [ids(place, n) for n in range(1, 7)] == [[n * 1000 + i for i in range(40)] for n in range(1, 7)]
+    assert [ids(place, n) for n in range(1, 7)] == [
+        [n * 1000 + i for i in range(40)] for n in range(1, 7)
+    ]
 
 
 def test_a_poison_message_costs_that_message_only(place: Place) -> None:
-    """Poison between good messages: one dead letter with its coordinates and reason, all others are rows."""
+    """Poison between good messages: one dead letter with its coordinates and reason,
+    all others are rows.
+    """
     fill(place, range(1, 2))
     produce(place.bootstrap, place.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))])
     fill(place, range(2, 3))
     receipt = place.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (30, 1)
     assert receipt.splits[0].first_dead[0][0] == 30
-    report = judge(place, {tp: {o: i for o, i in found.items() if o <= 30} for tp, found in visible(place.bootstrap, place.topic).items()})
+    report = judge(
+        place,
+        {
+            tp: {o: i for o, i in found.items() if o <= 30}
+            for tp, found in visible(place.bootstrap, place.topic).items()
+        },
+    )
     assert report.ok, report
 
 
@@ -122,7 +168,12 @@ def test_too_many_dead_letters_refuse_the_window_without_a_payload(place: Place)
     """Nothing becomes visible; the error counts reasons and names coordinates, never a payload."""
     fill(place, range(1, 2))
     produce(place.bootstrap, place.topic, [Put(b'{"id": "secret-payload"}', millis(1, 59))] * 3)
-    strict = Place(place.bootstrap, place.topic, place.folder, {"limits": {"max_dead_ratio": None, "max_dead_count": 2}})
+    strict = Place(
+        place.bootstrap,
+        place.topic,
+        place.folder,
+        {"limits": {"max_dead_ratio": None, "max_dead_count": 2}},
+    )
     text = refused(strict, DeadLetterLimitError)
     assert "3 of 33" in text
     assert f"{place.topic}[0]@30" in text
@@ -131,11 +182,18 @@ def test_too_many_dead_letters_refuse_the_window_without_a_payload(place: Place)
 
 
 def test_a_retry_with_a_mended_schema_never_leaves_a_message_in_both_tables(place: Place) -> None:
-    """1 A run's dead letters are in. 2 It fails before the data. 3 The schema is mended and the retry takes them: they are rows only."""
+    """1 A run's dead letters are in. 2 It fails before the data. 3 The schema is mended
+    and the retry takes them: they are rows only.
+    """
     produce(place.bootstrap, place.topic, [Put(thing(i - 3), millis(1, i)) for i in range(10)])
     strict = Place(place.bootstrap, place.topic, place.folder, {"limits": {"max_dead_count": 0}})
     refused(strict, DeadLetterLimitError)
-    mended = Place(place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Looser"}, "limits": {"max_dead_count": 0}})
+    mended = Place(
+        place.bootstrap,
+        place.topic,
+        place.folder,
+        {"decode": {"schema": "things.py:Looser"}, "limits": {"max_dead_count": 0}},
+    )
     receipt = mended.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (10, 0)
     report = judge(mended, visible(place.bootstrap, place.topic))
@@ -143,7 +201,9 @@ def test_a_retry_with_a_mended_schema_never_leaves_a_message_in_both_tables(plac
 
 
 def test_receipts_outlive_the_log(place: Place) -> None:
-    """After a checkpoint, the log's clean-up, compaction of files and a vacuum, verify finds every receipt and nothing wrong."""
+    """After a checkpoint, the log's clean-up, compaction of files and a vacuum, verify
+    finds every receipt and nothing wrong.
+    """
     fill(place, range(1, 5))
     for n in range(1, 5):
         place.run(n)
@@ -154,15 +214,22 @@ def test_receipts_outlive_the_log(place: Place) -> None:
     table.cleanup_metadata()
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     pipeline = place.pipeline()
-    assert [c.receipt.window for c in pipeline.sink.receipts()] == [place.window(n) for n in range(1, 5)]
-    verified = verify("things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
+    assert [c.receipt.window for c in pipeline.sink.receipts()] == [
+        place.window(n) for n in range(1, 5)
+    ]
+    verified = verify(
+        "things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker
+    )
     assert (verified.windows, verified.rows, verified.exit_code) == (4, 120, 0), verified
     report = judge(place, visible(place.bootstrap, place.topic))
-    assert msgspec.structs.replace(report, out_of_order=()).ok, report  # compaction may put files together in any order
+    # compaction may put files together in any order
+    assert msgspec.structs.replace(report, out_of_order=()).ok, report
 
 
 def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(place: Place) -> None:
-    """Without its ledger the pipeline refuses to go on; rebuilt from receipts, committed windows are reported and new ones join on."""
+    """Without its ledger the pipeline refuses to go on; rebuilt from receipts,
+    committed windows are reported and new ones join on.
+    """
     fill(place, range(1, 5))
     for n in (1, 2, 4):
         place.run(n)
@@ -189,15 +256,21 @@ def test_an_unknown_topic(kafka: str, tmp_path: Path) -> None:
 
 
 def test_a_column_that_the_table_cannot_store(place: Place) -> None:
-    """A schema with an unsigned integer is refused by the column's name before anything is read: no table, no ledger."""
+    """A schema with an unsigned integer is refused by the column's name before anything
+    is read: no table, no ledger.
+    """
     fill(place, range(1, 2))
-    unsigned = Place(place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Unsigned"}})
+    unsigned = Place(
+        place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Unsigned"}}
+    )
     assert "id: UInt32" in refused(unsigned, SpecError)
     assert list(place.folder.iterdir()) == []
 
 
 def test_a_window_that_retention_has_eaten(place: Place) -> None:
-    """It fails and says what was wanted and what is there; the next one, whose start is unproven, too; those that are whole go on."""
+    """It fails and says what was wanted and what is there; the next one, whose start is
+    unproven, too; those that are whole go on.
+    """
     fill(place, range(1, 5))
     place.run(1)
     delete_records(place.bootstrap, place.topic, 0, 75)
@@ -207,7 +280,9 @@ def test_a_window_that_retention_has_eaten(place: Place) -> None:
 
 
 def test_a_replay_that_would_see_fewer_messages(place: Place) -> None:
-    """Refused while retention has part of the window, also with --accept-fewer: the range can't be read at all."""
+    """Refused while retention has part of the window, also with --accept-fewer: the
+    range can't be read at all.
+    """
     fill(place, range(1, 3))
     place.run(1)
     delete_records(place.bootstrap, place.topic, 0, 10)
@@ -240,7 +315,9 @@ def test_another_ledger(place: Place) -> None:
     """A second state file is refused: a command and a UI can't work against each other."""
     fill(place, range(1, 3))
     place.run(1)
-    other = Place(place.bootstrap, place.topic, place.folder, {"state": f"sqlite:///{place.folder}/other.db"})
+    other = Place(
+        place.bootstrap, place.topic, place.folder, {"state": f"sqlite:///{place.folder}/other.db"}
+    )
     refused(other, BindingError, 2)
 
 
@@ -251,19 +328,28 @@ def test_an_overlap_is_refused_and_names_the_window(place: Place) -> None:
     pipeline = place.pipeline()
     receipt = next(iter(pipeline.sink.receipts())).receipt
     stop = receipt.plan.stop
-    moved = type(stop).of(place.window(5).start, stop.cluster_id, stop.topics, receipt.plan.start.marks)
+    moved = type(stop).of(
+        place.window(5).start, stop.cluster_id, stop.topics, receipt.plan.start.marks
+    )
     (place.folder / "state.db").unlink()
     forged = place.pipeline()
     forged.ledger.adopt_identity(receipt.ledger)
-    forged.ledger.freeze("things", [moved, type(stop).of(place.window(5).end, stop.cluster_id, stop.topics, stop.marks)])
+    forged.ledger.freeze(
+        "things",
+        [moved, type(stop).of(place.window(5).end, stop.cluster_id, stop.topics, stop.marks)],
+    )
     assert place.window(1).key in refused(place, OverlapError, 5)
 
 
 def test_new_nullable_columns_are_taken_and_others_refused(place: Place) -> None:
-    """A schema that gained a nullable column goes on, and the table has it then; one that lost or changed one is refused before reading."""
+    """A schema that gained a nullable column goes on, and the table has it then; one
+    that lost or changed one is refused before reading.
+    """
     fill(place, range(1, 5))
     place.run(1)
-    wider = Place(place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Wider"}})
+    wider = Place(
+        place.bootstrap, place.topic, place.folder, {"decode": {"schema": "things.py:Wider"}}
+    )
     assert wider.run(2).committed.receipt.counts.valid == 30
     assert "extra" in DeltaTable(str(place.folder / "things")).to_pyarrow_table().column_names
     text = refused(place, SchemaChangedError, 3)

@@ -33,7 +33,9 @@ class Other(pa.DataFrameModel):
 
 
 class Unsigned(pa.DataFrameModel):
-    """`Thing` as somebody coming from other tools would write it; Delta and Spark have no such integers."""
+    """`Thing` as somebody coming from other tools would write it; Delta and Spark have
+    no such integers.
+    """
 
     id: pl.UInt32
     name: pl.String = pa.Field(nullable=True)

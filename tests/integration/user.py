@@ -26,26 +26,48 @@ ELSEWHERE = {"DAGSTER_HOME", "WINDROW_STATE", "WINDROW_CRASH"}
 class User:
     """Has a spec in a folder."""
 
-    def __init__(self, bootstrap: str, topic: str, folder: Path, source: str = "", window: str = HOURLY) -> None:
-        """The spec is the one that `place` has, as YAML; with these settings of the source on top, and these windows."""
+    def __init__(
+        self, bootstrap: str, topic: str, folder: Path, source: str = "", window: str = HOURLY
+    ) -> None:
+        """The spec is the one that `place` has, as YAML; with these settings of the
+        source on top, and these windows.
+        """
         self.place = Place(bootstrap, topic, folder)
         self.folder = folder
         (folder / "things.py").write_text((HERE / "things.py").read_text())
         (folder / "things.yaml").write_text(
-            f"id: things\nsource: {{bootstrap_servers: '{{{{ env.BROKER }}}}', topic: {topic}{source and ', '}{source}}}\n"
-            f"window: {{{window}}}\ndecode: {{schema: 'things.py:Thing'}}\n"
-            "sink: {kind: delta, path: ./things}\nstate: ./state.db\nlimits: {max_dead_ratio: 0.1}\n"
+            "id: things\nsource: {bootstrap_servers: '{{ env.BROKER }}', topic:"
+            f" {topic}{source and ', '}{source}}}\nwindow: {{{window}}}\ndecode: {{schema:"
+            " 'things.py:Thing'}\nsink: {kind: delta, path: ./things}\nstate:"
+            " ./state.db\nlimits: {max_dead_ratio: 0.1}\n"
         )
         (folder / ".env").write_text(f"BROKER={bootstrap}\n")
 
     def starts(self, *words: str, spec: bool = True, crash: str = "") -> subprocess.Popen[str]:
-        """Begin the command with --json; `crash`: WINDROW_CRASH for it and, by way of the JVM, for Spark's workers."""
-        command = [str(Path(sys.executable).parent / "windrow"), *(with_spec(words, "things.yaml") if spec else words), "--json"]
-        env = {name: value for name, value in os.environ.items() if name not in ELSEWHERE} | ({"WINDROW_CRASH": crash} if crash else {})
-        return subprocess.Popen(command, cwd=self.folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        """Begin the command with --json; `crash`: WINDROW_CRASH for it and, by way of
+        the JVM, for Spark's workers.
+        """
+        command = [
+            str(Path(sys.executable).parent / "windrow"),
+            *(with_spec(words, "things.yaml") if spec else words),
+            "--json",
+        ]
+        env = {name: value for name, value in os.environ.items() if name not in ELSEWHERE} | (
+            {"WINDROW_CRASH": crash} if crash else {}
+        )
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def types(self, *words: str, code: int = 0) -> Any:
-        """The command in this process, on the Spark session that is there; the document it prints, after its exit code was checked."""
+        """The command in this process, on the Spark session that is there; the document
+        it prints, after its exit code was checked.
+        """
         with chdir(self.folder), patch.dict(os.environ):
             for name in ELSEWHERE:
                 os.environ.pop(name, None)
@@ -53,7 +75,9 @@ class User:
         assert done.exit_code == code, (done.exit_code, done.output)
         return json.loads(done.stdout)
 
-    def starts_and_ends(self, *words: str, code: int = 0, spec: bool = True, crash: str = "") -> Any:
+    def starts_and_ends(
+        self, *words: str, code: int = 0, spec: bool = True, crash: str = ""
+    ) -> Any:
         """The same in a process of its own, which brings its own Spark."""
         with self.starts(*words, spec=spec, crash=crash) as command:
             try:

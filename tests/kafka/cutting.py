@@ -1,4 +1,7 @@
-"""Cuts off the ends of real logs: stop the broker, shorten its files, start it again. What an unclean election, or a lost disk, leaves."""
+"""Cuts off the ends of real logs: stop the broker, shorten its files, start it again.
+
+What an unclean election, or a lost disk, leaves.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class CuttableKafka(KafkaCluster):
     folder: Path
 
     def cut(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Each log ends at its offset, where a batch must begin. All other logs have new leaders too, as after any restart."""
+        """Each log ends at its offset, where a batch must begin.
+
+        All other logs have new leaders too, as after any restart.
+        """
         self.broker.stop()
         for tp, end in ends.items():
             cut_files(self.folder / "data" / f"{tp.topic}-{tp.partition}", end)
@@ -33,7 +39,10 @@ class CuttableKafka(KafkaCluster):
 
 
 def cut_files(log: Path, end: int) -> None:
-    """Shorten a log of one segment. Kafka makes its indexes anew, and trims its leader epochs, when it finds the log shorter."""
+    """Shorten a log of one segment.
+
+    Kafka makes its indexes anew, and trims its leader epochs, when it finds the log shorter.
+    """
     (segment,) = log.glob("*.log")
     content, at = segment.read_bytes(), 0
     while at < len(content):

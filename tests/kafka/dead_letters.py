@@ -1,4 +1,6 @@
-"""Reads a topic of dead letters as anybody may: a plain client that sees committed messages only."""
+"""Reads a topic of dead letters as anybody may: a plain client that sees committed
+messages only.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,24 @@ from tests.kafka.produce import until_decided
 
 
 def read_topic(bootstrap: str, topic: str, *, undecided: bool = False) -> list[Message]:
-    """All committed messages that the topic holds now: once every transaction is decided, unless one may stay open (`undecided`).
+    """All committed messages that the topic holds now: once every transaction is
+    decided, unless one may stay open (`undecided`).
 
-    Kafka answers a commit once the decision is in its own log; the markers, behind which readers wait, follow.
+    Kafka answers a commit once the decision is in its own log; the markers, behind
+    which readers wait, follow.
     """
     if not undecided:
         until_decided(bootstrap, topic)
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "error", "enable.partition.eof": True,
-        "isolation.level": "read_committed", "enable.auto.commit": False,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
     partitions = consumer.list_topics(topic, 10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
     found: list[Message] = []

@@ -43,7 +43,10 @@ def _pass(one: socket.socket, other: socket.socket) -> None:
 
 
 class Door:
-    """Open from the start. A broker names its own address to whoever has come in: so it is the way in alone."""
+    """Open from the start.
+
+    A broker names its own address to whoever has come in: so it is the way in alone.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         """`bootstrap`: the broker's own address."""

@@ -10,15 +10,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TLS = Path(__file__).parent / "tls"
-"""broker.pem: a certificate of 127.0.0.1 for a hundred years, signed by itself, and its key; other.pem: a CA that has signed nothing.
+"""broker.pem: a certificate of 127.0.0.1 for a hundred years, signed by itself, and its
+key; other.pem: a CA that has signed nothing.
 
-Made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -addext "subjectAltName=IP:127.0.0.1"
+Made by: openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days
+36500 -addext "subjectAltName=IP:127.0.0.1"
 """
 
 
 @contextmanager
 def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]:
-    """The address of a listener; after the handshake it says nothing. `clients`: whose certificates clients must show."""
+    """The address of a listener; after the handshake it says nothing.
+
+    `clients`: whose certificates clients must show.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
     if clients is not None:
@@ -28,7 +33,10 @@ def listening(*, tls: bool = True, clients: Path | None = None) -> Iterator[str]
     open_ones: list[socket.socket] = []
 
     def speak(plain: socket.socket) -> None:
-        with suppress(OSError), context.wrap_socket(plain, server_side=True) if tls else plain as one:
+        with (
+            suppress(OSError),
+            context.wrap_socket(plain, server_side=True) if tls else plain as one,
+        ):
             one.recv(1)
             if not tls:
                 return

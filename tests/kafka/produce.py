@@ -1,4 +1,7 @@
-"""What tests do to real topics: make them, write to them, delete from them. Names are unique, so that tests share one broker."""
+"""What tests do to real topics: make them, write to them, delete from them.
+
+Names are unique, so that tests share one broker.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ from typing import Any
 import confluent_kafka as ck
 import msgspec
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 _SECONDS = 30.0
 
@@ -20,7 +31,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Put(msgspec.Struct, frozen=True):
-    """A message to write. `timestamp` in epoch milliseconds, None: now; `value` None: a tombstone."""
+    """A message to write.
+
+    `timestamp` in epoch milliseconds, None: now; `value` None: a tombstone.
+    """
 
     value: bytes | None
     timestamp: int | None = None
@@ -29,10 +43,21 @@ class Put(msgspec.Struct, frozen=True):
     headers: Headers = ()
 
 
-def create_topic(bootstrap: str, partitions: int = 1, config: Mapping[str, str] | None = None, name: str | None = None) -> str:
-    """A new topic in which nothing expires and any timestamp is taken (`config` on top), with leaders when this returns. Its name."""
+def create_topic(
+    bootstrap: str,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+    name: str | None = None,
+) -> str:
+    """A new topic in which nothing expires and any timestamp is taken (`config` on
+    top), with leaders when this returns.
+
+    Its name.
+    """
     topic = name or f"t-{uuid.uuid4().hex[:12]}"
-    settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(config or {})
+    settings = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)} | dict(
+        config or {}
+    )
     admin = _admin(bootstrap)
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(_SECONDS)
     ask_until(lambda: _leaders(admin, topic) == partitions, f"leaders of {topic}")
@@ -43,7 +68,9 @@ def delete_topic(bootstrap: str, topic: str) -> None:
     """The topic is gone when this returns."""
     admin = _admin(bootstrap)
     admin.delete_topics([topic])[topic].result(_SECONDS)
-    ask_until(lambda: topic not in admin.list_topics(timeout=_SECONDS).topics, f"the end of {topic}")
+    ask_until(
+        lambda: topic not in admin.list_topics(timeout=_SECONDS).topics, f"the end of {topic}"
+    )
     forget()
 
 
@@ -64,8 +91,13 @@ def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> N
 
 def configure(bootstrap: str, topic: str, name: str, value: str) -> None:
     """A setting of the topic."""
-    admin, entry = _admin(bootstrap), ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    (done,) = admin.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])]).values()
+    admin, entry = (
+        _admin(bootstrap),
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET),
+    )
+    (done,) = admin.incremental_alter_configs(
+        [ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])]
+    ).values()
     done.result(_SECONDS)
 
 
@@ -80,21 +112,37 @@ def high_watermark(bootstrap: str, topic: str, partition: int = 0) -> int:
 def until_decided(bootstrap: str, topic: str) -> None:
     """No transaction of the topic is open when this returns."""
     admin = _admin(bootstrap)
-    asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in admin.list_topics(timeout=_SECONDS).topics[topic].partitions}
+    asked = {
+        TopicPartition(topic, p): OffsetSpec.latest()
+        for p in admin.list_topics(timeout=_SECONDS).topics[topic].partitions
+    }
 
     def ends(level: ck.IsolationLevel) -> list[int]:
-        return [future.result(_SECONDS).offset for future in admin.list_offsets(asked, isolation_level=level).values()]
+        return [
+            future.result(_SECONDS).offset
+            for future in admin.list_offsets(asked, isolation_level=level).values()
+        ]
 
-    ask_until(lambda: ends(ck.IsolationLevel.READ_COMMITTED) == ends(ck.IsolationLevel.READ_UNCOMMITTED), f"the transactions of {topic}")
+    ask_until(
+        lambda: ends(ck.IsolationLevel.READ_COMMITTED) == ends(ck.IsolationLevel.READ_UNCOMMITTED),
+        f"the transactions of {topic}",
+    )
 
 
-def produce(bootstrap: str, topic: str, puts: Iterable[Put], client: Mapping[str, Any] | None = None) -> None:
-    """Plain messages, acknowledged when this returns, in order per partition. `client`: properties of the producer on top."""
+def produce(
+    bootstrap: str, topic: str, puts: Iterable[Put], client: Mapping[str, Any] | None = None
+) -> None:
+    """Plain messages, acknowledged when this returns, in order per partition.
+
+    `client`: properties of the producer on top.
+    """
     _send(_producer(bootstrap, tuple((client or {}).items())), topic, puts)
 
 
 def transaction(bootstrap: str, topic: str, puts: Iterable[Put], *, commit: bool) -> None:
-    """One transaction, committed or aborted: one marker per partition that it touched follows its messages."""
+    """One transaction, committed or aborted: one marker per partition that it touched
+    follows its messages.
+    """
     opened = OpenTransaction(bootstrap, topic)
     opened.send(puts)
     if commit:
@@ -134,13 +182,16 @@ class OpenTransaction:
         how(_SECONDS)
         for partition, end in before.items():
             ask_until(
-                lambda p=partition, e=end: high_watermark(self._bootstrap, self._topic, p) > e, f"the marker in partition {partition}"
+                lambda p=partition, e=end: high_watermark(self._bootstrap, self._topic, p) > e,
+                f"the marker in partition {partition}",
             )
         _idle[self._bootstrap].append(self._producer)
 
 
 _idle: defaultdict[str, list[Producer]] = defaultdict(list)
-"""Transactional producers between two transactions: making one costs more than all that a test sends."""
+"""Transactional producers between two transactions: making one costs more than all that
+a test sends.
+"""
 
 
 def forget() -> None:
@@ -150,14 +201,23 @@ def forget() -> None:
 
 
 def _transactional(bootstrap: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"tx-{uuid.uuid4().hex}", "log_level": 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": f"tx-{uuid.uuid4().hex}",
+            "log_level": 0,
+        }
+    )
     producer.init_transactions(_SECONDS)
     return producer
 
 
 @lru_cache(maxsize=16)
 def _producer(bootstrap: str, client: tuple[tuple[str, Any], ...]) -> Producer:
-    return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0} | dict(client))
+    return Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        | dict(client)
+    )
 
 
 @lru_cache(maxsize=4)
@@ -167,7 +227,9 @@ def _admin(bootstrap: str) -> AdminClient:
 
 
 def _leaders(admin: AdminClient, topic: str) -> int:
-    """How many partitions of the topic have a leader; asked of the whole cluster, because asking for one topic waits for it to exist."""
+    """How many partitions of the topic have a leader; asked of the whole cluster,
+    because asking for one topic waits for it to exist.
+    """
     found = admin.list_topics(timeout=_SECONDS).topics.get(topic)
     return 0 if found is None else sum(p.leader >= 0 for p in found.partitions.values())
 
@@ -190,7 +252,15 @@ def _send(producer: Producer, topic: str, puts: Iterable[Put]) -> None:
         stamp = {} if put.timestamp is None else {"timestamp": put.timestamp}
         while True:
             try:
-                producer.produce(topic, put.value, put.key, put.partition, headers=list(put.headers), on_delivery=delivered, **stamp)
+                producer.produce(
+                    topic,
+                    put.value,
+                    put.key,
+                    put.partition,
+                    headers=list(put.headers),
+                    on_delivery=delivered,
+                    **stamp,
+                )
                 break
             except BufferError:
                 producer.poll(0.1)

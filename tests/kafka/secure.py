@@ -1,4 +1,6 @@
-"""A real broker that asks for TLS and a login on a second port; on the first one it listens in clear."""
+"""A real broker that asks for TLS and a login on a second port; on the first one it
+listens in clear.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +26,36 @@ class SecureBroker(EmbeddedBroker):
         config = self._folder / "server.properties"
         text = config.read_text()
         for name, more in {
-            "listeners": f"SECURE://{self.secure}", "advertised.listeners": f"SECURE://{self.secure}",
+            "listeners": f"SECURE://{self.secure}",
+            "advertised.listeners": f"SECURE://{self.secure}",
             "listener.security.protocol.map": "SECURE:SASL_SSL",
-        }.items():  # fmt: skip
+        }.items():
             text = text.replace(f"\n{name}=", f"\n{name}={more},")
         login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        plain = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_reader="{PASSWORD}";'
+        plain = (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            f' user_reader="{PASSWORD}";'
+        )
         config.write_text(
             f"{text}\nssl.keystore.type=PEM\nssl.keystore.location={pair}\nsasl.enabled.mechanisms=SCRAM-SHA-512,PLAIN\n"
             f"listener.name.secure.scram-sha-512.sasl.jaas.config={login}\nlistener.name.secure.plain.sasl.jaas.config={plain}\n"
         )
 
     def _java(self, arguments: list[str]) -> list[str]:
-        user = ["--add-scram", f"SCRAM-SHA-512=[name=reader,password={PASSWORD}]"] if "format" in arguments else []
+        user = (
+            ["--add-scram", f"SCRAM-SHA-512=[name=reader,password={PASSWORD}]"]
+            if "format" in arguments
+            else []
+        )
         return super()._java([*arguments, *user])
 
 
 def client(password: object = PASSWORD, ca: Path = TLS / "broker.pem") -> dict[str, object]:
     """The user's properties."""
     return {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "reader", "sasl.password": password,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "reader",
+        "sasl.password": password,
         "ssl.ca.location": str(ca),
-    }  # fmt: skip
+    }

@@ -51,7 +51,9 @@ def joined(chunks: list[Stamps]) -> list[tuple[int, int]]:
 
 
 def test_identity_survives_everything_but_a_new_topic(kafka: str, broker: KafkaBroker) -> None:
-    """Cluster id and topic id are the same for every client; a topic deleted and made again has the old name and another id."""
+    """Cluster id and topic id are the same for every client; a topic deleted and made
+    again has the old name and another id.
+    """
     topic = create_topic(kafka, 2)
     first = broker.topic(topic)
     assert broker.cluster_id() == KafkaBroker(kafka, {}).cluster_id() != ""
@@ -72,14 +74,20 @@ def test_identity_survives_everything_but_a_new_topic(kafka: str, broker: KafkaB
         ({"cleanup.policy": "compact,delete", "retention.ms": "3600000"}, True, 3_600_000),
     ],
 )
-def test_settings_of_a_topic(kafka: str, broker: KafkaBroker, config: dict[str, str], compacted: bool, retention: int | None) -> None:
-    """Compaction and retention are the topic's own; where nothing expires by time, retention is None."""
+def test_settings_of_a_topic(
+    kafka: str, broker: KafkaBroker, config: dict[str, str], compacted: bool, retention: int | None
+) -> None:
+    """Compaction and retention are the topic's own; where nothing expires by time,
+    retention is None.
+    """
     info = broker.topic(create_topic(kafka, config=config))
     assert (info.compacted, info.retention_ms) == (compacted, retention)
 
 
 def test_deleted_records_move_the_log_start(kafka: str, broker: KafkaBroker) -> None:
-    """After delete_records the log starts above 0, and timestamps from before it are data loss that names both offsets."""
+    """After delete_records the log starts above 0, and timestamps from before it are
+    data loss that names both offsets.
+    """
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, old(10))
@@ -92,7 +100,9 @@ def test_deleted_records_move_the_log_start(kafka: str, broker: KafkaBroker) -> 
 
 
 def test_an_open_transaction_holds_the_stable_end_back(kafka: str, broker: KafkaBroker) -> None:
-    """The stable end is the last stable offset, not the high watermark; it follows once the transaction is decided."""
+    """The stable end is the last stable offset, not the high watermark; it follows once
+    the transaction is decided.
+    """
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, old(3))
@@ -109,7 +119,9 @@ def test_an_open_transaction_holds_the_stable_end_back(kafka: str, broker: Kafka
 
 
 def test_first_at_or_after_names_a_marker_or_nothing(kafka: str, broker: KafkaBroker) -> None:
-    """Kafka's answer for historic messages in a transaction: any later instant up to now is the marker; beyond it there is none."""
+    """Kafka's answer for historic messages in a transaction: any later instant up to
+    now is the marker; beyond it there is none.
+    """
     topic = create_topic(kafka, 2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     transaction(kafka, topic, old(4), commit=True)
@@ -119,11 +131,18 @@ def test_first_at_or_after_names_a_marker_or_nothing(kafka: str, broker: KafkaBr
     marker = broker.first_at_or_after([first], at(OLD + 1_000_000))[first]
     assert marker is not None
     assert marker.offset == 4
-    assert broker.first_at_or_after([first, second], datetime(2200, 1, 1, tzinfo=UTC)) == {first: None, second: None}
+    assert broker.first_at_or_after([first, second], datetime(2200, 1, 1, tzinfo=UTC)) == {
+        first: None,
+        second: None,
+    }
 
 
-def test_first_at_or_after_rounds_up_and_takes_early_instants(kafka: str, broker: KafkaBroker) -> None:
-    """A microsecond after a message is after it; an instant before 1970 is no word for the log's end."""
+def test_first_at_or_after_rounds_up_and_takes_early_instants(
+    kafka: str, broker: KafkaBroker
+) -> None:
+    """A microsecond after a message is after it; an instant before 1970 is no word for
+    the log's end.
+    """
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, old(4))
@@ -135,7 +154,9 @@ def test_first_at_or_after_rounds_up_and_takes_early_instants(kafka: str, broker
 
 
 def test_stamps_over_markers_and_aborted_messages(kafka: str, broker: KafkaBroker) -> None:
-    """Only visible messages, with their own timestamps and epochs; a range of invisible ones ends, empty, at its stop."""
+    """Only visible messages, with their own timestamps and epochs; a range of invisible
+    ones ends, empty, at its stop.
+    """
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, old(3))  # 0 to 2
@@ -144,14 +165,18 @@ def test_stamps_over_markers_and_aborted_messages(kafka: str, broker: KafkaBroke
     transaction(kafka, topic, old(3, 300), commit=False)  # 9 to 11, marker 12
     chunks = list(broker.stamps(tp, 0, 13))
     assert joined(chunks) == [(0, OLD), (1, OLD + 1), (2, OLD + 2), (6, OLD + 200), (7, OLD + 201)]
-    assert [(c.offsets.dtype, c.timestamps.dtype, c.epochs.dtype) for c in chunks] == [(np.int64, np.int64, np.int32)] * len(chunks)
+    assert [(c.offsets.dtype, c.timestamps.dtype, c.epochs.dtype) for c in chunks] == [
+        (np.int64, np.int64, np.int32)
+    ] * len(chunks)
     assert {int(e) for c in chunks for e in c.epochs} == {0}
     assert joined(list(broker.stamps(tp, 2, 7))) == [(2, OLD + 2), (6, OLD + 200)]
     for start, stop in ((3, 6), (8, 9), (8, 13), (9, 11), (12, 13), (4, 4)):
         assert list(broker.stamps(tp, start, stop)) == []
 
 
-def test_stamps_end_at_a_stop_that_lies_in_a_gap_with_more_behind_it(kafka: str, broker: KafkaBroker) -> None:
+def test_stamps_end_at_a_stop_that_lies_in_a_gap_with_more_behind_it(
+    kafka: str, broker: KafkaBroker
+) -> None:
     """A message behind the stop ends the scan and isn't part of it."""
     topic = create_topic(kafka)
     tp = TopicPartition(topic, 0)
@@ -164,13 +189,22 @@ def test_stamps_end_at_a_stop_that_lies_in_a_gap_with_more_behind_it(kafka: str,
 
 
 def test_stamps_over_a_compacted_log(kafka: str, broker: KafkaBroker) -> None:
-    """Offsets that compaction removed, also at the range's start and end, are gaps and not data loss."""
-    config = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "100"}
+    """Offsets that compaction removed, also at the range's start and end, are gaps and
+    not data loss.
+    """
+    config = {
+        "cleanup.policy": "compact",
+        "segment.ms": "100",
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "100",
+    }
     topic = create_topic(kafka, config=config)
     tp = TopicPartition(topic, 0)
     produce(kafka, topic, [Put(b"v", None, 0, b"k%d" % (i % 2)) for i in range(10)])
     visible = list(range(10))
-    for _ in range(600):  # each turn writes, which rolls the segment, and asks the cluster; the cleaner decides when
+    # each turn writes, which rolls the segment, and asks the cluster; the cleaner
+    # decides when
+    for _ in range(600):
         produce(kafka, topic, [Put(b"v", None, 0, b"other")])
         visible = [o for o, _ in joined(list(broker.stamps(tp, 0, 10)))]
         if visible == [8, 9]:
@@ -196,16 +230,24 @@ def test_a_partition_that_was_added_since_is_found(kafka: str, broker: KafkaBrok
     add_partitions(kafka, topic, 3)
     produce(kafka, topic, old(2, partition=2))
     tps = [TopicPartition(topic, p) for p in range(3)]
-    assert {tp.partition: p.offset for tp, p in broker.stable_ends(tps).items()} == {0: 0, 1: 0, 2: 2}
+    assert {tp.partition: p.offset for tp, p in broker.stable_ends(tps).items()} == {
+        0: 0,
+        1: 0,
+        2: 2,
+    }
     assert broker.topic(topic).partitions == 3
 
 
 def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: KafkaBroker) -> None:
-    """Each question about a topic or partition that isn't there names it and says what to do; asking creates nothing."""
+    """Each question about a topic or partition that isn't there names it and says what
+    to do; asking creates nothing.
+    """
     missing, beyond = TopicPartition("no-such-topic", 0), TopicPartition(create_topic(kafka), 1)
     for ask in (
-        lambda: broker.topic("no-such-topic"), lambda: broker.stable_ends([missing]), lambda: list(broker.stamps(missing, 0, 1)),
-    ):  # fmt: skip
+        lambda: broker.topic("no-such-topic"),
+        lambda: broker.stable_ends([missing]),
+        lambda: list(broker.stamps(missing, 0, 1)),
+    ):
         with pytest.raises(SpecError, match="no such topic") as caught:
             ask()
         assert caught.value.topic == "no-such-topic"
@@ -217,7 +259,9 @@ def test_an_unknown_topic_or_partition_is_a_spec_error(kafka: str, broker: Kafka
         broker.topic("not a name")
 
 
-def test_many_topics_cost_no_more_requests_than_one(kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_topics_cost_no_more_requests_than_one(
+    kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One request of a kind, however many topics are asked about; nothing asked, nothing sent."""
     topics = [create_topic(kafka, 2) for _ in range(3)]
     tps = [TopicPartition(topic, p) for topic in topics for p in (0, 1)]
@@ -240,8 +284,19 @@ def test_many_topics_cost_no_more_requests_than_one(kafka: str, broker: KafkaBro
     assert sent == ["describe_topics", "list_offsets"]
     sent.clear()
     nothing: list[TopicPartition] = []
-    assert broker.log_starts(nothing) == broker.stable_ends(nothing) == broker.ends(nothing) == broker.topics([]) == {}
-    assert broker.first_at_or_after(nothing, at(0)) == broker.committed("g", nothing) == broker.publish("g", {}) == {}
+    assert (
+        broker.log_starts(nothing)
+        == broker.stable_ends(nothing)
+        == broker.ends(nothing)
+        == broker.topics([])
+        == {}
+    )
+    assert (
+        broker.first_at_or_after(nothing, at(0))
+        == broker.committed("g", nothing)
+        == broker.publish("g", {})
+        == {}
+    )
     assert sent == []
 
 
@@ -256,14 +311,24 @@ def test_only_kafkas_own_topics_are_internal(kafka: str, broker: KafkaBroker) ->
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_consumers_refuses_what_is_published(kafka: str, broker: KafkaBroker, protocol: str) -> None:
-    """That is an answer, per topic-partition; what the consumers have committed stays. Without them it is taken."""
+def test_a_group_with_consumers_refuses_what_is_published(
+    kafka: str, broker: KafkaBroker, protocol: str
+) -> None:
+    """That is an answer, per topic-partition; what the consumers have committed stays.
+
+    Without them it is taken.
+    """
     tp, group = TopicPartition(create_topic(kafka), 0), f"g-{uuid.uuid4().hex[:8]}"
     produce(kafka, tp.topic, old(3))
-    consumer = ck.Consumer({
-        "bootstrap.servers": kafka, "group.id": group, "group.protocol": protocol, "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-    })  # fmt: skip
+    consumer = ck.Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
     try:
         consumer.subscribe([tp.topic])
         assert consumer.poll(60) is not None
@@ -276,9 +341,15 @@ def test_a_group_with_consumers_refuses_what_is_published(kafka: str, broker: Ka
     assert broker.committed(group, [tp]) == {tp: 1}
 
 
-def test_asking_for_a_groups_offsets_makes_no_group(kafka: str, broker: KafkaBroker, admin: AdminClient) -> None:
+def test_asking_for_a_groups_offsets_makes_no_group(
+    kafka: str, broker: KafkaBroker, admin: AdminClient
+) -> None:
     """A group that is only asked about is not there afterwards; one that was published to is."""
-    tp, asked, published = TopicPartition(create_topic(kafka), 0), f"g-{uuid.uuid4().hex[:8]}", f"g-{uuid.uuid4().hex[:8]}"
+    tp, asked, published = (
+        TopicPartition(create_topic(kafka), 0),
+        f"g-{uuid.uuid4().hex[:8]}",
+        f"g-{uuid.uuid4().hex[:8]}",
+    )
     broker.committed(asked, [tp])
     broker.publish(published, {tp: 0})
     groups = {g.group_id for g in admin.list_consumer_groups().result(30).valid}
@@ -286,10 +357,19 @@ def test_asking_for_a_groups_offsets_makes_no_group(kafka: str, broker: KafkaBro
     assert asked not in groups
 
 
-def test_a_refused_login_is_told_at_once_and_without_the_password(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A login that the broker doesn't take is a SpecError, long before the patience ends; the password is in no text and no log."""
+def test_a_refused_login_is_told_at_once_and_without_the_password(
+    kafka: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A login that the broker doesn't take is a SpecError, long before the patience
+    ends; the password is in no text and no log.
+    """
     secret = "canary-5e11"
-    user = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "bob", "sasl.password": secret}
+    user = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "bob",
+        "sasl.password": secret,
+    }
     log = logging.getLogger("windrow.librdkafka")
     log.addHandler(caplog.handler)
     try:

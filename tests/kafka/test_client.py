@@ -1,4 +1,6 @@
-"""Client properties: what is forced, what is refused, what a user may choose, and that nothing is ever ignored or quoted."""
+"""Client properties: what is forced, what is refused, what a user may choose, and that
+nothing is ever ignored or quoted.
+"""
 
 from __future__ import annotations
 
@@ -17,38 +19,75 @@ SERVERS = "127.0.0.1:1"
 CANARY = "canary-7f3a"
 
 SAMPLES: dict[str, object] = {
-    "broker.address.family": "v4", "client.dns.lookup": "use_all_dns_ips",
-    "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
-    "enable.metrics.push": "true", "log.connection.close": "true", "socket.keepalive.enable": "false", "socket.nagle.disable": "true",
+    "broker.address.family": "v4",
+    "client.dns.lookup": "use_all_dns_ips",
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "enable.metrics.push": "true",
+    "log.connection.close": "true",
+    "socket.keepalive.enable": "false",
+    "socket.nagle.disable": "true",
     "fetch.max.bytes": "50000000",
-}  # fmt: skip
+}
 """A good value where neither a text nor a number like 20000 is one."""
 
 DANGEROUS = [
-    "plugin.library.paths", "sasl.kerberos.kinit.cmd", "sasl.kerberos.principal", "ssl.engine.location", "ssl.engine.id", "ssl.providers",
-    "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.assertion.file", "enable.sasl.oauthbearer.unsecure.jwt", "sasl.jaas.config",
-    "enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm", "bootstrap.servers", "metadata.broker.list",
-    "debug", "error_cb", "logger", "log_level", "opaque",
-    "interceptors", "statistics.interval.ms", "default.topic.config", "auto.commit.enable", "group.instance.id",
-]  # fmt: skip
+    "plugin.library.paths",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.principal",
+    "ssl.engine.location",
+    "ssl.engine.id",
+    "ssl.providers",
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.assertion.file",
+    "enable.sasl.oauthbearer.unsecure.jwt",
+    "sasl.jaas.config",
+    "enable.ssl.certificate.verification",
+    "ssl.endpoint.identification.algorithm",
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "debug",
+    "error_cb",
+    "logger",
+    "log_level",
+    "opaque",
+    "interceptors",
+    "statistics.interval.ms",
+    "default.topic.config",
+    "auto.commit.enable",
+    "group.instance.id",
+]
 
 
 def sample(name: str) -> object:
-    return SAMPLES.get(name, "20000" if name.rpartition(".")[2] in {"ms", "bytes", "messages", "kbytes", "ttl"} else "text")
+    return SAMPLES.get(
+        name,
+        (
+            "20000"
+            if name.rpartition(".")[2] in {"ms", "bytes", "messages", "kbytes", "ttl"}
+            else "text"
+        ),
+    )
 
 
 @pytest.mark.parametrize("name", sorted(FORCED))
 def test_a_forced_property_can_not_be_set(name: str) -> None:
-    """Each forced property is refused by its name and with the reason, also when the value is the forced one."""
+    """Each forced property is refused by its name and with the reason, also when the
+    value is the forced one.
+    """
     value, why = FORCED[name]
-    assert problems({name: value}) == [f"{name} is always {str(value).lower() if isinstance(value, bool) else value}: {why}"]
+    assert problems({name: value}) == [
+        f"{name} is always {str(value).lower() if isinstance(value, bool) else value}: {why}"
+    ]
     with pytest.raises(SpecError, match=name):
         consumer_properties(SERVERS, {name: value})
 
 
 @pytest.mark.parametrize("name", sorted({*DANGEROUS, *REFUSED}))
 def test_what_is_not_allowed_is_refused(name: str) -> None:
-    """Everything outside the allow-list is refused, for consumers and admin clients, and its value is never quoted."""
+    """Everything outside the allow-list is refused, for consumers and admin clients,
+    and its value is never quoted.
+    """
     [problem] = problems({name: CANARY})
     assert name in problem
     assert CANARY not in problem
@@ -59,9 +98,24 @@ def test_what_is_not_allowed_is_refused(name: str) -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    """One call names every property that is wrong: forced, refused, unknown, and of a wrong kind."""
-    found = problems({"group.id": "g", "debug": "all", "fetch.mesage.max.bytes": 1, "socket.timeout.ms": CANARY, "client.rack": "ok"})
-    assert [text.split()[0] for text in found] == ["group.id", "debug", "fetch.mesage.max.bytes", "socket.timeout.ms"]
+    """One call names every property that is wrong: forced, refused, unknown, and of a
+    wrong kind.
+    """
+    found = problems(
+        {
+            "group.id": "g",
+            "debug": "all",
+            "fetch.mesage.max.bytes": 1,
+            "socket.timeout.ms": CANARY,
+            "client.rack": "ok",
+        }
+    )
+    assert [text.split()[0] for text in found] == [
+        "group.id",
+        "debug",
+        "fetch.mesage.max.bytes",
+        "socket.timeout.ms",
+    ]
     assert "fetch.message.max.bytes" in found[2]
     with pytest.raises(SpecError) as caught:
         consumer_properties(SERVERS, {"group.id": "g", "debug": "all", "socket.timeout.ms": CANARY})
@@ -73,16 +127,28 @@ def test_all_problems_are_told_at_once() -> None:
     ("user", "names"),
     [
         ({"sasl.username": CANARY}, ["sasl.username", "security.protocol"]),
-        ({"ssl.ca.location": CANARY, "security.protocol": "plaintext"}, ["ssl.ca.location", "security.protocol"]),
+        (
+            {"ssl.ca.location": CANARY, "security.protocol": "plaintext"},
+            ["ssl.ca.location", "security.protocol"],
+        ),
         ({"security.protocol": "SASL_SSL"}, ["sasl.mechanism", "sasl.username", "sasl.password"]),
         (
-            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "plain", "sasl.username": "u", "sasl.password": CANARY},
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "plain",
+                "sasl.username": "u",
+                "sasl.password": CANARY,
+            },
             ["PLAIN", "SASL_PLAINTEXT"],
         ),
     ],
 )
-def test_properties_that_do_not_fit_together_are_refused(user: dict[str, object], names: list[str]) -> None:
-    """What would be ignored, could not log in, or would send a password in clear is one named problem."""
+def test_properties_that_do_not_fit_together_are_refused(
+    user: dict[str, object], names: list[str]
+) -> None:
+    """What would be ignored, could not log in, or would send a password in clear is one
+    named problem.
+    """
     [problem] = problems(user)
     assert all(name in problem for name in names)
     assert CANARY not in problem
@@ -90,63 +156,111 @@ def test_properties_that_do_not_fit_together_are_refused(user: dict[str, object]
 
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_an_allowed_property_arrives(name: str) -> None:
-    """Each allowed property is in what the clients are made with, in its own type; consumer-only ones stay out of admin clients."""
+    """Each allowed property is in what the clients are made with, in its own type;
+    consumer-only ones stay out of admin clients.
+    """
     parsed = ALLOWED[name].parse(sample(name))
-    login = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p"}
-    user = {**login, name: sample(name)} if name.startswith(("sasl.", "ssl.", "security.")) else {name: sample(name)}
+    login = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "u",
+        "sasl.password": "p",
+    }
+    user = (
+        {**login, name: sample(name)}
+        if name.startswith(("sasl.", "ssl.", "security."))
+        else {name: sample(name)}
+    )
     assert consumer_properties(SERVERS, user)[name] == parsed
     assert (name in admin_properties(SERVERS, user)) is not ALLOWED[name].consumer
 
 
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_a_value_of_the_wrong_kind_is_refused_without_quoting_it(name: str) -> None:
-    """An empty text is no value of any property; a text is none of a number, a switch or a choice."""
+    """An empty text is no value of any property; a text is none of a number, a switch
+    or a choice.
+    """
     for wrong in ("", [CANARY]):
         assert any(text.startswith(f"{name} must be") for text in problems({name: wrong}))
         assert CANARY not in str(problems({name: wrong}))
 
 
 def test_librdkafka_knows_every_property() -> None:
-    """The allow-list, the defaults and the forced ones are accepted by librdkafka with our values, without a warning."""
-    user = {name: sample(name) for name in ALLOWED if not name.startswith(("ssl.", "sasl.", "security."))}
+    """The allow-list, the defaults and the forced ones are accepted by librdkafka with
+    our values, without a warning.
+    """
+    user = {
+        name: sample(name)
+        for name in ALLOWED
+        if not name.startswith(("ssl.", "sasl.", "security."))
+    }
     ck.Consumer(consumer_properties(SERVERS, user) | {"log_level": 0}).close()
     AdminClient(admin_properties(SERVERS, user) | {"log_level": 0})
-    secure = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "u", "sasl.password": "p"}
+    secure = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "u",
+        "sasl.password": "p",
+    }
     ck.Consumer(consumer_properties(SERVERS, secure) | {"log_level": 0}).close()
 
 
 def test_the_forced_ones_are_forced_and_the_defaults_can_be_changed() -> None:
     """Forced values are in every consumer; a default gives way to the user's value."""
     properties = consumer_properties(SERVERS, {"fetch.queue.backoff.ms": 7})
-    assert {name: properties[name] for name in FORCED} == {name: value for name, (value, _) in FORCED.items()}
+    assert {name: properties[name] for name in FORCED} == {
+        name: value for name, (value, _) in FORCED.items()
+    }
     assert properties["fetch.queue.backoff.ms"] == 7
-    assert consumer_properties(SERVERS, {})["fetch.queue.backoff.ms"] == DEFAULTS["fetch.queue.backoff.ms"] == 2
+    assert (
+        consumer_properties(SERVERS, {})["fetch.queue.backoff.ms"]
+        == DEFAULTS["fetch.queue.backoff.ms"]
+        == 2
+    )
     assert set(DEFAULTS) <= set(ALLOWED)
     assert not set(FORCED) & set(ALLOWED)
 
 
 def test_isolation_is_set_in_one_place() -> None:
-    """Consumers have the source's isolation level, committed unless chosen; the client property names the setting to use."""
+    """Consumers have the source's isolation level, committed unless chosen; the client
+    property names the setting to use.
+    """
     assert consumer_properties(SERVERS, {})["isolation.level"] == "read_committed"
-    assert consumer_properties(SERVERS, {}, isolation="read_uncommitted")["isolation.level"] == "read_uncommitted"
-    assert problems({"isolation.level": "read_committed"}) == ["isolation.level is refused: set source.isolation"]
+    assert (
+        consumer_properties(SERVERS, {}, isolation="read_uncommitted")["isolation.level"]
+        == "read_uncommitted"
+    )
+    assert problems({"isolation.level": "read_committed"}) == [
+        "isolation.level is refused: set source.isolation"
+    ]
 
 
 TUNINGS: dict[str, tuple[object, object, object]] = {
-    "rack": ("r1", "r1", ""), "fetch_min_bytes": (7, 7, 0), "fetch_max_bytes": (2_000_000, 2_000_000, 999_999),
-    "fetch_partition_bytes": (7, 7, 0), "fetch_wait_ms": (7, 7, -1), "queue_bytes": (2049, 3, 0), "queue_messages": (7, 7, 0),
+    "rack": ("r1", "r1", ""),
+    "fetch_min_bytes": (7, 7, 0),
+    "fetch_max_bytes": (2_000_000, 2_000_000, 999_999),
+    "fetch_partition_bytes": (7, 7, 0),
+    "fetch_wait_ms": (7, 7, -1),
+    "queue_bytes": (2049, 3, 0),
+    "queue_messages": (7, 7, 0),
     "request_timeout_ms": (7000, 7000, 999),
-}  # fmt: skip
+}
 """Per typed setting: a good value, what the client gets (whole KiB of the queue), and a bad one."""
 
 
 @pytest.mark.parametrize("field", TUNED)
 def test_a_typed_setting_arrives(field: str) -> None:
-    """Each typed setting is its property, over the default; out of range it is refused by the setting's name."""
+    """Each typed setting is its property, over the default; out of range it is refused
+    by the setting's name.
+    """
     good, given, bad = TUNINGS[field]
     name, setting = TUNED[field], f"tuning.{field.removesuffix('_ms')}"
-    assert consumer_properties(SERVERS, {}, tuning=Tuning(**{field: good})) == consumer_properties(SERVERS, {}) | {name: given}
-    assert admin_properties(SERVERS, {}, tuning=Tuning(**{field: good})).get(name) == (None if ALLOWED[name].consumer else given)
+    assert consumer_properties(SERVERS, {}, tuning=Tuning(**{field: good})) == consumer_properties(
+        SERVERS, {}
+    ) | {name: given}
+    assert admin_properties(SERVERS, {}, tuning=Tuning(**{field: good})).get(name) == (
+        None if ALLOWED[name].consumer else given
+    )
     [problem] = problems({}, Tuning(**{field: bad}))
     assert problem.startswith(f"{setting} ({name}) must be")
     for make in (consumer_properties, admin_properties):
@@ -156,14 +270,18 @@ def test_a_typed_setting_arrives(field: str) -> None:
 
 @pytest.mark.parametrize("field", TUNED)
 def test_a_property_is_set_once(field: str) -> None:
-    """A typed setting and a client property of the same meaning are a mistake that names both, also where they agree."""
+    """A typed setting and a client property of the same meaning are a mistake that
+    names both, also where they agree.
+    """
     good, given, _ = TUNINGS[field]
     [problem] = problems({TUNED[field]: given}, Tuning(**{field: good}))
     assert problem.startswith(f"{TUNED[field]} is set by tuning.{field.removesuffix('_ms')} too")
 
 
 def test_all_typed_settings_have_a_default() -> None:
-    """Every field of Tuning has its property, and every one but the rack a default; librdkafka takes them together."""
+    """Every field of Tuning has its property, and every one but the rack a default;
+    librdkafka takes them together.
+    """
     assert set(TUNED) == set(Tuning.__struct_fields__) == set(TUNINGS)
     assert set(TUNED.values()) - set(DEFAULTS) == {"client.rack"}
     tuning = Tuning(**{field: good for field, (good, _, _) in TUNINGS.items()})
@@ -173,11 +291,16 @@ def test_all_typed_settings_have_a_default() -> None:
 
 def test_secrets_are_scrubbed_from_texts() -> None:
     """A text of the client that quotes a secret loses it; other values stay."""
-    assert scrubbed(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"}) == "bad *** for bob"
+    assert (
+        scrubbed(f"bad {CANARY} for bob", {"sasl.password": CANARY, "sasl.username": "bob"})
+        == "bad *** for bob"
+    )
 
 
 def test_where_to_mend_them() -> None:
-    """Properties stand in a spec or in a windrow.yaml; which of them it was isn't known here, so the error names both."""
+    """Properties stand in a spec or in a windrow.yaml; which of them it was isn't known
+    here, so the error names both.
+    """
     with pytest.raises(SpecError) as caught:
         consumer_properties("a:1", {"debug": "all"})
     assert "under client, in the spec's source or in windrow.yaml" in caught.value.do
@@ -196,8 +319,12 @@ def test_a_secret_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_reference_may_not_tell() -> None:
-    """What is no secret is written out, and a file is named by a path that is one on every machine."""
-    assert problems({"client.id": InEnvironment("X")}) == ["client.id is no secret: write its value, or a template"]
+    """What is no secret is written out, and a file is named by a path that is one on
+    every machine.
+    """
+    assert problems({"client.id": InEnvironment("X")}) == [
+        "client.id is no secret: write its value, or a template"
+    ]
     [problem] = problems({**LOGIN, "sasl.password": InFile("password")})
     assert problem.startswith("sasl.password must name its file by the whole path")
 
@@ -205,6 +332,9 @@ def test_what_a_reference_may_not_tell() -> None:
 def test_a_secret_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which variable, or file, is missing, and of which property."""
     monkeypatch.delenv("KAFKA_PASSWORD", raising=False)
-    for secret, said in ((InEnvironment("KAFKA_PASSWORD"), "KAFKA_PASSWORD"), (InFile(str(tmp_path / "none")), "none")):
+    for secret, said in (
+        (InEnvironment("KAFKA_PASSWORD"), "KAFKA_PASSWORD"),
+        (InFile(str(tmp_path / "none")), "none"),
+    ):
         with pytest.raises(SpecError, match=rf"{said}, by which sasl\.password is told"):
             admin_properties(SERVERS, {**LOGIN, "sasl.password": secret})

@@ -46,12 +46,21 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def pipeline(folder: Path, name: str, **source: object) -> PipelineSpec:
     """A pipeline on a cluster that is told once."""
     (folder / "windrow.yaml").write_text(SHARED)
-    attributes = {"id": name, "window": {"grid": "batch"}, "decode": {"schema": "a.b:C"}, "sink": {"path": name}}
-    return parse_spec({**attributes, "source": {"cluster": "prod", "topic": name, **source}}, folder)
+    attributes = {
+        "id": name,
+        "window": {"grid": "batch"},
+        "decode": {"schema": "a.b:C"},
+        "sink": {"path": name},
+    }
+    return parse_spec(
+        {**attributes, "source": {"cluster": "prod", "topic": name, **source}}, folder
+    )
 
 
 def test_fifty_pipelines_have_one_client(tmp_path: Path, made: list[dict[str, Any]]) -> None:
-    """However often each is opened, at whatever isolation level; another cluster, or another login, has its own."""
+    """However often each is opened, at whatever isolation level; another cluster, or
+    another login, has its own.
+    """
     for n in range(50):
         for isolation in ("read_committed", "read_uncommitted"):
             connect(pipeline(tmp_path, f"p{n}", isolation=isolation))
@@ -59,7 +68,10 @@ def test_fifty_pipelines_have_one_client(tmp_path: Path, made: list[dict[str, An
     for _ in range(2):
         connect(pipeline(tmp_path, "else", cluster="other"))
         connect(pipeline(tmp_path, "mine", client={"client.id": "me"}))
-    assert [(p["bootstrap.servers"], p["client.id"]) for p in made[1:]] == [("127.0.0.1:2", "windrow"), ("127.0.0.1:1", "me")]
+    assert [(p["bootstrap.servers"], p["client.id"]) for p in made[1:]] == [
+        ("127.0.0.1:2", "windrow"),
+        ("127.0.0.1:1", "me"),
+    ]
 
 
 def test_threads_that_ask_at_once_get_one(made: list[dict[str, Any]]) -> None:
@@ -96,7 +108,9 @@ def test_those_that_nobody_asked_for_longest_go(made: list[dict[str, Any]]) -> N
 
 
 def test_one_that_failed_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that doesn't answer is asked by a new client next time: librdkafka doesn't say twice why a login was refused."""
+    """A cluster that doesn't answer is asked by a new client next time: librdkafka
+    doesn't say twice why a login was refused.
+    """
     monkeypatch.setattr("windrow.ingest.kafka.broker.CLIENTS", shared := Clients())
     monkeypatch.setattr("windrow.ingest.kafka.questions.CLIENTS", shared)
     broker = KafkaBroker("127.0.0.1:1", {}, patience_seconds=0.2)
@@ -116,7 +130,9 @@ def test_a_question_hears_what_was_said_since_it_was_put(made: list[dict[str, An
     assert [error.str() for when, error in client.said_since(at) if when > at] == ["after"]
 
 
-def test_a_forked_child_has_its_own(made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_has_its_own(
+    made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where another thread held the lock when it was forked."""
     shared = clients.CLIENTS
     monkeypatch.setattr(shared, "_kept", {})

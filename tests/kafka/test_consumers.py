@@ -102,7 +102,9 @@ def test_what_is_idle_is_closed_with_its_keeper(made: Made) -> None:
 
 
 def test_another_process_leaves_a_consumer_alone(made: Made) -> None:
-    """A child made by a fork neither uses nor closes what its parent made, idle or in a scan; it makes its own."""
+    """A child made by a fork neither uses nor closes what its parent made, idle or in a
+    scan; it makes its own.
+    """
     consumers = Consumers(made.new)
     with consumers.one("a"):
         pass

@@ -1,4 +1,6 @@
-"""Dead letters in a real topic: what a message has, what the topic refuses, and how a mark is kept."""
+"""Dead letters in a real topic: what a message has, what the topic refuses, and how a
+mark is kept.
+"""
 
 from __future__ import annotations
 
@@ -48,31 +50,69 @@ def topic(kafka: str) -> KafkaDeadTopic:
 
 
 def test_a_message_is_the_whole_letter(kafka: str, topic: KafkaDeadTopic) -> None:
-    """Key and value to the byte, the message's own headers first and in order, then Connect's, then windrow's; stamped when published."""
+    """Key and value to the byte, the message's own headers first and in order, then
+    Connect's, then windrow's; stamped when published.
+    """
     before = datetime.now(UTC)
-    own = [{"key": "h", "value": b"\xff"}, {"key": "h", "value": None}, {"key": "__connect.errors.topic", "value": b"older"}]
+    own = [
+        {"key": "h", "value": b"\xff"},
+        {"key": "h", "value": None},
+        {"key": "__connect.errors.topic", "value": b"older"},
+    ]
     told_of = {
-        "key": b"\x00k", "value": b"\xfev", "headers": own, "stage": "key", "reason": "key:not_json", "detail": "Expected a value",
-        "schema_id": "7", "_timestamp": datetime(2026, 1, 5, tzinfo=UTC), "timestamp_type": "CreateTime", "generation": 2,
-    }  # fmt: skip
+        "key": b"\x00k",
+        "value": b"\xfev",
+        "headers": own,
+        "stage": "key",
+        "reason": "key:not_json",
+        "detail": "Expected a value",
+        "schema_id": "7",
+        "_timestamp": datetime(2026, 1, 5, tzinfo=UTC),
+        "timestamp_type": "CreateTime",
+        "generation": 2,
+    }
     with topic.turn(window(0), "a1") as turn:
         turn.write([letters(42, **told_of), letters(43, value=None)])
         turn.commit(2)
-    first, second = sorted(read_topic(kafka, topic.name), key=lambda message: told(message, "__connect.errors.offset") or "")
-    assert (first.key(), first.value(), second.key(), second.value()) == (b"\x00k", b"\xfev", None, None)
+    first, second = sorted(
+        read_topic(kafka, topic.name),
+        key=lambda message: told(message, "__connect.errors.offset") or "",
+    )
+    assert (first.key(), first.value(), second.key(), second.value()) == (
+        b"\x00k",
+        b"\xfev",
+        None,
+        None,
+    )
     assert first.headers() == [
-        ("h", b"\xff"), ("h", None), ("__connect.errors.topic", b"older"),
-        ("__connect.errors.topic", b"shop.orders"), ("__connect.errors.partition", b"3"), ("__connect.errors.offset", b"42"),
-        ("__connect.errors.connector.name", b"orders"), ("__connect.errors.task.id", b"0"), ("__connect.errors.stage", b"KEY_CONVERTER"),
-        ("__connect.errors.class.name", b"windrow.key"), ("__connect.errors.exception.class.name", b"key:not_json"),
+        ("h", b"\xff"),
+        ("h", None),
+        ("__connect.errors.topic", b"older"),
+        ("__connect.errors.topic", b"shop.orders"),
+        ("__connect.errors.partition", b"3"),
+        ("__connect.errors.offset", b"42"),
+        ("__connect.errors.connector.name", b"orders"),
+        ("__connect.errors.task.id", b"0"),
+        ("__connect.errors.stage", b"KEY_CONVERTER"),
+        ("__connect.errors.class.name", b"windrow.key"),
+        ("__connect.errors.exception.class.name", b"key:not_json"),
         ("__connect.errors.exception.message", b"Expected a value"),
-        ("windrow.window", b"2026-01-02T00:00:00Z"), ("windrow.attempt", b"a1"), ("windrow.generation", b"2"), ("windrow.stage", b"key"),
-        ("windrow.reason", b"key:not_json"), ("windrow.schema.id", b"7"), ("windrow.timestamp", b"1767571200000"),
+        ("windrow.window", b"2026-01-02T00:00:00Z"),
+        ("windrow.attempt", b"a1"),
+        ("windrow.generation", b"2"),
+        ("windrow.stage", b"key"),
+        ("windrow.reason", b"key:not_json"),
+        ("windrow.schema.id", b"7"),
+        ("windrow.timestamp", b"1767571200000"),
         ("windrow.timestamp.type", b"CreateTime"),
-    ]  # fmt: skip
+    ]
     assert [name for name, _ in second.headers() or []][-5:] == [
-        "windrow.attempt", "windrow.generation", "windrow.stage", "windrow.reason", "windrow.timestamp.type",
-    ]  # fmt: skip
+        "windrow.attempt",
+        "windrow.generation",
+        "windrow.stage",
+        "windrow.reason",
+        "windrow.timestamp.type",
+    ]
     assert ("__connect.errors.exception.message", None) in (second.headers() or [])
     assert first.timestamp()[1] >= int(before.timestamp() * 1000) - 1000
 
@@ -83,7 +123,13 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
     topic = KafkaDeadTopic(kafka, {}, name)
     large = Random(1).randbytes(40_000)
     with (
-        pytest.raises(RefusedError, match=r"doesn't take a dead letter of window .*\(commit, shop.orders\[3\]@2\). .*max.message.bytes"),
+        pytest.raises(
+            RefusedError,
+            match=(
+                r"doesn't take a dead letter of window .*\(commit, shop.orders\[3\]@2\)."
+                r" .*max.message.bytes"
+            ),
+        ),
         topic.turn(window(0), "a1") as turn,
     ):
         turn.write([letters(1), letters(2, value=large)])
@@ -95,7 +141,9 @@ def test_a_letter_that_the_topic_does_not_take(kafka: str) -> None:
 
 
 def test_who_is_overtaken_while_writing_says_so(kafka: str, topic: KafkaDeadTopic) -> None:
-    """However the client tells it: by the call that writes, or by one that waits, while letters are reported as not delivered."""
+    """However the client tells it: by the call that writes, or by one that waits, while
+    letters are reported as not delivered.
+    """
     for n in range(5):
 
         def overtaken(n: int = n) -> Iterator[pa.RecordBatch]:
@@ -105,14 +153,22 @@ def test_who_is_overtaken_while_writing_says_so(kafka: str, topic: KafkaDeadTopi
                 other.commit(1)
             yield letters(*range(100, 200))
 
-        with pytest.raises(UnreachableError, match="another run, which began later"), topic.turn(window(n), "a1") as turn:
+        with (
+            pytest.raises(UnreachableError, match="another run, which began later"),
+            topic.turn(window(n), "a1") as turn,
+        ):
             turn.write(overtaken())
     assert len(read_topic(kafka, topic.name)) == 5
 
 
 def test_who_is_overtaken_says_so_where_the_client_lost_why(topic: KafkaDeadTopic) -> None:
-    """A call of the client's may fail without a reason: then it is asked for what ended it. Where nothing did, the failure stays."""
-    lost = SystemError("<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception")
+    """A call of the client's may fail without a reason: then it is asked for what ended it.
+
+    Where nothing did, the failure stays.
+    """
+    lost = SystemError(
+        "<method 'flush' of 'cimpl.Producer' objects> returned NULL without setting an exception"
+    )
 
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield letters(1)
@@ -125,7 +181,10 @@ def test_who_is_overtaken_says_so_where_the_client_lost_why(topic: KafkaDeadTopi
         yield letters(1)
         raise lost
 
-    with pytest.raises(UnreachableError, match="another run, which began later"), topic.turn(window(0), "a1") as turn:
+    with (
+        pytest.raises(UnreachableError, match="another run, which began later"),
+        topic.turn(window(0), "a1") as turn,
+    ):
         turn.write(overtaken())
     with pytest.raises(SystemError, match="returned NULL"), topic.turn(window(1), "a1") as turn:
         turn.write(fine())
@@ -142,7 +201,9 @@ def test_a_message_larger_than_the_clients_default(kafka: str) -> None:
 
 
 def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) -> None:
-    """Its group begins as the rights that are asked for; what the cluster keeps such an offset for is what the topic remembers."""
+    """Its group begins as the rights that are asked for; what the cluster keeps such an
+    offset for is what the topic remembers.
+    """
     with topic.turn(window(0), "a1") as turn:
         turn.write([letters(1)])
         turn.commit(1)
@@ -150,7 +211,11 @@ def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) 
     found = list[TopicPartition]()
 
     def stable() -> bool:
-        found[:] = admin.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id].result(30).topic_partitions
+        found[:] = (
+            admin.list_consumer_group_offsets([asked], require_stable=True)[asked.group_id]
+            .result(30)
+            .topic_partitions
+        )
         return found[0].error is None
 
     ask_until(stable, "the end of the transaction is still on its way")
@@ -158,8 +223,17 @@ def test_the_mark_is_a_groups_offset(admin: AdminClient, topic: KafkaDeadTopic) 
     assert topic.remembers() == timedelta(days=7)
 
 
-def test_who_may_not_write_is_told_so(topic: KafkaDeadTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the right to write the topic is refused beforehand, with the rights that are needed."""
-    monkeypatch.setattr("windrow.ingest.kafka.dead_topic.AclOperation", SimpleNamespace(WRITE="none of those that are allowed"))
-    with pytest.raises(SpecError, match=r"may not write to the topic of dead letters.*Grant it Write and Describe"):
+def test_who_may_not_write_is_told_so(
+    topic: KafkaDeadTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the right to write the topic is refused beforehand, with the rights that
+    are needed.
+    """
+    monkeypatch.setattr(
+        "windrow.ingest.kafka.dead_topic.AclOperation",
+        SimpleNamespace(WRITE="none of those that are allowed"),
+    )
+    with pytest.raises(
+        SpecError, match=r"may not write to the topic of dead letters.*Grant it Write and Describe"
+    ):
         topic.refuse_unwritable()

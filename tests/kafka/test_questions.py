@@ -8,7 +8,12 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka.admin import ConfigResource
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,13 +35,24 @@ def nobody() -> KafkaBroker:
 
 
 @pytest.mark.slow
-def test_an_unreachable_cluster_is_told_with_the_reason(nobody: KafkaBroker, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each question ends by itself as UnreachableError with the address and the client's reason; nothing goes to stderr."""
+def test_an_unreachable_cluster_is_told_with_the_reason(
+    nobody: KafkaBroker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each question ends by itself as UnreachableError with the address and the
+    client's reason; nothing goes to stderr.
+    """
     for ask in (
-        nobody.cluster_id, lambda: nobody.topic("t"), lambda: nobody.log_starts([TP]), lambda: nobody.stable_ends([TP]),
-        lambda: nobody.first_at_or_after([TP], EPOCH), lambda: list(nobody.stamps(TP, 0, 1)), nobody.names, lambda: nobody.topics(["t"]),
-        lambda: nobody.ends([TP]), lambda: nobody.committed("g", [TP]),
-    ):  # fmt: skip
+        nobody.cluster_id,
+        lambda: nobody.topic("t"),
+        lambda: nobody.log_starts([TP]),
+        lambda: nobody.stable_ends([TP]),
+        lambda: nobody.first_at_or_after([TP], EPOCH),
+        lambda: list(nobody.stamps(TP, 0, 1)),
+        nobody.names,
+        lambda: nobody.topics(["t"]),
+        lambda: nobody.ends([TP]),
+        lambda: nobody.committed("g", [TP]),
+    ):
         with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"):
             ask()
     captured = capfd.readouterr()
@@ -71,11 +87,15 @@ def test_retriable_errors_are_tried_again_and_others_are_not(nobody: KafkaBroker
 
 
 def test_who_lets_one_wait_is_named(nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A question that isn't answered soon says who is waited for, and for what; one that is says nothing."""
+    """A question that isn't answered soon says who is waited for, and for what; one
+    that is says nothing.
+    """
     with waits_heard() as heard:
         assert nobody._questions.ask("its id", None, lambda: 1) == 1
         monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
-        said = nobody._questions.ask("its offsets", None, lambda: heard.get(timeout=30).getMessage())
+        said = nobody._questions.ask(
+            "its offsets", None, lambda: heard.get(timeout=30).getMessage()
+        )
     assert said == "Waiting for 127.0.0.1:1 to tell its offsets"
 
 
@@ -92,9 +112,15 @@ def answered(value: str) -> Future[str]:
 
 
 def test_what_one_topic_lacks_says_nothing_of_the_others(nobody: KafkaBroker) -> None:
-    """A topic that is missing, forbidden or no name is its own error among answers; any other failure is one of the whole question."""
+    """A topic that is missing, forbidden or no name is its own error among answers; any
+    other failure is one of the whole question.
+    """
     questions = nobody._questions
-    for code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
+    for code in (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_EXCEPTION,
+    ):
         found = questions.each({"a": answered("yes"), "b": failed(code), "c": answered("too")})
         assert (found["a"], found["c"]) == ("yes", "too")
         assert isinstance(found["b"], KafkaException)
@@ -103,15 +129,23 @@ def test_what_one_topic_lacks_says_nothing_of_the_others(nobody: KafkaBroker) ->
             questions.each({"a": answered("yes"), "b": failed(code)})
 
 
-def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the right to describe a topic, or its settings, the missing right is named, also where several are asked for."""
+def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(
+    nobody: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the right to describe a topic, or its settings, the missing right is
+    named, also where several are asked for.
+    """
     denied = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
     class Admin:
-        def describe_topics(self, asked: TopicCollection, request_timeout: float) -> dict[str, Future[object]]:
+        def describe_topics(
+            self, asked: TopicCollection, request_timeout: float
+        ) -> dict[str, Future[object]]:
             return {"hidden": failed(denied), "closed": answered("described")}  # type: ignore[dict-item]
 
-        def describe_configs(self, asked: list[ConfigResource], request_timeout: float) -> dict[ConfigResource, Future[str]]:
+        def describe_configs(
+            self, asked: list[ConfigResource], request_timeout: float
+        ) -> dict[ConfigResource, Future[str]]:
             assert [resource.name for resource in asked] == ["closed"]
             return {asked[0]: failed(denied)}
 
@@ -125,17 +159,28 @@ def test_a_topic_that_may_not_be_seen_is_not_one_that_is_gone(nobody: KafkaBroke
 
 
 def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reasons by topic-partition go through the same scrubbing as errors; a group that may not be written to is a reason too."""
+    """Reasons by topic-partition go through the same scrubbing as errors; a group that
+    may not be written to is a reason too.
+    """
     secret = "canary-77aa"
-    user = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "bob", "sasl.password": secret}
+    user = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "bob",
+        "sasl.password": secret,
+    }
     broker = KafkaBroker("127.0.0.1:1", user, patience_seconds=0.5)
     refusal = KafkaError(KafkaError.INVALID_COMMIT_OFFSET_SIZE, f"said {secret}")
 
     class Admin:
-        def alter_consumer_group_offsets(self, asked: list[ConsumerGroupTopicPartitions], request_timeout: float) -> dict[str, object]:
+        def alter_consumer_group_offsets(
+            self, asked: list[ConsumerGroupTopicPartitions], request_timeout: float
+        ) -> dict[str, object]:
             if asked[0].group_id == "closed":
                 return {"closed": failed(KafkaError.GROUP_AUTHORIZATION_FAILED)}
-            parts = SimpleNamespace(topic_partitions=[SimpleNamespace(topic="t", partition=0, offset=1, error=refusal)])
+            parts = SimpleNamespace(
+                topic_partitions=[SimpleNamespace(topic="t", partition=0, offset=1, error=refusal)]
+            )
             return {"g": answered(parts)}  # type: ignore[arg-type]
 
     monkeypatch.setattr(broker, "_admin", Admin())
@@ -144,7 +189,9 @@ def test_a_refusal_of_one_topic_partition_tells_no_secret(monkeypatch: pytest.Mo
 
 
 def test_a_failed_answer_is_no_offset(nobody: KafkaBroker) -> None:
-    """Kafka's -1 is "none", and only where there may be none; any other negative number, and a missing end, is refused."""
+    """Kafka's -1 is "none", and only where there may be none; any other negative
+    number, and a missing end, is refused.
+    """
     assert nobody._position(TP, -1, None) is None
     with pytest.raises(UnreachableError):
         nobody._position(TP, -1001, None)
@@ -159,9 +206,17 @@ def test_a_cluster_without_topic_ids_is_refused() -> None:
     assert _topic_id("t", "O3AoAyNKTluGS3PUToqsVg") == "O3AoAyNKTluGS3PUToqsVg"
 
 
-@given(st.datetimes(min_value=datetime(1960, 1, 1), max_value=datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
+@given(
+    st.datetimes(
+        min_value=datetime(1960, 1, 1),  # noqa: DTZ001
+        max_value=datetime(2200, 1, 1),  # noqa: DTZ001
+        timezones=st.just(UTC),
+    )
+)
 def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) -> None:
-    """The least whole millisecond that isn't before the instant; never a negative number, which Kafka takes for a word."""
+    """The least whole millisecond that isn't before the instant; never a negative
+    number, which Kafka takes for a word.
+    """
     found = _milliseconds(moment)
     assert found >= 0
     assert EPOCH + timedelta(milliseconds=found) >= moment
@@ -171,7 +226,9 @@ def test_milliseconds_are_the_first_at_or_after_the_instant(moment: datetime) ->
 def test_files_that_can_not_be_used_are_a_spec_error() -> None:
     """A certificate that isn't there is told when the client is made, under the property's name."""
     with pytest.raises(SpecError, match=r"ssl\.ca\.location"):
-        KafkaBroker("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"})
+        KafkaBroker(
+            "127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/nowhere/ca.pem"}
+        )
 
 
 def test_the_clients_log_does_not_propagate() -> None:
@@ -181,7 +238,9 @@ def test_the_clients_log_does_not_propagate() -> None:
 
 @pytest.mark.slow
 def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
-    """While the news of a topic may be on its way it is asked again without a word of retries; then there is no such topic, at once."""
+    """While the news of a topic may be on its way it is asked again without a word of
+    retries; then there is no such topic, at once.
+    """
     asked = 0
 
     def unknown() -> str:
@@ -199,8 +258,12 @@ def test_a_topic_that_is_unknown_for_a_moment_is_no_silence() -> None:
     assert asked > 3
 
 
-@pytest.mark.parametrize(("patience", "worth", "tries"), [(60.0, True, 3), (60.0, False, 1), (0.0, True, 1)])
-def test_a_question_is_repeated_while_that_is_worth_it_and_there_is_patience(patience: float, worth: bool, tries: int) -> None:
+@pytest.mark.parametrize(
+    ("patience", "worth", "tries"), [(60.0, True, 3), (60.0, False, 1), (0.0, True, 1)]
+)
+def test_a_question_is_repeated_while_that_is_worth_it_and_there_is_patience(
+    patience: float, worth: bool, tries: int
+) -> None:
     """What the last try failed with is raised as it is."""
     asked = 0
 

@@ -15,7 +15,16 @@ import numpy as np
 import pytest
 
 from tests.forked import forked
-from tests.kafka.produce import OpenTransaction, Put, add_partitions, create_topic, delete_records, delete_topic, produce, transaction
+from tests.kafka.produce import (
+    OpenTransaction,
+    Put,
+    add_partitions,
+    create_topic,
+    delete_records,
+    delete_topic,
+    produce,
+    transaction,
+)
 from tests.warm import SERVER
 from windrow.ingest.errors import DataLossError, SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker
@@ -39,12 +48,18 @@ def puts(count: int, first: int = 0, partition: int = 0) -> list[Put]:
 
 def seen(broker: KafkaBroker, tp: TopicPartition, start: int, stop: int) -> list[tuple[int, int]]:
     """Offsets, and timestamps after OLD."""
-    return [(int(o), int(t) - OLD) for c in broker.stamps(tp, start, stop) for o, t in zip(c.offsets, c.timestamps, strict=True)]
+    return [
+        (int(o), int(t) - OLD)
+        for c in broker.stamps(tp, start, stop)
+        for o, t in zip(c.offsets, c.timestamps, strict=True)
+    ]
 
 
 def threads() -> int:
     """Of the clients, in this process."""
-    return sum(path.read_text().startswith("rdk:") for path in Path("/proc/self/task").glob("*/comm"))
+    return sum(
+        path.read_text().startswith("rdk:") for path in Path("/proc/self/task").glob("*/comm")
+    )
 
 
 @pytest.fixture
@@ -70,7 +85,9 @@ def made(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> list[ck.Consum
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation) -> None:
-    """Any range after any other, of another topic-partition or the same, forwards and backwards, read to its end or left."""
+    """Any range after any other, of another topic-partition or the same, forwards and
+    backwards, read to its end or left.
+    """
     topics = [create_topic(kafka, 2), create_topic(kafka)]
     tps = [TopicPartition(topics[0], 0), TopicPartition(topics[0], 1), TopicPartition(topics[1], 0)]
     produce(kafka, topics[0], puts(3_000))
@@ -78,7 +95,10 @@ def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation)
         transaction(kafka, topics[0], puts(30, 100_000 + 100 * n, 1), commit=bool(n % 3))
     produce(kafka, topics[1], puts(500, 200_000))
     ends = {tp: at.offset for tp, at in KafkaBroker(kafka, {}).stable_ends(tps).items()}
-    there = {tp: seen(KafkaBroker(kafka, {}, isolation=isolation), tp, 0, end) for tp, end in ends.items()}
+    there = {
+        tp: seen(KafkaBroker(kafka, {}, isolation=isolation), tp, 0, end)
+        for tp, end in ends.items()
+    }
     broker, rng = KafkaBroker(kafka, {}, isolation=isolation), random.Random(7)
     for _ in range(400):
         tp = rng.choice(tps)
@@ -89,11 +109,21 @@ def test_a_scan_sees_nothing_of_the_one_before(kafka: str, isolation: Isolation)
             assert seen(broker, tp, start, stop) == wanted, (tp, start, stop)
         else:
             chunk = next(iter(broker.stamps(tp, start, stop)), None)
-            assert (0 if chunk is None else chunk.offsets.size) == min(64, len(wanted)), (tp, start, stop)
-            assert chunk is None or list(chunk.offsets) == [offset for offset, _ in wanted[:64]], (tp, start, stop)
+            assert (0 if chunk is None else chunk.offsets.size) == min(64, len(wanted)), (
+                tp,
+                start,
+                stop,
+            )
+            assert chunk is None or list(chunk.offsets) == [offset for offset, _ in wanted[:64]], (
+                tp,
+                start,
+                stop,
+            )
 
 
-def test_scans_one_after_another_are_one_consumer(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
+def test_scans_one_after_another_are_one_consumer(
+    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+) -> None:
     """No thread more after many scans, of several topic-partitions."""
     topic = create_topic(kafka, 3)
     produce(kafka, topic, [put for p in range(3) for put in puts(300, 0, p)])
@@ -103,11 +133,14 @@ def test_scans_one_after_another_are_one_consumer(kafka: str, broker: KafkaBroke
     first = threads()
     for n in range(30):
         assert len(seen(broker, TopicPartition(topic, n % 3), n, 300)) == 300 - n
-    assert threads() < first + 10  # not one for each scan; a connection that the client makes late is no scan's
+    # not one for each scan; a connection that the client makes late is no scan's
+    assert threads() < first + 10
     assert len(made) == 1
 
 
-def test_a_scan_asks_nothing_before_it_reads(kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_asks_nothing_before_it_reads(
+    kafka: str, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only one that can't go on is held against the log's start and end."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(10))
@@ -127,7 +160,9 @@ def test_a_scan_asks_nothing_before_it_reads(kafka: str, broker: KafkaBroker, mo
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (tp.topic, 0, 10)
 
 
-def test_two_scans_at_the_same_time(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
+def test_two_scans_at_the_same_time(
+    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+) -> None:
     """Each sees all of its own, of the same topic-partition too."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(1_000))
@@ -144,7 +179,9 @@ def test_two_scans_at_the_same_time(kafka: str, broker: KafkaBroker, made: list[
     assert len(made) == 2
 
 
-def test_a_scan_after_one_that_failed(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
+def test_a_scan_after_one_that_failed(
+    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+) -> None:
     """One error after another is told right, and the consumer that met it is used no more."""
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(20))
@@ -159,7 +196,9 @@ def test_a_scan_after_one_that_failed(kafka: str, broker: KafkaBroker, made: lis
 
 
 def test_records_deleted_during_a_scan_are_data_loss(kafka: str, broker: KafkaBroker) -> None:
-    """A scan that comes to a place that has gone meanwhile fails there; it never moves on silently."""
+    """A scan that comes to a place that has gone meanwhile fails there; it never moves
+    on silently.
+    """
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(MANY))
     chunks = broker.stamps(tp, 0, MANY)
@@ -184,8 +223,12 @@ def test_a_transaction_decided_during_a_scan_is_seen(kafka: str, broker: KafkaBr
     assert np.concatenate([chunk.offsets for chunk in chunks]).tolist() == list(range(64, 105))
 
 
-def test_a_topic_that_has_changed_since_the_last_scan(kafka: str, broker: KafkaBroker, made: list[ck.Consumer]) -> None:
-    """The kept consumer reads a partition that was added, and what a topic made again holds, also where the old one ended before."""
+def test_a_topic_that_has_changed_since_the_last_scan(
+    kafka: str, broker: KafkaBroker, made: list[ck.Consumer]
+) -> None:
+    """The kept consumer reads a partition that was added, and what a topic made again
+    holds, also where the old one ended before.
+    """
     topic = create_topic(kafka)
     produce(kafka, topic, puts(30))
     assert len(seen(broker, TopicPartition(topic, 0), 0, 30)) == 30
@@ -202,7 +245,10 @@ def test_a_topic_that_has_changed_since_the_last_scan(kafka: str, broker: KafkaB
 
 
 def test_clients_that_are_closed_leave_no_thread(kafka: str) -> None:
-    """Once their last broker is gone; nor does a scan that was still open. In a process that has no other clients."""
+    """Once their last broker is gone; nor does a scan that was still open.
+
+    In a process that has no other clients.
+    """
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(100))
     process = SERVER.Process(target=_open_and_close, args=(kafka, tp))
@@ -225,10 +271,12 @@ def _open_and_close(kafka: str, tp: TopicPartition) -> None:
 
 
 def test_a_forked_process_scans_for_itself(kafka: str, broker: KafkaBroker) -> None:
-    """It has the parent's idle consumer and its open scan, uses neither, and drops them without waiting for threads that it hasn't.
+    """It has the parent's idle consumer and its open scan, uses neither, and drops them
+    without waiting for threads that it hasn't.
 
-    Of three children one must get there: whatever is forked while a thread of the C libraries below holds one of their locks, waits for it
-    for ever. A child that waited for its parent's threads would do so every time.
+    Of three children one must get there: whatever is forked while a thread of the C
+    libraries below holds one of their locks, waits for it for ever. A child that waited
+    for its parent's threads would do so every time.
     """
     tp = TopicPartition(create_topic(kafka), 0)
     produce(kafka, tp.topic, puts(1_000))
@@ -275,7 +323,9 @@ class _Message:
 
 
 def test_what_is_there_is_taken_at_once() -> None:
-    """A chunk of thousands is one call of the client, and nothing is waited for while there is something."""
+    """A chunk of thousands is one call of the client, and nothing is waited for while
+    there is something.
+    """
     there, calls = [_Message(offset) for offset in range(3_010)], list[str]()
 
     class Consumer:
@@ -299,7 +349,9 @@ def test_what_is_there_is_taken_at_once() -> None:
 
 
 def test_the_position_of_an_earlier_scan_is_not_this_ones() -> None:
-    """The client may tell it until it has stopped that scan: it must not end one of a lower range of the same topic-partition."""
+    """The client may tell it until it has stopped that scan: it must not end one of a
+    lower range of the same topic-partition.
+    """
 
     class Consumer:
         def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""A TLS handshake that fails is the spec's mistake, told at once; a broker that is merely away is not."""
+"""A TLS handshake that fails is the spec's mistake, told at once; a broker that is
+merely away is not.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def client(ca: Path | None) -> dict[str, object]:
 @pytest.mark.slow
 @pytest.mark.parametrize("ca", [TLS / "other.pem", None])
 def test_a_wrong_ca_is_told_at_once(ca: Path | None) -> None:
-    """Each kind of question ends as the spec's mistake that names the property, not as a cluster that is away, long before its patience."""
+    """Each kind of question ends as the spec's mistake that names the property, not as
+    a cluster that is away, long before its patience.
+    """
     with listening() as bootstrap:
         broker = KafkaBroker(bootstrap, client(ca), patience_seconds=PATIENCE)
         for ask in (broker.cluster_id, lambda: broker.topic("t")):
@@ -73,20 +77,39 @@ def test_the_right_ca_is_no_mistake() -> None:
 
 @pytest.mark.slow
 def test_a_connection_that_breaks_in_the_handshake_may_pass() -> None:
-    """A port that hangs up looks like a broker that restarts: it is asked again, and the reason names the property."""
-    with listening(tls=False) as bootstrap, pytest.raises(UnreachableError, match=r"SSL_HANDSHAKE|PLAINTEXT"):
+    """A port that hangs up looks like a broker that restarts: it is asked again, and
+    the reason names the property.
+    """
+    with (
+        listening(tls=False) as bootstrap,
+        pytest.raises(UnreachableError, match=r"SSL_HANDSHAKE|PLAINTEXT"),
+    ):
         KafkaBroker(bootstrap, client(TLS / "broker.pem"), patience_seconds=2.0).cluster_id()
 
 
 @pytest.mark.parametrize(
     ("text", "is_so"),
     [
-        ("error:0A000086:SSL routines::certificate verify failed (after 3ms in state SSL_HANDSHAKE)", True),
-        ("Receive failed: error:0A000418:SSL routines::tlsv1 alert unknown ca: SSL alert number 48", True),
+        (
+            (
+                "error:0A000086:SSL routines::certificate verify failed (after 3ms in state"
+                " SSL_HANDSHAKE)"
+            ),
+            True,
+        ),
+        (
+            (
+                "Receive failed: error:0A000418:SSL routines::tlsv1 alert unknown ca: SSL alert"
+                " number 48"
+            ),
+            True,
+        ),
         ("Receive failed: error:0A000126:SSL routines::unexpected eof while reading", False),
         ("Disconnected: connection reset by peer (after 0ms in state SSL_HANDSHAKE)", False),
     ],
 )
 def test_what_a_broken_connection_says_is_no_refusal(text: str, is_so: bool) -> None:
-    """Only what OpenSSL says of certificates counts: a connection that ends is worth another try."""
+    """Only what OpenSSL says of certificates counts: a connection that ends is worth
+    another try.
+    """
     assert untrusted(text) is is_so

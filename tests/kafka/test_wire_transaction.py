@@ -1,4 +1,6 @@
-"""Transactions by Kafka's own requests, on a real broker: fenced, ended and found as librdkafka's are, and beside those."""
+"""Transactions by Kafka's own requests, on a real broker: fenced, ended and found as
+librdkafka's are, and beside those.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,18 @@ def begun(bootstrap: str, name: str, *, user: dict[str, object] | None = None) -
     return made
 
 
-def send(transaction: WireTransaction, topic: str, values: Sequence[bytes], partition: int = 0) -> list[BatchPlace]:
+def send(
+    transaction: WireTransaction, topic: str, values: Sequence[bytes], partition: int = 0
+) -> list[BatchPlace]:
     """Messages, and where they are."""
     n = len(values)
-    messages = Messages(pa.array(values, pa.binary()), pa.nulls(n, pa.binary()), [], [], np.full(n, 1_767_603_600_000))
+    messages = Messages(
+        pa.array(values, pa.binary()),
+        pa.nulls(n, pa.binary()),
+        [],
+        [],
+        np.full(n, 1_767_603_600_000),
+    )
     transaction.add([(topic, partition)])
     for batch in Batching(1 << 20).batches(messages, np.arange(n)):
         transaction.send((topic, partition), batch)
@@ -69,12 +79,19 @@ def test_batches_follow_each_other(kafka: str, topic: str) -> None:
     one.commit()
     one.leave()
     assert [(w.first, w.last) for w in written] == [(3 * n, 3 * n + 2) for n in range(12)]
-    assert seen(kafka, topic) == [b"%d" % n for n in range(12) for _ in range(3)] + [b"record", None]
+    assert seen(kafka, topic) == [b"%d" % n for n in range(12) for _ in range(3)] + [
+        b"record",
+        None,
+    ]
 
 
 def test_records_where_batches_are_packed_anew(kafka: str) -> None:
-    """Parts of a long record: a batch of them is held to max.message.bytes also as the broker stores it, which may be without LZ4."""
-    topic = create_topic(kafka, 1, {"compression.type": "uncompressed", "cleanup.policy": "compact"})
+    """Parts of a long record: a batch of them is held to max.message.bytes also as the
+    broker stores it, which may be without LZ4.
+    """
+    topic = create_topic(
+        kafka, 1, {"compression.type": "uncompressed", "cleanup.policy": "compact"}
+    )
     one, parts = begun(kafka, topic), [b"%d" % n + b"long" * 125_000 for n in range(4)]
     one.write(topic, [(b"k%d" % n, part) for n, part in enumerate(parts)], [])
     one.commit()
@@ -86,7 +103,9 @@ def test_records_where_batches_are_packed_anew(kafka: str) -> None:
 @pytest.mark.parametrize("step", ["send", "add", "commit"])
 @pytest.mark.parametrize("by", ["itself", "librdkafka"])
 def test_who_is_fenced_can_do_nothing_more(kafka: str, topic: str, step: str, by: str) -> None:
-    """1 A sends.  2 B takes the id.  3 Whatever A does next is refused as of one that was fenced, and B's alone is visible."""
+    """1 A sends.  2 B takes the id.  3 Whatever A does next is refused as of one that
+    was fenced, and B's alone is visible.
+    """
     one = begun(kafka, topic)
     send(one, topic, [b"A"])
     two = begun(kafka, topic) if by == "itself" else librdkafka(kafka, topic)
@@ -107,7 +126,9 @@ def test_who_is_fenced_can_do_nothing_more(kafka: str, topic: str, step: str, by
 
 def librdkafka(bootstrap: str, name: str) -> Transaction:
     """One of librdkafka's that has its id."""
-    made = Transaction({**admin_properties(bootstrap, {}), "transaction.timeout.ms": TIMEOUT_MS}, name, 30.0)
+    made = Transaction(
+        {**admin_properties(bootstrap, {}), "transaction.timeout.ms": TIMEOUT_MS}, name, 30.0
+    )
     made.fence(name)
     made.begin()
     return made
@@ -129,7 +150,9 @@ def test_it_fences_librdkafka(kafka: str, topic: str) -> None:
 
 
 def test_what_is_given_up_holds_no_reader_back(kafka: str, topic: str) -> None:
-    """Who leaves before the commit ends the transaction, so what another one writes behind it is seen at once."""
+    """Who leaves before the commit ends the transaction, so what another one writes
+    behind it is seen at once.
+    """
     one = begun(kafka, topic)
     send(one, topic, [b"given up"])
     one.leave()
@@ -170,7 +193,9 @@ def refusal(transaction: WireTransaction) -> tuple[str, str]:
 
 @pytest.fixture
 def unconnected() -> Iterator[None]:
-    """kafka-python leaves sockets that never came to connect to the garbage collector, which would say so in another test."""
+    """kafka-python leaves sockets that never came to connect to the garbage collector,
+    which would say so in another test.
+    """
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         yield
         gc.collect()
@@ -179,7 +204,9 @@ def unconnected() -> Iterator[None]:
 @pytest.mark.usefixtures("unconnected")
 def test_nobody_answers() -> None:
     """It is told in time, not waited for."""
-    kind, _ = refusal(WireTransaction(admin_properties("127.0.0.1:1", {}), "nobody", TIMEOUT_MS, 0.5))
+    kind, _ = refusal(
+        WireTransaction(admin_properties("127.0.0.1:1", {}), "nobody", TIMEOUT_MS, 0.5)
+    )
     assert kind == "failed"
 
 
@@ -188,7 +215,9 @@ class Interrupted(BaseException):
 
 
 def test_an_interrupt_is_raised_where_it_waits(kafka: str, topic: str) -> None:
-    """1 The broker is silent.  2 Ctrl-C is pressed.  3 The run ends by it, at once, and no step is said to have failed instead."""
+    """1 The broker is silent.  2 Ctrl-C is pressed.  3 The run ends by it, at once, and
+    no step is said to have failed instead.
+    """
     one = begun(kafka, topic)
 
     def interrupted(*_: object) -> None:
@@ -196,7 +225,13 @@ def test_an_interrupt_is_raised_where_it_waits(kafka: str, topic: str) -> None:
 
     before = signal.signal(signal.SIGUSR1, interrupted)
     try:
-        one._wire.wait([one._wire._manager.call_soon(lambda: [c.pause("a test") for c in one._wire._manager._conns.values()])])
+        one._wire.wait(
+            [
+                one._wire._manager.call_soon(
+                    lambda: [c.pause("a test") for c in one._wire._manager._conns.values()]
+                )
+            ]
+        )
         threading.Timer(0.3, signal.raise_signal, (signal.SIGUSR1,)).start()
         with pytest.raises(Interrupted):
             send(one, topic, [b"never"])
@@ -206,7 +241,9 @@ def test_an_interrupt_is_raised_where_it_waits(kafka: str, topic: str) -> None:
 
 
 def test_a_paused_connection_is_waited_for(kafka: str, topic: str) -> None:
-    """A quota, or a network that is slower than what is sent, ends no transaction; the order stays."""
+    """A quota, or a network that is slower than what is sent, ends no transaction; the
+    order stays.
+    """
     one = begun(kafka, topic)
     send(one, topic, [b"first"])
     wire = one._wire
@@ -256,7 +293,9 @@ def test_tls_and_a_login(secure: SecureBroker, mechanism: str, ca: str) -> None:
     topic = create_topic(secure.bootstrap, 1)
     user = client() | {"sasl.mechanism": mechanism}
     if ca == "pem":
-        user = {name: value for name, value in user.items() if name != "ssl.ca.location"} | {"ssl.ca.pem": (TLS / "broker.pem").read_text()}
+        user = {name: value for name, value in user.items() if name != "ssl.ca.location"} | {
+            "ssl.ca.pem": (TLS / "broker.pem").read_text()
+        }
     one = begun(secure.secure, topic, user=user)
     send(one, topic, [b"in"])
     one.commit()
@@ -265,19 +304,36 @@ def test_tls_and_a_login(secure: SecureBroker, mechanism: str, ca: str) -> None:
 
 
 @pytest.mark.usefixtures("unconnected")
-@pytest.mark.parametrize("wrong", [{"sasl.password": "another"}, {"ssl.ca.location": str(TLS / "other.pem")}])
+@pytest.mark.parametrize(
+    "wrong", [{"sasl.password": "another"}, {"ssl.ca.location": str(TLS / "other.pem")}]
+)
 def test_who_may_not_come_in_says_no_secret(secure: SecureBroker, wrong: dict[str, object]) -> None:
-    """Another authority's certificate ends it in time, a wrong password at once, for asking again may lock the account; none is told."""
+    """Another authority's certificate ends it in time, a wrong password at once, for
+    asking again may lock the account; none is told.
+    """
     login, began = "sasl.password" in wrong, time.monotonic()
-    kind, text = refusal(WireTransaction(admin_properties(secure.secure, client() | wrong), "x", TIMEOUT_MS, 60.0 if login else 1.0))
+    kind, text = refusal(
+        WireTransaction(
+            admin_properties(secure.secure, client() | wrong),
+            "x",
+            TIMEOUT_MS,
+            60.0 if login else 1.0,
+        )
+    )
     assert kind == ("denied" if login else "failed")
     assert time.monotonic() - began < 30
     assert "another" not in text
 
 
 def test_what_it_does_not_know_is_left_to_librdkafka() -> None:
-    """A property that kafka-python has no word for isn't ignored: the cluster is reached by librdkafka alone."""
+    """A property that kafka-python has no word for isn't ignored: the cluster is
+    reached by librdkafka alone.
+    """
     assert reachable(admin_properties("b:1", client()))
     assert reachable(admin_properties("b:1", {}))
-    for more in ({"ssl.crl.location": "x"}, {"ssl.certificate.location": "x"}, {"broker.address.family": "v4"}):
+    for more in (
+        {"ssl.crl.location": "x"},
+        {"ssl.certificate.location": "x"},
+        {"broker.address.family": "v4"},
+    ):
         assert not reachable(admin_properties("b:1", client() | more))

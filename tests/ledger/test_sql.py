@@ -1,4 +1,6 @@
-"""The ledger on SQLite and PostgreSQL: the contract, racing processes, clear words when the database is away, locked or damaged."""
+"""The ledger on SQLite and PostgreSQL: the contract, racing processes, clear words when
+the database is away, locked or damaged.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, NullPool, create_engine, insert, inspect, text
 
-from tests.contracts.ledger_contract import PIPELINE, LedgerContract, assert_tiled, at, boundary, cut, freeze_stale, plan
+from tests.contracts.ledger_contract import (
+    PIPELINE,
+    LedgerContract,
+    assert_tiled,
+    at,
+    boundary,
+    cut,
+    freeze_stale,
+    plan,
+)
 from tests.contracts.ledger_table_contract import LedgerTableContract
 from tests.forked import forked
 from tests.heard import waits_heard
@@ -68,7 +79,12 @@ def test_reading_makes_no_file(tmp_path: Path, place: str) -> None:
 def test_reading_makes_no_table(tmp_path: Path, postgres_url: str) -> None:
     """The same in a server's empty database, and in a file without tables."""
     nothing_in(open_ledger(postgres_url))
-    assert inspect(create_engine(open_ledger(postgres_url).database.engine.url, poolclass=NullPool)).get_table_names() == []
+    assert (
+        inspect(
+            create_engine(open_ledger(postgres_url).database.engine.url, poolclass=NullPool)
+        ).get_table_names()
+        == []
+    )
     (tmp_path / "state.db").touch()
     nothing_in(open_ledger(str(tmp_path / "state.db")))
     assert (tmp_path / "state.db").stat().st_size == 0
@@ -82,14 +98,19 @@ def test_the_first_write_makes_windrows_own_folder(tmp_path: Path) -> None:
 
 
 def test_a_place_that_may_not_be_looked_at_is_not_taken_for_empty(tmp_path: Path) -> None:
-    """Only what surely isn't there holds nothing; a path of which that can't be told is unreachable."""
+    """Only what surely isn't there holds nothing; a path of which that can't be told is
+    unreachable.
+    """
     with pytest.raises(UnreachableError, match="File name too long"):
         open_ledger(str(tmp_path / ("x" * 300) / "state.db")).boundary(PIPELINE, at(1))
 
 
 @dataclass(frozen=True)
 class ResolvesOutside(SqlLedger):
-    """The broken twin: clamps between the neighbours first and inserts in a later transaction. `met` holds all racers in between."""
+    """The broken twin: clamps between the neighbours first and inserts in a later transaction.
+
+    `met` holds all racers in between.
+    """
 
     met: threading.Barrier
 
@@ -98,7 +119,11 @@ class ResolvesOutside(SqlLedger):
         self.met.wait(60)
         with self._writing(pipeline_id) as connection:
             for b in moved:
-                connection.execute(insert(BOUNDARIES).values(pipeline=pipeline_id, label=sortable(b.label), value=to_json(b)))
+                connection.execute(
+                    insert(BOUNDARIES).values(
+                        pipeline=pipeline_id, label=sortable(b.label), value=to_json(b)
+                    )
+                )
         return moved
 
 
@@ -189,13 +214,18 @@ def test_a_lost_id_is_told_and_taken_from_the_table(tmp_path: Path) -> None:
 
 
 def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Path) -> None:
-    """A window of a thousand topic-partitions takes a tenth of its JSON; if that is damaged, it is refused like any other value."""
+    """A window of a thousand topic-partitions takes a tenth of its JSON; if that is
+    damaged, it is refused like any other value.
+    """
     path = tmp_path / "state.db"
     ledger = open_ledger(str(path))
     whole = plan(1, *range(1, 1_001))
     ledger.freeze_plans([whole, plan(2, 5)])
     with sqlite3.connect(path) as raw:
-        long, short = (value for (value,) in raw.execute("select value from windrow_plans order by window_start"))
+        long, short = (
+            value
+            for (value,) in raw.execute("select value from windrow_plans order by window_start")
+        )
         assert (len(long) < len(to_json(whole)) / 10, short) == (True, to_json(plan(2, 5)))
     for damaged in (long[:-8], long[:100] + "!" + long[101:], "zlib:"):
         with sqlite3.connect(path) as raw:
@@ -204,7 +234,9 @@ def test_what_is_long_lies_compressed_and_what_is_short_can_be_read(tmp_path: Pa
             open_ledger(str(path)).plan(whole.window)
 
 
-def test_a_ledger_that_another_process_holds_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_another_process_holds_is_unreachable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Waiting is said, and ends; the error says what to look for, and nothing was frozen."""
     monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 1)
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.1)
@@ -214,20 +246,29 @@ def test_a_ledger_that_another_process_holds_is_unreachable(tmp_path: Path, monk
     holder.execute("BEGIN IMMEDIATE")
     with waits_heard() as heard, pytest.raises(UnreachableError, match="database is locked"):
         ledger.freeze(PIPELINE, [boundary(1, 5)])
-    assert heard.get(timeout=30).getMessage() == f"Waiting for the ledger {path}, which another process writes to"
+    assert (
+        heard.get(timeout=30).getMessage()
+        == f"Waiting for the ledger {path}, which another process writes to"
+    )
     holder.execute("ROLLBACK")
     holder.close()
     assert ledger.boundary(PIPELINE, at(1)) is None
 
 
-def test_a_stopped_holder_loses_the_lock(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a server, a run that sleeps inside its transaction holds up the others for a while only, and its own work is undone."""
+def test_a_stopped_holder_loses_the_lock(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server, a run that sleeps inside its transaction holds up the others for a
+    while only, and its own work is undone.
+    """
     monkeypatch.setattr("windrow.ingest.ledger.database.WAIT_SECONDS", 2)
     ledger = open_ledger(postgres_url)
 
     def sleep_in_a_transaction() -> None:
         with ledger._writing(PIPELINE) as connection:
-            connection.execute(insert(BOUNDARIES).values(pipeline=PIPELINE, label=sortable(at(1)), value="{}"))
+            connection.execute(
+                insert(BOUNDARIES).values(pipeline=PIPELINE, label=sortable(at(1)), value="{}")
+            )
             assert ledger.freeze(PIPELINE, [boundary(1, 5)]) == [boundary(1, 5)]
             connection.execute(text("SELECT 1"))
 
@@ -238,13 +279,26 @@ def test_a_stopped_holder_loses_the_lock(postgres_url: str, monkeypatch: pytest.
 
 def test_a_server_that_is_not_there_is_unreachable_and_no_secret_is_told() -> None:
     """Host, port and database are named; the password is not, wherever it stood."""
-    for url in ("postgresql://me:hunter2@127.0.0.1:1/db", "postgresql://me@127.0.0.1:1/db?password=hunter2"):
+    for url in (
+        "postgresql://me:hunter2@127.0.0.1:1/db",
+        "postgresql://me@127.0.0.1:1/db?password=hunter2",
+    ):
         with pytest.raises(UnreachableError, match=r"postgresql://127\.0\.0\.1:1/db") as caught:
             open_ledger(url).recorded(PIPELINE)
         assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
 
 
-@pytest.mark.parametrize("url", ["://x", "mysql://h/db", "sqlite://", "sqlite:///:memory:", ":memory:", "nonsense+driver://h/db"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "://x",
+        "mysql://h/db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        ":memory:",
+        "nonsense+driver://h/db",
+    ],
+)
 def test_what_is_no_place_for_a_ledger_is_a_mistake(url: str) -> None:
     """A ledger is a file or a PostgreSQL database."""
     with pytest.raises(SpecError):
@@ -254,7 +308,10 @@ def test_what_is_no_place_for_a_ledger_is_a_mistake(url: str) -> None:
 def test_a_path_and_its_url_are_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Relative, absolute, or as a URL."""
     monkeypatch.chdir(tmp_path)
-    assert open_ledger("state.db").identity() == open_ledger(f"sqlite:///{tmp_path}/state.db").identity()
+    assert (
+        open_ledger("state.db").identity()
+        == open_ledger(f"sqlite:///{tmp_path}/state.db").identity()
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["state.db"]
 
 
@@ -268,7 +325,9 @@ def _as_an_older_version_made_it(ledger: SqlLedger) -> None:
 
 
 @pytest.mark.parametrize("place", ["file", "server"])
-def test_a_ledger_of_an_older_version_is_read_and_grows(place: str, tmp_path: Path, postgres_url: str) -> None:
+def test_a_ledger_of_an_older_version_is_read_and_grows(
+    place: str, tmp_path: Path, postgres_url: str
+) -> None:
     """What it lacks holds nothing until the first write makes it; what it holds stays."""
     ledger = open_ledger(postgres_url if place == "server" else str(tmp_path / "state.db"))
     identity = ledger.identity()
@@ -283,7 +342,9 @@ def test_a_ledger_of_an_older_version_is_read_and_grows(place: str, tmp_path: Pa
 
 
 def test_a_ledger_of_an_older_version_takes_new_boundaries(tmp_path: Path) -> None:
-    """The first write of all may be a freeze: it looks for openings in the table that it has just made."""
+    """The first write of all may be a freeze: it looks for openings in the table that
+    it has just made.
+    """
     ledger = open_ledger(str(tmp_path / "state.db"))
     _as_an_older_version_made_it(ledger)
     assert ledger.freeze(PIPELINE, [boundary(2, 3)])[0].marks[0].offset == 5
@@ -293,12 +354,17 @@ def _sessions(postgres_url: str, ask: str) -> list[object]:
     """Of all other sessions in the database."""
     engine = create_engine(postgres_url, poolclass=NullPool)
     with engine.connect() as connection:
-        others = f"SELECT {ask} FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        others = (
+            f"SELECT {ask} FROM pg_stat_activity WHERE datname = current_database() AND pid <>"
+            " pg_backend_pid()"
+        )
         return list(connection.execute(text(others)).scalars())
 
 
 def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_url: str) -> None:
-    """However often the ledger is opened and asked; a server that was restarted meanwhile is not reported."""
+    """However often the ledger is opened and asked; a server that was restarted
+    meanwhile is not reported.
+    """
     for hour in (1, 2, 3):
         open_ledger(postgres_url).freeze(PIPELINE, [boundary(hour, 5)])
     (first,) = _sessions(postgres_url, "pid")
@@ -309,8 +375,12 @@ def test_one_connection_to_a_server_is_kept_and_replaced_when_it_dies(postgres_u
     assert open_ledger(postgres_url).freeze(PIPELINE, [boundary(4, 5)]) == [boundary(4, 5)]
 
 
-def test_threads_that_open_a_server_at_once_share_its_connection(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first time too, when the engine is made: each of several would keep a connection that nobody closes."""
+def test_threads_that_open_a_server_at_once_share_its_connection(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first time too, when the engine is made: each of several would keep a
+    connection that nobody closes.
+    """
     both = threading.Barrier(2)
 
     def engine_made_by_both(*args: Any, **more: Any) -> Engine:
@@ -368,10 +438,21 @@ def test_a_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
 
 
 @settings(max_examples=examples(25))
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8), st.data())
-def test_freezing_together_is_freezing_one_by_one(wanted: list[tuple[int, int, int]], data: st.DataObject) -> None:
-    """However boundaries are cut into calls, in label order each is clamped between what is frozen then: equal, and tiled."""
-    boundaries = sorted({h: boundary(h, a, b) for h, a, b in wanted}.values(), key=lambda b: b.label)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8
+    ),
+    st.data(),
+)
+def test_freezing_together_is_freezing_one_by_one(
+    wanted: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """However boundaries are cut into calls, in label order each is clamped between
+    what is frozen then: equal, and tiled.
+    """
+    boundaries = sorted(
+        {h: boundary(h, a, b) for h, a, b in wanted}.values(), key=lambda b: b.label
+    )
     before = data.draw(st.lists(st.sampled_from(boundaries), unique_by=lambda b: b.label))
     with TemporaryDirectory() as folder:
         one, other = open_ledger(f"{folder}/one.db"), open_ledger(f"{folder}/other.db")

@@ -18,13 +18,32 @@ def test_the_same_binding_passes() -> None:
 @pytest.mark.parametrize(
     ("mine", "error", "says", "do"),
     [
-        (Binding("returns", "ledger-2", "daily"), BindingError, "the table t belongs to pipeline 'orders', not 'returns'", "another path"),
-        (Binding("orders", "ledger-2", "daily"), GridError, "the table t was begun with hourly windows, not daily", "Set the grid back"),
-        (Binding("orders", "ledger-2", "hourly"), BindingError, "the table t belongs to ledger ledger-1, not ledger-2", "--rebuild-ledger"),
+        (
+            Binding("returns", "ledger-2", "daily"),
+            BindingError,
+            "the table t belongs to pipeline 'orders', not 'returns'",
+            "another path",
+        ),
+        (
+            Binding("orders", "ledger-2", "daily"),
+            GridError,
+            "the table t was begun with hourly windows, not daily",
+            "Set the grid back",
+        ),
+        (
+            Binding("orders", "ledger-2", "hourly"),
+            BindingError,
+            "the table t belongs to ledger ledger-1, not ledger-2",
+            "--rebuild-ledger",
+        ),
     ],
 )
-def test_each_difference_has_its_own_way_out(mine: Binding, error: type[RefusedError], says: str, do: str) -> None:
-    """The pipeline is held against it first, for nothing else matters then; the grid next; the ledger last."""
+def test_each_difference_has_its_own_way_out(
+    mine: Binding, error: type[RefusedError], says: str, do: str
+) -> None:
+    """The pipeline is held against it first, for nothing else matters then; the grid
+    next; the ledger last.
+    """
     with pytest.raises(error) as refused:
         refuse_other_binding("t", BOUND, mine)
     assert (refused.value.what, refused.value.stage) == (says, "setup")

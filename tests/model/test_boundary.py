@@ -1,4 +1,6 @@
-"""A boundary holds what it promises when it is made and when it is read back: sorted, unique, never negative, begins before cuts."""
+"""A boundary holds what it promises when it is made and when it is read back: sorted,
+unique, never negative, begins before cuts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ M0, M1 = Mark("t", 0, 5, "settled", 3), Mark("t", 1, 7, "end")
 def test_a_topic_partition_in_words() -> None:
     """As people write it; two are ordered by topic, then by number."""
     assert str(TopicPartition("orders", 3)) == "orders[3]"
-    assert sorted([TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 9)])[:2] == [
+    assert sorted([TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 9)])[
+        :2
+    ] == [
         TopicPartition("a", 9),
         TopicPartition("a", 10),
     ]
@@ -54,8 +58,14 @@ def test_marks_and_topics_come_in_any_order() -> None:
 def test_what_is_not_sorted_and_unique_is_no_boundary(
     topics: tuple[TopicSeen, ...], marks: tuple[Mark, ...], begins: tuple[Mark, ...]
 ) -> None:
-    """A topic-partition is cut once; whoever reads a boundary back relies on the order. The error names it."""
-    with pytest.raises(ValueError, match=r"^topics, marks and begins of boundary batch-000000007 must be sorted and unique$"):
+    """A topic-partition is cut once; whoever reads a boundary back relies on the order.
+
+    The error names it.
+    """
+    with pytest.raises(
+        ValueError,
+        match=r"^topics, marks and begins of boundary batch-000000007 must be sorted and unique$",
+    ):
         Boundary(7, "c", topics, marks, begins)
 
 
@@ -67,13 +77,17 @@ def test_marks_are_sorted_by_topic_then_number() -> None:
 
 @pytest.mark.parametrize("begin", [Mark("t", 0, 6, "position"), Mark("t", 2, 0, "position")])
 def test_a_begin_lies_before_its_cut(begin: Mark) -> None:
-    """Behind it, or without one, it would be a window of negative length; right at it the window is empty."""
-    with pytest.raises(ValueError, match=r"^a begin of boundary batch-000000007 lies behind its cut, or has none$"):
+    """Behind it, or without one, it would be a window of negative length; right at it
+    the window is empty.
+    """
+    with pytest.raises(
+        ValueError, match=r"^a begin of boundary batch-000000007 lies behind its cut, or has none$"
+    ):
         Boundary(7, "c", SEEN, (M0, M1), (begin,))
     assert Boundary(7, "c", SEEN, (M0, M1), (Mark("t", 0, 5, "position"),)).begins[0].offset == 5
 
 
-@pytest.mark.parametrize("label", [-1, datetime(2026, 1, 2)])  # noqa: DTZ001 - that is what is refused
+@pytest.mark.parametrize("label", [-1, datetime(2026, 1, 2)])  # noqa: DTZ001
 def test_a_boundarys_label_is_one(label: int | datetime) -> None:
     """The field is named."""
     with pytest.raises(ValueError, match=r"^label must"):
@@ -81,10 +95,23 @@ def test_a_boundarys_label_is_one(label: int | datetime) -> None:
 
 
 def test_a_boundary_says_where_it_cuts() -> None:
-    """Its mark; 0 for a partition that was added to a known topic later; nothing for one that it left out, and for other topics."""
-    found = Boundary(datetime(2026, 1, 2, tzinfo=UTC), "c", (TopicSeen("t", "id", 2), TopicSeen("u", "id-u", 0)), (M1,))
+    """Its mark; 0 for a partition that was added to a known topic later; nothing for
+    one that it left out, and for other topics.
+    """
+    found = Boundary(
+        datetime(2026, 1, 2, tzinfo=UTC),
+        "c",
+        (TopicSeen("t", "id", 2), TopicSeen("u", "id-u", 0)),
+        (M1,),
+    )
     later = Mark("t", 2, 0, "clamped")
-    asked = {T0: None, T1: M1, T2: later, TopicPartition("u", 0): Mark("u", 0, 0, "clamped"), TopicPartition("v", 0): None}
+    asked = {
+        T0: None,
+        T1: M1,
+        T2: later,
+        TopicPartition("u", 0): Mark("u", 0, 0, "clamped"),
+        TopicPartition("v", 0): None,
+    }
     assert {tp: found.cut(tp) for tp in asked} == asked
     assert found.cuts(asked) == {tp: mark for tp, mark in asked.items() if mark is not None}
     assert found.by_tp() == {T1: M1}
@@ -92,15 +119,23 @@ def test_a_boundary_says_where_it_cuts() -> None:
 
 
 def test_a_boundary_is_json() -> None:
-    """Canonical: fields in their order, without spaces. It comes back as it was, and what breaks an invariant doesn't."""
+    """Canonical: fields in their order, without spaces.
+
+    It comes back as it was, and what breaks an invariant doesn't.
+    """
     found = Boundary(7, "c", SEEN, (M0,), (Mark("t", 0, 1, "position"),))
     text = to_json(found)
-    assert text == (
-        '{"label":7,"cluster_id":"c","topics":[{"topic":"t","topic_id":"id","partitions":2}],'
+    assert (
+        text
+        == '{"label":7,"cluster_id":"c","topics":[{"topic":"t","topic_id":"id","partitions":2}],'
         '"marks":[{"topic":"t","partition":0,"offset":5,"how":"settled","leader_epoch":3}],'
         '"begins":[{"topic":"t","partition":0,"offset":1,"how":"position","leader_epoch":null}]}'
     )
     assert from_json(text, Boundary) == from_json(text.encode(), Boundary) == found
-    for broken in (text.replace('"offset":5', '"offset":-5'), text.replace("settled", "guessed"), text.replace('"offset":1', '"offset":6')):
+    for broken in (
+        text.replace('"offset":5', '"offset":-5'),
+        text.replace("settled", "guessed"),
+        text.replace('"offset":1', '"offset":6'),
+    ):
         with pytest.raises(msgspec.ValidationError):
             from_json(broken, Boundary)

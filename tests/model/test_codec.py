@@ -12,7 +12,9 @@ from windrow.ingest.model.window import Window
 def test_a_value_comes_back_as_it_was() -> None:
     """From text or bytes; what is of another kind, or breaks an invariant, is refused."""
     assert to_json(Window("p", 1, 2)) == '{"pipeline":"p","start":1,"end":2}'
-    assert from_json('{"pipeline":"p","start":1,"end":2}', Window) == from_json(b'{"pipeline":"p","start":1,"end":2}', Window)
+    assert from_json('{"pipeline":"p","start":1,"end":2}', Window) == from_json(
+        b'{"pipeline":"p","start":1,"end":2}', Window
+    )
     for text in ('{"pipeline":"p"}', '{"pipeline":"p","start":2,"end":1}'):
         with pytest.raises(msgspec.ValidationError):
             from_json(text, Window)

@@ -1,4 +1,6 @@
-"""Labels: instants or sequence numbers, never both in one pipeline, each with one text form that sorts as they do."""
+"""Labels: instants or sequence numbers, never both in one pipeline, each with one text
+form that sorts as they do.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.ingest.model.label import Label, instant, is_later, label_text, number_of, require_label
+from windrow.ingest.model.label import (
+    Label,
+    instant,
+    is_later,
+    label_text,
+    number_of,
+    require_label,
+)
 
 EAST = timezone(timedelta(hours=2))
 T = datetime(2026, 1, 5, tzinfo=UTC)
@@ -18,7 +27,9 @@ NUMBERS = st.integers(0, 10**9 - 1)
 
 @given(st.one_of(st.tuples(INSTANTS, INSTANTS), st.tuples(NUMBERS, NUMBERS)))
 def test_labels_of_a_kind_are_in_order(pair: tuple[Label, Label]) -> None:
-    """Of two labels of one pipeline exactly one is later, or they are equal; numbers' texts are in the same order."""
+    """Of two labels of one pipeline exactly one is later, or they are equal; numbers'
+    texts are in the same order.
+    """
     one, other = pair
     assert [is_later(one, other), one == other, is_later(other, one)].count(True) == 1
     if isinstance(one, int):
@@ -56,7 +67,10 @@ def test_the_text_of_a_label() -> None:
     ("label", "words"),
     [
         (-1, "^start must not be negative: -1$"),
-        (datetime(2026, 1, 2), r"^start must be an aware datetime in UTC, not datetime.datetime\(2026"),  # noqa: DTZ001 - as it says
+        (
+            datetime(2026, 1, 2),  # noqa: DTZ001
+            r"^start must be an aware datetime in UTC, not datetime.datetime\(2026",
+        ),
         (datetime(2026, 1, 2, tzinfo=EAST), "^start must be an aware datetime in UTC, not "),
     ],
 )
@@ -68,12 +82,21 @@ def test_what_is_no_label_is_refused(label: int | datetime, words: str) -> None:
 
 def test_what_is_a_label_is_not() -> None:
     """The first number is 0; UTC under any name is UTC."""
-    for label in (0, 1, datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=timezone(timedelta(0), "Z"))):
+    for label in (
+        0,
+        1,
+        datetime(2026, 1, 2, tzinfo=UTC),
+        datetime(2026, 1, 2, tzinfo=timezone(timedelta(0), "Z")),
+    ):
         require_label("start", label)
 
 
 def test_later_is_not_the_same() -> None:
     """Of two labels of one kind; two kinds have no order."""
     first, second = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)
-    assert [is_later(a, b) for a, b in ((second, first), (first, first), (first, second))] == [True, False, False]
+    assert [is_later(a, b) for a, b in ((second, first), (first, first), (first, second))] == [
+        True,
+        False,
+        False,
+    ]
     assert [is_later(a, b) for a, b in ((2, 1), (1, 1), (1, 2))] == [True, False, False]

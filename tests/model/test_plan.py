@@ -1,4 +1,6 @@
-"""A plan's splits are ranges that hold offsets, and its digest is what it reads and where it writes: never edited, for receipts keep it."""
+"""A plan's splits are ranges that hold offsets, and its digest is what it reads and
+where it writes: never edited, for receipts keep it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def test_a_split_holds_offsets() -> None:
     """At least one, from 0 on."""
     assert Split("t", 3, 0, 1).tp == TopicPartition("t", 3)
     for start, stop in ((-1, 2), (5, 5), (6, 5)):
-        with pytest.raises(ValueError, match=rf"^a split of t\[3\] must hold 0 <= start < stop, not {start}\.\.{stop}$"):
+        with pytest.raises(
+            ValueError,
+            match=rf"^a split of t\[3\] must hold 0 <= start < stop, not {start}\.\.{stop}$",
+        ):
             Split("t", 3, start, stop)
 
 
@@ -58,7 +63,10 @@ def test_what_a_digest_covers() -> None:
 
 def test_what_a_digest_does_not_cover() -> None:
     """How a cut was found, and its witness: those are no other messages."""
-    assert but(stop=msgspec.structs.replace(PLAN.stop, marks=(Mark("t", 0, 9, "settled", 7),))) == PLAN.digest
+    assert (
+        but(stop=msgspec.structs.replace(PLAN.stop, marks=(Mark("t", 0, 9, "settled", 7),)))
+        == PLAN.digest
+    )
     assert but(splits=(Split("t", 0, 5, 9),)) == PLAN.digest
 
 

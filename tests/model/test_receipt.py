@@ -22,15 +22,30 @@ def test_what_is_missing_was_there_and_held_nothing_visible() -> None:
 def test_a_windows_totals() -> None:
     """Each number for itself; of no splits all are 0."""
     assert Counts.total(iter([ONE, TWO])) == Counts(
-        read=49, bytes=1_200, valid=39, dead=7, dropped=3, invisible=30, aborted=5, skipped=20, late=6, early=9, rows_=39, filtered_=0
+        read=49,
+        bytes=1_200,
+        valid=39,
+        dead=7,
+        dropped=3,
+        invisible=30,
+        aborted=5,
+        skipped=20,
+        late=6,
+        early=9,
+        rows_=39,
+        filtered_=0,
     )
     assert Counts.total([]) == Counts(rows_=0, filtered_=0)
 
 
 def test_what_a_form_without_rows_counted_became_one_row_each() -> None:
-    """Older receipts leave rows and filtered messages unset; newer ones count them, and they are added up."""
+    """Older receipts leave rows and filtered messages unset; newer ones count them, and
+    they are added up.
+    """
     many = msgspec.structs.replace(TWO, rows_=20, filtered_=4)
-    assert [(c.rows, c.filtered) for c in (ONE, many, Counts(valid=6), Counts.total([ONE, many]))] == [(30, 0), (20, 4), (6, 0), (50, 4)]
+    assert [
+        (c.rows, c.filtered) for c in (ONE, many, Counts(valid=6), Counts.total([ONE, many]))
+    ] == [(30, 0), (20, 4), (6, 0), (50, 4)]
 
 
 def test_of_nothing_the_checksums_are_0() -> None:
@@ -40,11 +55,27 @@ def test_of_nothing_the_checksums_are_0() -> None:
 
 def receipt(digest: str) -> Receipt:
     """A receipt of the plan."""
-    return Receipt(PLAN, digest, 0, "a", "r", "l", "hourly", Counts(), (), (), "code", datetime(2026, 1, 2, tzinfo=UTC), 1.0)
+    return Receipt(
+        PLAN,
+        digest,
+        0,
+        "a",
+        "r",
+        "l",
+        "hourly",
+        Counts(),
+        (),
+        (),
+        "code",
+        datetime(2026, 1, 2, tzinfo=UTC),
+        1.0,
+    )
 
 
 def test_a_receipts_digest_is_its_plans() -> None:
     """Another one is damage, and the window is named."""
     assert receipt(PLAN.digest).window == PLAN.window
-    with pytest.raises(ValueError, match=r"^receipt of window 2026-01-02T03:00:00Z: its digest is not its plan's$"):
+    with pytest.raises(
+        ValueError, match=r"^receipt of window 2026-01-02T03:00:00Z: its digest is not its plan's$"
+    ):
         receipt(PLAN.digest[::-1])

@@ -12,22 +12,52 @@ from windrow.ingest.model.refusals import OTHERS, Kinds, Refusals, RefusedAt, bo
 @pytest.mark.parametrize(
     ("reason", "detail", "words"),
     [
-        ("wrong_type", "Expected int, got float - at $.items[3].amount", "$.items[].amount expected int, got float"),
+        (
+            "wrong_type",
+            "Expected int, got float - at $.items[3].amount",
+            "$.items[].amount expected int, got float",
+        ),
         ("check", "Failed greater_than(0) - at $.amount", "$.amount failed greater_than(0)"),
-        ("missing", "Object misses a required field - at $.a[12][3]", "$.a[][]: Object misses a required field"),
-        ("invalid_utf8", "Expected UTF-8, got invalid start byte (byte 17)", "expected UTF-8, got invalid start byte"),
-        ("not_json", "JSON is malformed: Expecting value (character 0)", "JSON is malformed: Expecting value"),
+        (
+            "missing",
+            "Object misses a required field - at $.a[12][3]",
+            "$.a[][]: Object misses a required field",
+        ),
+        (
+            "invalid_utf8",
+            "Expected UTF-8, got invalid start byte (byte 17)",
+            "expected UTF-8, got invalid start byte",
+        ),
+        (
+            "not_json",
+            "JSON is malformed: Expecting value (character 0)",
+            "JSON is malformed: Expecting value",
+        ),
         ("odd", "of (byte 3) inside - at $.a", "$.a: of (byte 3) inside"),
         ("plain", "a - at b - at $.c", "$.c: a - at b"),
         ("too_large", None, "too_large"),
         ("Expected [3]", None, "expected [3]"),
-        ("key:wrong_type", "Expected str, got int - at the key's $.ids[3]", "the key's $.ids[] expected str, got int"),
-        ("key:not_json", "JSON is malformed: Expecting value (character 0) - at the key", "the key: JSON is malformed: Expecting value"),
-        ("header:invalid_utf8", "Expected UTF-8 - at the header x-trace", "the header x-trace expected UTF-8"),
+        (
+            "key:wrong_type",
+            "Expected str, got int - at the key's $.ids[3]",
+            "the key's $.ids[] expected str, got int",
+        ),
+        (
+            "key:not_json",
+            "JSON is malformed: Expecting value (character 0) - at the key",
+            "the key: JSON is malformed: Expecting value",
+        ),
+        (
+            "header:invalid_utf8",
+            "Expected UTF-8 - at the header x-trace",
+            "the header x-trace expected UTF-8",
+        ),
     ],
 )
 def test_a_detail_in_words(reason: str, detail: str | None, words: str) -> None:
-    """The place in the document first, without indices; the place in the text not at all; without a detail the reason."""
+    """The place in the document first, without indices; the place in the text not at
+    all; without a detail the reason.
+    """
     assert in_words(reason, detail) == words
 
 
@@ -54,7 +84,9 @@ def kinds_of(refusals: Refusals) -> Kinds:
 
 
 def test_stages_are_told_apart() -> None:
-    """Each has its own count, kinds and first offsets, of which three are kept, in the order in which they came."""
+    """Each has its own count, kinds and first offsets, of which three are kept, in the
+    order in which they came.
+    """
     refusals = Refusals()
     assert refusals.by_stage() == ()
     refusals.add(["value", "key", "value"], ["a", "a", "b"], [None] * 3, [7, 8, 9])
@@ -78,8 +110,15 @@ def test_refusals_are_counted_by_kind() -> None:
 def test_kinds_are_told_apart_by_their_details() -> None:
     """Two messages that were refused for one reason may want two things mended."""
     refusals = Refusals()
-    add(refusals, ["wrong_type"] * 3, ["Expected int, got str - at $.a"] * 2 + ["Expected int, got str - at $.b"])
-    assert kinds_of(refusals) == (("$.a expected int, got str", 2), ("$.b expected int, got str", 1))
+    add(
+        refusals,
+        ["wrong_type"] * 3,
+        ["Expected int, got str - at $.a"] * 2 + ["Expected int, got str - at $.b"],
+    )
+    assert kinds_of(refusals) == (
+        ("$.a expected int, got str", 2),
+        ("$.b expected int, got str", 1),
+    )
 
 
 def test_reasons_and_details_come_in_pairs() -> None:
@@ -99,7 +138,9 @@ def test_at_most_ten_kinds_are_told_apart() -> None:
 
 
 def test_at_most_two_hundred_kinds_are_kept() -> None:
-    """A kind that is known is counted on; what is new beyond them counts as others, so memory is bounded."""
+    """A kind that is known is counted on; what is new beyond them counts as others, so
+    memory is bounded.
+    """
     refusals = Refusals()
     add(refusals, [f"{n:03}" for n in range(201)], [None] * 201)
     add(refusals, ["000", "199", "200", "999"], [None] * 4)
@@ -109,7 +150,9 @@ def test_at_most_two_hundred_kinds_are_kept() -> None:
 
 
 def test_bounded_keeps_the_most_frequent() -> None:
-    """And names nothing where there is nothing else; what is called others already is added to the others."""
+    """And names nothing where there is nothing else; what is called others already is
+    added to the others.
+    """
     counts = Counter({"a": 3, "b": 5, "c": 1})
     assert bounded(counts, 3) == (("b", 5), ("a", 3), ("c", 1))
     assert bounded(counts, 2) == (("b", 5), ("a", 3), (OTHERS, 1))

@@ -119,7 +119,10 @@ def test_what_is_no_position_says_why(text: str, words: str) -> None:
 @pytest.mark.parametrize("topics", [[], ["a", "b"]])
 def test_offsets_by_partition_alone_need_one_topic(topics: list[str]) -> None:
     """Whose would they be else?"""
-    with pytest.raises(ValueError, match=r"^offsets by partition alone need exactly one topic: write them by topic$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^offsets by partition alone need exactly one topic: write them by topic$",
+    ):
         given({0: 5}, topics)
 
 

@@ -25,14 +25,22 @@ def test_a_micro_batch() -> None:
     assert (window.key, window.span) == ("batch-000000000", None)
 
 
-@pytest.mark.parametrize(("start", "end"), [(START, START), (END, START), (1, 1), (1, 3), (2, 1), (START, 2), (1, START)])
+@pytest.mark.parametrize(
+    ("start", "end"), [(START, START), (END, START), (1, 1), (1, 3), (2, 1), (START, 2), (1, START)]
+)
 def test_what_has_no_length_is_no_window(start: Label, end: Label) -> None:
     """Nor two batches, nor a mixture."""
-    with pytest.raises(ValueError, match=r"^a window must end after it starts, a micro-batch with the next number: .* / .*$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^a window must end after it starts, a micro-batch with the next number: .* / .*$",
+    ):
         Window("p", start, end)
 
 
-@pytest.mark.parametrize(("start", "end", "field"), [(-1, 0, "start"), (START.replace(tzinfo=None), END, "start"), (1, -1, "end")])
+@pytest.mark.parametrize(
+    ("start", "end", "field"),
+    [(-1, 0, "start"), (START.replace(tzinfo=None), END, "start"), (1, -1, "end")],
+)
 def test_its_ends_are_labels(start: Label, end: Label, field: str) -> None:
     """The wrong one is named."""
     with pytest.raises(ValueError, match=f"^{field} must"):

@@ -11,16 +11,29 @@ SCHEMA = WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"), ("c", "")))
 
 
 def test_its_digest_stays() -> None:
-    """Receipts keep it for ever, so it is never another one; the id is not in it, for a GUID names the same schema."""
+    """Receipts keep it for ever, so it is never another one; the id is not in it, for a
+    GUID names the same schema.
+    """
     assert SCHEMA.digest == "63ae256c3c356fa6713397d14f33cd24ef7101d5b747772d2707e8888548ba77"
-    assert WriterSchema("x", *(getattr(SCHEMA, name) for name in ("kind", "text", "references"))).digest == SCHEMA.digest
+    assert (
+        WriterSchema(
+            "x", *(getattr(SCHEMA, name) for name in ("kind", "text", "references"))
+        ).digest
+        == SCHEMA.digest
+    )
 
 
-@pytest.mark.parametrize("other", [
-    WriterSchema("7", "JSON", '"grün"', SCHEMA.references), WriterSchema("7", "AVRO", '"grun"', SCHEMA.references),
-    WriterSchema("7", "AVRO", '"grün"', SCHEMA.references[:1]), WriterSchema("7", "AVRO", '"grün"', SCHEMA.references[::-1]),
-    WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"), ("d", ""))), WriterSchema("7", "AVRO", '"grün"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "other",
+    [
+        WriterSchema("7", "JSON", '"grün"', SCHEMA.references),
+        WriterSchema("7", "AVRO", '"grun"', SCHEMA.references),
+        WriterSchema("7", "AVRO", '"grün"', SCHEMA.references[:1]),
+        WriterSchema("7", "AVRO", '"grün"', SCHEMA.references[::-1]),
+        WriterSchema("7", "AVRO", '"grün"', (("a.B", "{}"), ("d", ""))),
+        WriterSchema("7", "AVRO", '"grün"'),
+    ],
+)
 def test_another_schema_has_another_digest(other: WriterSchema) -> None:
     """In whatever it differs: kind, text, what it refers to, and in which order."""
     assert other.digest != SCHEMA.digest

@@ -1,4 +1,6 @@
-"""Which modules are mutated, by which tests each is judged, and which mutants nothing can tell from the code."""
+"""Which modules are mutated, by which tests each is judged, and which mutants nothing
+can tell from the code.
+"""
 
 from __future__ import annotations
 
@@ -7,75 +9,112 @@ from pathlib import Path
 FOLDERS = ("ingest/model", "ingest/source/enumerator")
 """Pure folders: every module in them is mutated."""
 
-ALONE = ("ingest/formats/json/strict.py", "ingest/formats/json/values.py", "ingest/runner/accounting.py", "ingest/sinks/decision.py")
+ALONE = (
+    "ingest/formats/json/strict.py",
+    "ingest/formats/json/values.py",
+    "ingest/runner/accounting.py",
+    "ingest/sinks/decision.py",
+)
 """Pure modules in other folders."""
 
 MORE = {
     "ingest/source/enumerator/ends.py": ("tests/source/enumerator/test_witness.py",),
-    "ingest/source/enumerator/resolve.py": ("tests/source/enumerator/test_begins.py", "tests/source/enumerator/test_witness.py"),
+    "ingest/source/enumerator/resolve.py": (
+        "tests/source/enumerator/test_begins.py",
+        "tests/source/enumerator/test_witness.py",
+    ),
 }
 """Tests beside a module's own that are about it: whole stories, to which it gives the answers."""
 
 EQUIVALENT: dict[str, dict[str, str]] = {
     "ingest/formats/json/strict.py": {
-        "- if most <= MAX_DEPTH:\n+ if most < MAX_DEPTH:": "an upper bound at the limit says as much as the depth itself, which costs more",
-        '- for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):\n'
-        '+ for bracket in _BRACKETS.finditer(_STRINGS.sub("XXXX", text)):': "what stands for a string has no brackets",
-        '- depth += 1 if bracket.group() in "[{" else -1\n+ depth += 1 if bracket.group() in "XX[{XX" else -1': "it is one bracket",
+        "- if most <= MAX_DEPTH:\n+ if most < MAX_DEPTH:": (
+            "an upper bound at the limit says as much as the depth itself, which costs more"
+        ),
+        '- for bracket in _BRACKETS.finditer(_STRINGS.sub("", text)):\n+ for bracket in _BRACKETS.finditer(_STRINGS.sub("XXXX", text)):': (  # noqa: E501
+            "what stands for a string has no brackets"
+        ),
+        '- depth += 1 if bracket.group() in "[{" else -1\n+ depth += 1 if bracket.group() in "XX[{XX" else -1': (  # noqa: E501
+            "it is one bracket"
+        ),
     },
     "ingest/formats/json/values.py": {
-        '- digits = (whole + fraction).lstrip("0")\n+ digits = (whole + fraction).lstrip("XX0XX")': "digits only",
+        '- digits = (whole + fraction).lstrip("0")\n+ digits = (whole + fraction).lstrip("XX0XX")': (  # noqa: E501
+            "digits only"
+        ),
         '- significant = digits.rstrip("0")\n+ significant = digits.rstrip("XX0XX")': "digits only",
-        '- if fraction[_MICROS_DIGITS:].strip("0"):\n+ if fraction[_MICROS_DIGITS:].strip("XX0XX"):': "digits only",
+        '- if fraction[_MICROS_DIGITS:].strip("0"):\n+ if fraction[_MICROS_DIGITS:].strip("XX0XX"):': (  # noqa: E501
+            "digits only"
+        ),
     },
     "ingest/model/boundary.py": {
-        "- cuts = self.by_tp() if self.begins else {}\n+ cuts = self.by_tp() if (self.begins) or True else {}": (
+        "- cuts = self.by_tp() if self.begins else {}\n+ cuts = self.by_tp() if (self.begins) or True else {}": (  # noqa: E501
             "without begins nobody looks into the cuts: it only saves making them"
         ),
     },
     "ingest/source/enumerator/ends.py": {
-        "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
-        "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
+        "- discovered = discover(broker, source.selection, None, source.on_removed)\n+ discovered = discover(broker, source.selection, None, None)": (  # noqa: E501
+            "without a lower boundary nothing was removed"
+        ),
     },
     "ingest/source/enumerator/opening.py": {
-        "- discovered = discover(broker, source.selection, None, source.on_removed)\n"
-        "+ discovered = discover(broker, source.selection, None, None)": "without a lower boundary nothing was removed",
+        "- discovered = discover(broker, source.selection, None, source.on_removed)\n+ discovered = discover(broker, source.selection, None, None)": (  # noqa: E501
+            "without a lower boundary nothing was removed"
+        ),
     },
     "ingest/source/enumerator/resolve.py": {
-        "- after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)\n"
-        "+ after = below if isinstance(below, datetime) else first - timedelta(microseconds=2)": "no two labels lie so near to each other",
-        "- return -((_EPOCH - label) // timedelta(milliseconds=1))\n+ return -((_EPOCH - label) / timedelta(milliseconds=1))": (
+        "- after = below if isinstance(below, datetime) else first - timedelta(microseconds=1)\n+ after = below if isinstance(below, datetime) else first - timedelta(microseconds=2)": (  # noqa: E501
+            "no two labels lie so near to each other"
+        ),
+        "- return -((_EPOCH - label) // timedelta(milliseconds=1))\n+ return -((_EPOCH - label) / timedelta(milliseconds=1))": (  # noqa: E501
             "integers compare with the fraction as with the next integer"
         ),
-        "- head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD - 1)\n"
-        "+ head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD + 1)": "who judges takes the first ones of them",
+        "- head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD - 1)\n+ head = look.first_stamps(part.tp, part.log_start, part.end.offset, AHEAD + 1)": (  # noqa: E501
+            "who judges takes the first ones of them"
+        ),
     },
     "ingest/source/enumerator/settle.py": {
-        "- if (first := _reach_of_one(stamps, since)) >= label:\n+ if (first := _reach_of_one(stamps, since)) > label:": (
+        "- if (first := _reach_of_one(stamps, since)) >= label:\n+ if (first := _reach_of_one(stamps, since)) > label:": (  # noqa: E501
             "the search in blocks finds it too: this one is only faster"
         ),
-        "- return min(asked[len(asked) // 2], own)\n+ return min(asked[len(asked) // 3], own)": "as above: it finds less",
-        "- done, block = 0, 1\n+ done, block = 0, 2": "blocks of another size hold the same candidates",
-        "- done, block = done + block, block * 8\n+ done, block = done + block, block * 9": "as above",
-        "- while done < len(candidates):\n+ while done <= len(candidates):": "nothing is found in a block of none",
+        "- return min(asked[len(asked) // 2], own)\n+ return min(asked[len(asked) // 3], own)": (
+            "as above: it finds less"
+        ),
+        "- done, block = 0, 1\n+ done, block = 0, 2": (
+            "blocks of another size hold the same candidates"
+        ),
+        "- done, block = done + block, block * 8\n+ done, block = done + block, block * 9": (
+            "as above"
+        ),
+        "- while done < len(candidates):\n+ while done <= len(candidates):": (
+            "nothing is found in a block of none"
+        ),
     },
     "ingest/source/enumerator/share.py": {
-        "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] < rest // len(descending):": (
-            "who wants just an equal share has it either way, and what can't be divided goes to the same ones"
+        "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] < rest // len(descending):": (  # noqa: E501
+            "who wants just an equal share has it either way, and what can't be divided goes to the"
+            " same ones"
         ),
-        "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] <= rest / len(descending):": "of integers",
+        "- while descending[-1] <= rest // len(descending):\n+ while descending[-1] <= rest / len(descending):": (  # noqa: E501
+            "of integers"
+        ),
     },
     "ingest/source/enumerator/completeness.py": {
-        '- label: Label | None = None\n+ label: Label | None = ""': "without boundaries nothing is known that could hold anything back",
+        '- label: Label | None = None\n+ label: Label | None = ""': (
+            "without boundaries nothing is known that could hold anything back"
+        ),
     },
     "ingest/source/enumerator/grid.py": {
-        "- if window.span and isinstance(end, datetime):\n+ if window.span or isinstance(end, datetime):": (
-            "a window in time has a span and its end is an instant: the question is the type checker's"
+        "- if window.span and isinstance(end, datetime):\n+ if window.span or isinstance(end, datetime):": (  # noqa: E501
+            "a window in time has a span and its end is an instant: the question is the type"
+            " checker's"
         ),
-        "- labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)\n"
-        "+ labels += islice(_until(grid, window.span[0], end), None)": "more labels are refused all the same, after they were counted",
-        "- labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)\n"
-        "+ labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 2)": "as above",
+        "- labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)\n+ labels += islice(_until(grid, window.span[0], end), None)": (  # noqa: E501
+            "more labels are refused all the same, after they were counted"
+        ),
+        "- labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 1)\n+ labels += islice(_until(grid, window.span[0], end), _WINDOWS_MAX + 2)": (  # noqa: E501
+            "as above"
+        ),
     },
 }
 """By module: the lines that a mutant changes, and why no test can tell it from the code."""
@@ -83,11 +122,15 @@ EQUIVALENT: dict[str, dict[str, str]] = {
 
 def modules(root: Path) -> list[str]:
     """Their paths, in order; what has no function of its own has no mutants."""
-    inside = [str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).glob("*.py")]
+    inside = [
+        str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).glob("*.py")
+    ]
     return sorted(module for module in (*inside, *ALONE) if "def " in (root / module).read_text())
 
 
 def judges_of(module: str) -> tuple[str, ...]:
-    """The test file of a module's own, which lies where the module does, and those that stand in `MORE`."""
+    """The test file of a module's own, which lies where the module does, and those that
+    stand in `MORE`.
+    """
     path = Path("tests", *Path(module).parts[1:])
     return (str(path.with_name(f"test_{path.name}")), *MORE.get(module, ()))

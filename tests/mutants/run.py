@@ -1,8 +1,10 @@
-"""How many small mistakes in the pure modules the tests notice: mutmut over each module, against that module's own tests.
+"""How many small mistakes in the pure modules the tests notice: mutmut over each
+module, against that module's own tests.
 
-`python -m tests.mutants.run` runs all, `python -m tests.mutants.run enumerator/grid plan` those whose path
-holds one of the words. Each module
-has a folder of its own in `.windrow/mutants`, with copies of the code and the tests, so nothing of the working tree is touched.
+`python -m tests.mutants.run` runs all, `python -m tests.mutants.run enumerator/grid
+plan` those whose path holds one of the words. Each module has a folder of its own in
+`.windrow/mutants`, with copies of the code and the tests, so nothing of the working
+tree is touched.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ settings.register_profile("mutants", phases=[Phase.explicit], database=None, dea
 def pytest_sessionstart() -> None:
     """A mutant's process is a copy of one that has all modules; pytest collects garbage at its end: that of these tests is enough."""
     gc.freeze()
-'''
+'''  # noqa: E501
 _RESULTS = """\
 import json, sys
 from mutmut.mutation.data import SourceFileMutationData
@@ -64,7 +66,7 @@ data = SourceFileMutationData(path=module)
 data.load()
 statuses = {name: status_by_exit_code[code] for name, code in data.exit_code_by_key.items()}
 print(json.dumps({name: [status, "" if status in killed else get_diff_for_mutant(name, path=module)] for name, status in statuses.items()}))
-"""  # as `mutmut results` and `mutmut show` do, which takes a process for each
+"""  # as `mutmut results` and `mutmut show` do, which takes a process for each  # noqa: E501
 _STRING = re.compile(r'"[^"]*"')
 
 
@@ -98,7 +100,9 @@ def measure(module: str) -> Score:
     prepare(place, module)
     output(place, "mutmut", "run", "--max-children", "1")
     alive, wording, equivalent = [], 0, []
-    results: dict[str, list[str]] = json.loads(output(place, sys.executable, "-c", _RESULTS, f"windrow/{module}", *sorted(KILLED)))
+    results: dict[str, list[str]] = json.loads(
+        output(place, sys.executable, "-c", _RESULTS, f"windrow/{module}", *sorted(KILLED))
+    )
     for name, (status, diff) in results.items():
         if status in KILLED:
             continue
@@ -110,7 +114,15 @@ def measure(module: str) -> Score:
         else:
             alive.append(f"{name}: {status}\n{change}")
     stale = tuple(EQUIVALENT.get(module, {}).keys() - set(equivalent))
-    return Score(module, len(results), wording, len(equivalent), tuple(alive), stale, time.monotonic() - begun)
+    return Score(
+        module,
+        len(results),
+        wording,
+        len(equivalent),
+        tuple(alive),
+        stale,
+        time.monotonic() - begun,
+    )
 
 
 def prepare(place: Path, module: str) -> None:
@@ -118,7 +130,9 @@ def prepare(place: Path, module: str) -> None:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     for name in ("windrow", "tests"):  # the links in it become folders
-        shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        shutil.copytree(
+            ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".*")
+        )
     config = _CONFIG.format(module=module, tests=list(judges_of(module)))
     (place / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + config)
     (place / "conftest.py").write_text(_CONFTEST)
@@ -126,8 +140,17 @@ def prepare(place: Path, module: str) -> None:
 
 def output(place: Path, *command: str) -> str:
     """What a command prints; its failure ends all."""
-    environment = os.environ | {"PYTHONPATH": "", "TZ": "<+0545>-5:45"}  # far from UTC, where it makes a difference which is meant
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False)
+    # far from UTC, where it makes a difference which is meant
+    environment = os.environ | {"PYTHONPATH": "", "TZ": "<+0545>-5:45"}
+    done = subprocess.run(
+        command,
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_SECONDS,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(f"{command[:2]} in {place}: {done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done.stdout
@@ -135,7 +158,11 @@ def output(place: Path, *command: str) -> str:
 
 def changed(diff: str) -> str:
     """The lines that a diff takes away and adds, without their indentation."""
-    lines = [line for line in diff.splitlines() if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"}]
+    lines = [
+        line
+        for line in diff.splitlines()
+        if line[:1] in {"-", "+"} and line[:3] not in {"---", "+++"}
+    ]
     return "\n".join(f"{line[0]} {line[1:].strip()}" for line in lines)
 
 
@@ -144,7 +171,12 @@ def is_wording(change: str) -> bool:
     before, _, after = change.partition("\n+ ")
     olds, news = _STRING.findall(before), _STRING.findall(after)
     differing = [(a, b) for a, b in zip(olds, news, strict=False) if a != b]
-    return len(olds) == len(news) and len(differing) == 1 and " " in differing[0][0] and _plain(before[2:]) == _plain(after)
+    return (
+        len(olds) == len(news)
+        and len(differing) == 1
+        and " " in differing[0][0]
+        and _plain(before[2:]) == _plain(after)
+    )
 
 
 def _plain(line: str) -> str:
@@ -156,21 +188,44 @@ def tell(score: Score) -> None:
     for change in score.alive:
         print(change, end="\n\n", flush=True)
     for change in score.stale:
-        print(f"{score.module}: listed as equivalent, and not among the survivors any more:\n{change}\n", flush=True)
+        print(
+            f"{score.module}: listed as equivalent, and not among the survivors any"
+            f" more:\n{change}\n",
+            flush=True,
+        )
 
 
 def report(scores: Sequence[Score]) -> bool:
     """Print one line for each module, and for all; whether the goal is reached."""
     print(f"{'module':40}{'mutants':>9}{'counted':>9}{'killed':>8}{'score':>8}{'seconds':>9}")
-    whole = [("all", *(sum(column) for column in zip(*((s.mutants, s.counted, s.killed, s.seconds) for s in scores), strict=True)))]
-    for name, mutants, counted, killed, seconds in [*((s.module, s.mutants, s.counted, s.killed, s.seconds) for s in scores), *whole]:
-        print(f"{name:40}{mutants:9}{counted:9}{killed:8}{100 * killed / max(1, counted):7.1f}%{seconds:9.0f}")
-    return 100 * sum(s.killed for s in scores) >= GOAL * sum(s.counted for s in scores) and not any(s.stale for s in scores)
+    whole = [
+        (
+            "all",
+            *(
+                sum(column)
+                for column in zip(
+                    *((s.mutants, s.counted, s.killed, s.seconds) for s in scores), strict=True
+                )
+            ),
+        )
+    ]
+    for name, mutants, counted, killed, seconds in [
+        *((s.module, s.mutants, s.counted, s.killed, s.seconds) for s in scores),
+        *whole,
+    ]:
+        print(
+            f"{name:40}{mutants:9}{counted:9}{killed:8}{100 * killed / max(1, counted):7.1f}%{seconds:9.0f}"  # noqa: E501
+        )
+    return 100 * sum(s.killed for s in scores) >= GOAL * sum(s.counted for s in scores) and not any(
+        s.stale for s in scores
+    )
 
 
 def main(words: Sequence[str]) -> int:
     """0 if the goal is reached, 1 if not."""
-    chosen = [module for module in modules(ROOT) if not words or any(word in module for word in words)]
+    chosen = [
+        module for module in modules(ROOT) if not words or any(word in module for word in words)
+    ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         scores = []
         for score in pool.map(measure, chosen):

@@ -1,4 +1,6 @@
-"""What numba compiles is kept on disk and loaded without numba, and nothing that is kept can do harm."""
+"""What numba compiles is kept on disk and loaded without numba, and nothing that is
+kept can do harm.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from windrow.ingest.native import making
 from windrow.ingest.native.calling import Compiled
 
 ROOT = Path(__file__).parents[2]
-FACTOR = "from windrow.ingest.native.making import part\n\n@part\ndef factor(x):\n    return x * 3\n"
+FACTOR = (
+    "from windrow.ingest.native.making import part\n\n@part\ndef factor(x):\n    return x * 3\n"
+)
 TIMES = """
 import math
 from factor import factor
@@ -49,7 +53,9 @@ def times(x):
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a compiled function that calls a part in another module; the user's cache is beside it."""
+    """A folder with a compiled function that calls a part in another module; the user's
+    cache is beside it.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     folder = tmp_path / "package"
@@ -77,7 +83,11 @@ class Loaded:
         self.functions = Compiled("times")
         made = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(making, "image_of", lambda module, make=making.image_of: made.append(module) or make(module))
+            patch.setattr(
+                making,
+                "image_of",
+                lambda module, make=making.image_of: made.append(module) or make(module),
+            )
             self.times = self.functions.times
         self.came_from_disk = not made
 
@@ -103,14 +113,18 @@ def test_the_second_process_loads_what_the_first_compiled(package: Path) -> None
 
 
 def test_code_is_compiled_anew_where_a_part_of_it_changed(package: Path) -> None:
-    """Also if only a module beside it was edited: numba itself looks at the function's own file alone."""
+    """Also if only a module beside it was edited: numba itself looks at the function's
+    own file alone.
+    """
     assert load(package).times(2) == 7
     (package / "factor.py").write_text(FACTOR.replace("x * 3", "(x * 5)"))
     changed = load(package)
     assert (came_from_disk(changed), changed.times(2)) == (False, 11)
 
 
-def test_code_with_bounds_checks_is_kept_apart(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_with_bounds_checks_is_kept_apart(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """numba's settings by the environment make other code."""
     load(package)
     monkeypatch.setenv("NUMBA_BOUNDSCHECK", "1")
@@ -119,7 +133,9 @@ def test_code_with_bounds_checks_is_kept_apart(package: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("end", [0, 10, 40, -1])
 def test_damaged_files_do_no_harm(read_only: Path, tmp_path: Path, end: int) -> None:
-    """A file that a full disk or a power cut left short, in the only place there is: the function is compiled once more, and kept again."""
+    """A file that a full disk or a power cut left short, in the only place there is:
+    the function is compiled once more, and kept again.
+    """
     load(read_only)
     (damaged,) = kept(tmp_path)
     damaged.write_bytes(damaged.read_bytes()[:end])
@@ -139,7 +155,9 @@ def test_a_changed_byte_is_found(package: Path) -> None:
 
 
 def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The function is compiled for this process; what was kept before stays, and nothing half-written does."""
+    """The function is compiled for this process; what was kept before stays, and
+    nothing half-written does.
+    """
     load(package)
     (file,) = kept(package)
     whole = file.read_bytes()
@@ -156,26 +174,51 @@ def test_a_full_disk_takes_nothing_away(package: Path, monkeypatch: pytest.Monke
 
 
 def test_arrays_are_handed_over_as_they_are(package: Path) -> None:
-    """Two dimensions, numbers of a byte that are written to, a truth: the machine code sees what numba's own function sees."""
-    functions, numbers, octets = load(package).functions, np.arange(6).reshape(2, 3), np.zeros(4, np.uint8)
+    """Two dimensions, numbers of a byte that are written to, a truth: the machine code
+    sees what numba's own function sees.
+    """
+    functions, numbers, octets = (
+        load(package).functions,
+        np.arange(6).reshape(2, 3),
+        np.zeros(4, np.uint8),
+    )
     assert (functions.fill(numbers, octets, True), octets.tolist()) == (8, [0, 1, 2, 3])
     assert (functions.fill(numbers, octets, False), octets.tolist()) == (6, [4, 3, 2, 1])
 
 
 @pytest.mark.parametrize(
-    "numbers", [np.zeros(4, np.int32), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2], [0, 0], np.frombuffer(bytes(32), np.int64)]
+    "numbers",
+    [
+        np.zeros(4, np.int32),
+        np.zeros((2, 2), np.int64),
+        np.zeros(8, np.int64)[::2],
+        [0, 0],
+        np.frombuffer(bytes(32), np.int64),
+    ],
 )
 def test_other_arrays_are_refused(package: Path, numbers: Any) -> None:
-    """Another type, shape or stride, or memory that may not be written to, would be read or written as what it isn't."""
+    """Another type, shape or stride, or memory that may not be written to, would be
+    read or written as what it isn't.
+    """
     with pytest.raises(TypeError, match="contiguous array of int64"):
         load(package).functions.at(numbers, 0)
 
 
 def test_where_bounds_are_checked_code_that_goes_beyond_them_raises(package: Path) -> None:
     """Made so for tests; the number behind the array is not read."""
-    script = "import numpy as np; from windrow.ingest.native.calling import Compiled; Compiled('times').at(np.zeros(3, np.int64), 3)"
+    script = (
+        "import numpy as np; from windrow.ingest.native.calling import Compiled;"
+        " Compiled('times').at(np.zeros(3, np.int64), 3)"
+    )
     env = os.environ | {"PYTHONPATH": f"{package}:{ROOT}", "NUMBA_BOUNDSCHECK": "1"}
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert "IndexError: compiled code went beyond the bounds" in done.stderr
 
 
@@ -187,7 +230,9 @@ def test_code_calls_functions_of_c(package: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
-def test_where_the_package_can_not_be_written_the_code_is_the_users(read_only: Path, tmp_path: Path, umask: int) -> None:
+def test_where_the_package_can_not_be_written_the_code_is_the_users(
+    read_only: Path, tmp_path: Path, umask: int
+) -> None:
     """In a folder that nobody else may write to, or read, whatever else the user shares."""
     (tmp_path / "cache").mkdir()
     before = os.umask(umask)
@@ -201,8 +246,12 @@ def test_where_the_package_can_not_be_written_the_code_is_the_users(read_only: P
 
 
 @pytest.mark.parametrize("open_to_all", [".", "windrow", "windrow/compiled"])
-def test_what_others_could_have_put_there_is_not_loaded(read_only: Path, tmp_path: Path, open_to_all: str) -> None:
-    """Code in a folder that anybody may write to, or may put another one in the place of, could be anybody's."""
+def test_what_others_could_have_put_there_is_not_loaded(
+    read_only: Path, tmp_path: Path, open_to_all: str
+) -> None:
+    """Code in a folder that anybody may write to, or may put another one in the place
+    of, could be anybody's.
+    """
     folder = tmp_path / "cache" / open_to_all
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -212,7 +261,10 @@ def test_what_others_could_have_put_there_is_not_loaded(read_only: Path, tmp_pat
 
 @pytest.mark.parametrize("link", ["windrow", "windrow/compiled"])
 def test_a_folder_behind_a_link_is_not_trusted(read_only: Path, tmp_path: Path, link: str) -> None:
-    """Who made it may let it lead elsewhere a moment later. A folder is, also where everybody may write, but not to what is another's."""
+    """Who made it may let it lead elsewhere a moment later.
+
+    A folder is, also where everybody may write, but not to what is another's.
+    """
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     place = tmp_path / "cache" / link
     place.parent.mkdir(parents=True, mode=0o700)
@@ -231,15 +283,24 @@ def test_a_user_without_a_home_compiles(read_only: Path, monkeypatch: pytest.Mon
     assert (load(read_only).times(2), came_from_disk(load(read_only))) == (7, False)
 
 
-SCRIPT = "import sys; from windrow.ingest.native.calling import Compiled; print(Compiled('times').times(2), 'numba' in sys.modules)"
+SCRIPT = (
+    "import sys; from windrow.ingest.native.calling import Compiled;"
+    " print(Compiled('times').times(2), 'numba' in sys.modules)"
+)
 
 
 def test_two_processes_may_begin_at_once(package: Path) -> None:
-    """Both compile or load, both are right, and what they leave is loaded by the next, which needs no numba."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPATH": f"{package}:{ROOT}"}
+    """Both compile or load, both are right, and what they leave is loaded by the next,
+    which needs no numba.
+    """
+    env = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    } | {"PYTHONPATH": f"{package}:{ROOT}"}
 
     def begun() -> subprocess.Popen[str]:
-        return subprocess.Popen([sys.executable, "-c", SCRIPT], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [sys.executable, "-c", SCRIPT], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True
+        )
 
     both = [begun(), begun()]
     assert [process.communicate(timeout=300)[0].split()[0] for process in both] == ["7", "7"]
@@ -247,7 +308,9 @@ def test_two_processes_may_begin_at_once(package: Path) -> None:
 
 
 def test_a_worker_loads_no_numba() -> None:
-    """All that a task compiles is loaded without it once it is kept: a hundred megabytes that each worker would hold."""
+    """All that a task compiles is loaded without it once it is kept: a hundred
+    megabytes that each worker would hold.
+    """
     script = """
 import sys
 import pyarrow as pa
@@ -262,5 +325,13 @@ print("numba" in sys.modules)
 """
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     for said in (None, "False"):  # the first time it may be compiled
-        done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, timeout=300, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=300,
+            check=True,
+        )
         assert said in {None, done.stdout.strip()}

@@ -1,9 +1,11 @@
 """Explores a protocol, or has one way of it again.
 
-python -m tests.protocols [--protocol kafka] [--twin random-id] [--scenario "one window twice"]     every state
-python -m tests.protocols --protocol kafka --seeds 1000 [--first 1]                                 ways by chance, with a third run
-python -m tests.protocols --protocol kafka --twin random-id --scenario "..." --trace 0.2.1          that way, as numbered steps
-python -m tests.protocols --protocol kafka --scenario "..." --seed 17                               that seed's way, likewise
+python -m tests.protocols [--protocol kafka] [--twin random-id] [--scenario "one window
+twice"]     every state python -m tests.protocols --protocol kafka --seeds 1000 [--first
+1]                                 ways by chance, with a third run python -m
+tests.protocols --protocol kafka --twin random-id --scenario "..." --trace 0.2.1
+that way, as numbered steps python -m tests.protocols --protocol kafka --scenario "..."
+--seed 17                               that seed's way, likewise
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ def tell(protocol: Protocol, scenario: Scenario, explored: Explored, again: str)
     if explored.broken is None:
         return True
     print("\n".join(replay(protocol, scenario, explored.broken.way)))
-    print(f"the same again: python -m tests.protocols {again} --trace {'.'.join(map(str, explored.broken.way))}")
+    print(
+        f"the same again: python -m tests.protocols {again} --trace"
+        f" {'.'.join(map(str, explored.broken.way))}"
+    )
     return False
 
 
@@ -30,7 +35,11 @@ def every_state(protocol: Protocol, name: str, again: str) -> bool:
     """One scenario, whole."""
     began, scenario = time.monotonic(), protocol.scenarios[name]
     explored = explore(protocol, scenario)
-    print(f"{protocol.name}, {name}: {explored.states:,} states, {explored.steps:,} steps, {time.monotonic() - began:.1f} s", flush=True)
+    print(
+        f"{protocol.name}, {name}: {explored.states:,} states, {explored.steps:,} steps,"
+        f" {time.monotonic() - began:.1f} s",
+        flush=True,
+    )
     return tell(protocol, scenario, explored, again)
 
 
@@ -43,7 +52,11 @@ def by_chance(protocol: Protocol, name: str, seeds: range, again: str) -> bool:
         if not tell(protocol, scenario, explored, f"{again} --crowded"):
             print(f"seed {seed}")
             return False
-    print(f"{protocol.name}, {name}, three runs: seeds {seeds.start} to {seeds.stop - 1}, {steps:,} steps", flush=True)
+    print(
+        f"{protocol.name}, {name}, three runs: seeds {seeds.start} to {seeds.stop - 1}, {steps:,}"
+        " steps",
+        flush=True,
+    )
     return True
 
 
@@ -58,9 +71,15 @@ def chosen(asked: argparse.Namespace) -> Iterator[tuple[Protocol, str, str]]:
 
 def main() -> int:
     """0 if no promise is broken."""
-    parser = argparse.ArgumentParser(prog="python -m tests.protocols", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.protocols",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
     parser.add_argument("--protocol", choices=PROTOCOLS)
-    parser.add_argument("--twin", choices=sorted({twin for twins in TWINS.values() for twin in twins}))
+    parser.add_argument(
+        "--twin", choices=sorted({twin for twins in TWINS.values() for twin in twins})
+    )
     parser.add_argument("--scenario")
     parser.add_argument("--seeds", type=int, default=0)
     parser.add_argument("--first", type=int, default=1)
@@ -73,7 +92,9 @@ def main() -> int:
     good = True
     for protocol, name, again in chosen(asked):
         if name not in protocol.scenarios:
-            parser.error(f"--scenario of {protocol.name} is one of: {', '.join(protocol.scenarios)}")
+            parser.error(
+                f"--scenario of {protocol.name} is one of: {', '.join(protocol.scenarios)}"
+            )
         scenario = crowded(protocol.scenarios[name]) if asked.crowded else protocol.scenarios[name]
         if asked.trace is not None:
             print("\n".join(replay(protocol, scenario, [int(n) for n in asked.trace.split(".")])))

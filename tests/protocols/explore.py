@@ -1,9 +1,12 @@
-"""Explores all that processes can do to a world between them, step by step: every order, every crash, every reply that is lost.
+"""Explores all that processes can do to a world between them, step by step: every
+order, every crash, every reply that is lost.
 
-A process is a generator: it yields an `Ask`, which is one atomic step, and is sent the reply. All that it knows are the replies so far,
-so these are its state, and it is brought there again by replaying them. What is asked, the world answers: a method of that name gives
-each outcome that there can be, the usual one first; none means that the process waits. So a state is a plain value, states that are
-equal are looked into once, and the way to one is a list of numbers: which of the steps that there were was taken.
+A process is a generator: it yields an `Ask`, which is one atomic step, and is sent the
+reply. All that it knows are the replies so far, so these are its state, and it is
+brought there again by replaying them. What is asked, the world answers: a method of
+that name gives each outcome that there can be, the usual one first; none means that the
+process waits. So a state is a plain value, states that are equal are looked into once,
+and the way to one is a list of numbers: which of the steps that there were was taken.
 """
 
 from __future__ import annotations
@@ -27,13 +30,20 @@ class Ask(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Processes that live and die with the one that starts them: (name, program, arguments) of each. It waits for their ends."""
+    """Processes that live and die with the one that starts them: (name, program,
+    arguments) of each.
+
+    It waits for their ends.
+    """
 
     children: tuple[tuple[str, str, tuple[Any, ...]], ...]
 
 
 class Again(NamedTuple):
-    """What a process goes on as. It forgets all but these arguments, so that loops have few states."""
+    """What a process goes on as.
+
+    It forgets all but these arguments, so that loops have few states.
+    """
 
     program: str
     args: tuple[Any, ...]
@@ -43,7 +53,9 @@ Program: TypeAlias = Generator[Ask | Start, Any, Hashable]
 
 
 class Process(NamedTuple):
-    """A process, or what has become of it: then the program is OVER and `args` its verdict, or DEAD."""
+    """A process, or what has become of it: then the program is OVER and `args` its
+    verdict, or DEAD.
+    """
 
     name: str
     program: str
@@ -78,20 +90,24 @@ class Step(NamedTuple):
     def __str__(self) -> str:
         given = ", ".join(map(_short, self.args))
         said = "" if self.reply is None else f" -> {_short(self.reply)}"
-        return f"{self.who}: {self.name}({given}){said}" if self.args or said else f"{self.who}: {self.name}"
+        return (
+            f"{self.who}: {self.name}({given}){said}"
+            if self.args or said
+            else f"{self.who}: {self.name}"
+        )
 
 
 def _short(value: Any) -> str:
     if isinstance(value, tuple | frozenset) and not hasattr(value, "_fields"):
-        return f"[{', '.join(map(_short, sorted(value, key=str) if isinstance(value, frozenset) else value))}]"
+        return f"[{', '.join(map(_short, sorted(value, key=str) if isinstance(value, frozenset) else value))}]"  # noqa: E501
     return str(value)
 
 
 class Scenario(NamedTuple):
     """Runs that begin at once in a world, and what must be had in the end.
 
-    `wanted`: runs that are made one after the other when all faults are over, whatever the others were doing: each must commit.
-    `refusable`: why a run may be refused here.
+    `wanted`: runs that are made one after the other when all faults are over, whatever
+    the others were doing: each must commit. `refusable`: why a run may be refused here.
     """
 
     world: Any
@@ -108,7 +124,9 @@ class Broken(msgspec.Struct, frozen=True):
 
 
 class Explored(msgspec.Struct, frozen=True):
-    """How much was looked into; `broken`: the first state that breaks a promise, by one of the shortest ways."""
+    """How much was looked into; `broken`: the first state that breaks a promise, by one
+    of the shortest ways.
+    """
 
     states: int
     steps: int
@@ -116,7 +134,10 @@ class Explored(msgspec.Struct, frozen=True):
 
 
 class Protocol(ABC):
-    """A protocol: its programs are methods, each a generator. `run` takes what `Scenario.wanted` gives."""
+    """A protocol: its programs are methods, each a generator.
+
+    `run` takes what `Scenario.wanted` gives.
+    """
 
     name: str
     scenarios: Mapping[str, Scenario]
@@ -137,19 +158,26 @@ class Protocol(ABC):
     def false(self, verdict: Any, world: Any, scenario: Scenario) -> str | None:
         """What is not so of a verdict, in the world in which it is given."""
 
-    # ----------------------------------------------------------------------------------------------------------------------- steps
+    # ----------------------------------------------------------------------------------------------
 
     def steps(self, state: State, *, in_any_order: bool = False) -> list[Step]:
         """All that can happen next.
 
-        A step that changes nothing in the world, and that nothing in the world can change, comes first, and alone: in whatever order it
-        and the others come, they lead to the same states. `in_any_order`: not so, for who goes by an order that was seen.
+        A step that changes nothing in the world, and that nothing in the world can
+        change, comes first, and alone: in whatever order it and the others come, they
+        lead to the same states. `in_any_order`: not so, for who goes by an order that
+        was seen.
         """
         every: list[Step] = []
         for at, process in enumerate(state.processes):
             if process.program not in {OVER, DEAD}:
                 mine = [*self._steps_of(state, at, process)]
-                if not in_any_order and len(mine) == 1 and mine[0].name in self.private and mine[0].after.world == state.world:
+                if (
+                    not in_any_order
+                    and len(mine) == 1
+                    and mine[0].name in self.private
+                    and mine[0].after.world == state.world
+                ):
                     return mine
                 every += mine
         return [*every, *self._faults(state)]
@@ -160,7 +188,12 @@ class Protocol(ABC):
     def _faults(self, state: State) -> Iterator[Step]:
         for run in sorted({p.run for p in state.processes if p.program not in {OVER, DEAD}}):
             rest = tuple(
-                p._replace(program=DEAD, args=(), replies=()) if p.run == run and p.program != OVER else p for p in state.processes
+                (
+                    p._replace(program=DEAD, args=(), replies=())
+                    if p.run == run and p.program != OVER
+                    else p
+                )
+                for p in state.processes
             )
             yield Step(run, "dies", (), None, state._replace(processes=rest))
         for what, world in state.world.events():
@@ -173,28 +206,56 @@ class Protocol(ABC):
             return
         assert isinstance(asks, Ask)
         for reply, world in getattr(state.world, asks.name)(process.run, *asks.args):
-            yield Step(process.run, asks.name, asks.args, reply, State(world, self._told(state.processes, at, process, reply)))
+            yield Step(
+                process.run,
+                asks.name,
+                asks.args,
+                reply,
+                State(world, self._told(state.processes, at, process, reply)),
+            )
 
     def _waits(self, state: State, at: int, process: Process, start: Start) -> Iterator[Step]:
         names = [name for name, _, _ in start.children]
         there = {p.name: p for p in state.processes}
         if names[0] not in there:
             born = tuple(self._begun(Process(*child)) for child in start.children)
-            yield Step(process.run, "starts", tuple(names), None, state._replace(processes=state.processes + born))
+            yield Step(
+                process.run,
+                "starts",
+                tuple(names),
+                None,
+                state._replace(processes=state.processes + born),
+            )
         elif all(there[name].program == OVER for name in names):
             rest = tuple(p for p in state.processes if p.name not in names)
             verdicts = tuple(there[name].args[0] for name in names)
             yield Step(
-                process.run, "has", tuple(names), verdicts, State(state.world, self._told(rest, rest.index(process), process, verdicts))
+                process.run,
+                "has",
+                tuple(names),
+                verdicts,
+                State(state.world, self._told(rest, rest.index(process), process, verdicts)),
             )
 
-    def _told(self, processes: tuple[Process, ...], at: int, process: Process, reply: Any) -> tuple[Process, ...]:
-        return (*processes[:at], self._begun(process._replace(replies=(*process.replies, reply))), *processes[at + 1 :])
+    def _told(
+        self, processes: tuple[Process, ...], at: int, process: Process, reply: Any
+    ) -> tuple[Process, ...]:
+        return (
+            *processes[:at],
+            self._begun(process._replace(replies=(*process.replies, reply))),
+            *processes[at + 1 :],
+        )
 
     def _begun(self, process: Process) -> Process:
         """The process itself, or what it is once its program has returned."""
         asks = self._asks(process)
-        return self._begun(asks) if isinstance(asks, Process) and asks.program != OVER else asks if isinstance(asks, Process) else process
+        return (
+            self._begun(asks)
+            if isinstance(asks, Process) and asks.program != OVER
+            else asks
+            if isinstance(asks, Process)
+            else process
+        )
 
     def _asks(self, process: Process) -> Ask | Start | Process:
         """What a process asks next, or what it has become."""
@@ -217,7 +278,7 @@ class Protocol(ABC):
             return Process(process.name, OVER, (end.value,))
         return asks
 
-    # -------------------------------------------------------------------------------------------------------------------- promises
+    # ----------------------------------------------------------------------------------------------
 
     def first(self, scenario: Scenario) -> State:
         """Where a scenario begins."""
@@ -225,11 +286,22 @@ class Protocol(ABC):
 
     def broken_by(self, before: State, step: Step, scenario: Scenario) -> str | None:
         """Which promise a step breaks, or the state that it leads to."""
-        found = self.lost(before.world, step.after.world) or self._of_world(step.after.world, scenario)
+        found = self.lost(before.world, step.after.world) or self._of_world(
+            step.after.world, scenario
+        )
         if found is not None:
             return found
-        ended = {p for p in step.after.processes if p.program == OVER and "." not in p.name} - set(before.processes)
-        return next((told for p in ended if (told := self.false(p.args[0], step.after.world, scenario)) is not None), None)
+        ended = {p for p in step.after.processes if p.program == OVER and "." not in p.name} - set(
+            before.processes
+        )
+        return next(
+            (
+                told
+                for p in ended
+                if (told := self.false(p.args[0], step.after.world, scenario)) is not None
+            ),
+            None,
+        )
 
     def _of_world(self, world: Any, scenario: Scenario) -> str | None:
         if world not in self._judged:
@@ -237,7 +309,8 @@ class Protocol(ABC):
         return self._judged[world]
 
     def _unfinished(self, world: Any, scenario: Scenario) -> str | None:
-        """Liveness: whatever the others left, and even if they never move again, runs without faults commit what is wanted.
+        """Liveness: whatever the others left, and even if they never move again, runs
+        without faults commit what is wanted.
 
         What was under way may still arrive behind them.
         """
@@ -252,7 +325,9 @@ class Protocol(ABC):
             verdict = process.args[0] if process.program == OVER else None
             if verdict is None or verdict[0] not in {"Done", "AlreadyDone"}:
                 return f"a run of {args} without faults ends with {verdict or 'waiting for ever'}"
-            if (told := self.wrong(state.world) or self.false(verdict, state.world, scenario)) is not None:
+            if (
+                told := self.wrong(state.world) or self.false(verdict, state.world, scenario)
+            ) is not None:
                 return f"after a run of {args} without faults: {told}"
             world = state.world
         for what, late in world.events():
@@ -261,9 +336,14 @@ class Protocol(ABC):
         return None
 
     def _usual(self, state: State) -> State | None:
-        """One step of a state with one run and no faults: the usual outcome; what the world does only where the run waits for it."""
+        """One step of a state with one run and no faults: the usual outcome; what the
+        world does only where the run waits for it.
+        """
         for at, process in enumerate(state.processes):
-            if process.program not in {OVER, DEAD} and (step := next(self._steps_of(state, at, process), None)) is not None:
+            if (
+                process.program not in {OVER, DEAD}
+                and (step := next(self._steps_of(state, at, process), None)) is not None
+            ):
                 return step.after
         if all(p.program == OVER for p in state.processes):
             return None
@@ -288,7 +368,9 @@ def explore(protocol: Protocol, scenario: Scenario, limit: int = 1_000_000) -> E
                 return Explored(len(ways), steps, Broken(what, _way(ways, step.after)))
             waiting.append(step.after)
         if len(ways) > limit:
-            raise RuntimeError(f"more than {limit} states: the scenario is too large to be explored whole")
+            raise RuntimeError(
+                f"more than {limit} states: the scenario is too large to be explored whole"
+            )
     return Explored(len(ways), steps)
 
 
@@ -307,8 +389,13 @@ def wander(protocol: Protocol, scenario: Scenario, seed: int, limit: int = 500) 
         steps = protocol.steps(state)
         if not steps:
             break
-        lively = [n for n, step in enumerate(steps) if step.name != "dies"]  # each run may die at each step: mostly, none does
-        number = chance.choice(lively) if lively and chance.random() < 0.95 else chance.randrange(len(steps))
+        # each run may die at each step: mostly, none does
+        lively = [n for n, step in enumerate(steps) if step.name != "dies"]
+        number = (
+            chance.choice(lively)
+            if lively and chance.random() < 0.95
+            else chance.randrange(len(steps))
+        )
         way.append(number)
         what = protocol.broken_by(state, steps[number], scenario)
         if what is not None:
@@ -330,30 +417,48 @@ def replay(protocol: Protocol, scenario: Scenario, way: Sequence[int]) -> list[s
     return lines
 
 
-def accepts(protocol: Protocol, scenario: Scenario, trace: Iterable[T], fits: Callable[[Step, T | None], bool]) -> list[T]:
-    """Hold what was recorded of real runs to the model: what of it the model can't follow, from the first such event on; [] if it can.
+def accepts(
+    protocol: Protocol,
+    scenario: Scenario,
+    trace: Iterable[T],
+    fits: Callable[[Step, T | None], bool],
+) -> list[T]:
+    """Hold what was recorded of real runs to the model: what of it the model can't
+    follow, from the first such event on; [] if it can.
 
     Args:
         protocol: the model.
         scenario: in which the real runs began.
         trace: what was recorded, in its order.
-        fits: whether a step is what an event tells; of None: whether it is one that no recorder sees.
+        fits: whether a step is what an event tells; of None: whether it is one that no
+            recorder sees.
     """
     states, left = {protocol.first(scenario)}, [*trace]
     while left:
         before = _unseen(protocol, states, fits)
-        states = {step.after for state in before for step in protocol.steps(state, in_any_order=True) if fits(step, left[0])}
+        states = {
+            step.after
+            for state in before
+            for step in protocol.steps(state, in_any_order=True)
+            if fits(step, left[0])
+        }
         if not states:
             return left
         left.pop(0)
     return []
 
 
-def _unseen(protocol: Protocol, states: Iterable[State], fits: Callable[[Step, Any], bool]) -> set[State]:
+def _unseen(
+    protocol: Protocol, states: Iterable[State], fits: Callable[[Step, Any], bool]
+) -> set[State]:
     """These states, and all that they come to by steps that no recorder sees."""
     reached, waiting = set(states), [*states]
     while waiting:
-        new = {step.after for step in protocol.steps(waiting.pop(), in_any_order=True) if fits(step, None)} - reached
+        new = {
+            step.after
+            for step in protocol.steps(waiting.pop(), in_any_order=True)
+            if fits(step, None)
+        } - reached
         reached |= new
         waiting += new
     return reached

@@ -1,9 +1,11 @@
 """Transactional ids: Kafka.
 
-Each split is published by a transaction of its own, with a record that says so in the same transaction; then the window's receipt by the
-table's own id. `init` under an id fences whoever had it before: what that one had open is aborted, and what it was committing is waited
-for. A commit is answered before readers see it, topic by topic: the control topic's record first, then the rows. (That they see rows
-first is as good as both at once: nobody asks for rows whose record isn't there.)
+Each split is published by a transaction of its own, with a record that says so in the
+same transaction; then the window's receipt by the table's own id. `init` under an id
+fences whoever had it before: what that one had open is aborted, and what it was
+committing is waited for. A commit is answered before readers see it, topic by topic:
+the control topic's record first, then the rows. (That they see rows first is as good as
+both at once: nobody asks for rows whose record isn't there.)
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ CONTROL, ROWS = "the control topic", "the rows"
 
 
 class Published(NamedTuple):
-    """What one transaction brings: a split's rows and their record, or the receipt. `rows`: whether all of them were delivered."""
+    """What one transaction brings: a split's rows and their record, or the receipt.
+
+    `rows`: whether all of them were delivered.
+    """
 
     receipt: Receipt
     split: int | None
@@ -33,7 +38,10 @@ class Published(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A transactional id. `open`: what its transaction holds; `hidden`: the topics whose readers don't see it yet, once it is decided.
+    """A transactional id.
+
+    `open`: what its transaction holds; `hidden`: the topics whose readers don't see it
+    yet, once it is decided.
 
     `epoch`: who fenced it last, for that is all that is asked of one; nobody, if the broker did.
     """
@@ -45,11 +53,14 @@ class Turn(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """What read_committed readers see: `log` of the control topic, `rows` of that of the rows. In what order, nobody asks.
+    """What read_committed readers see: `log` of the control topic, `rows` of that of the rows.
 
-    `gives_up`: whether who reads the control topic to its end gives up on what is open. Where all is explored, nobody does: who gives up
-    leaves what one leaves who dies there. `copies`: the windows of which the ledger has a copy of the receipt; none, if the log isn't cut
-    off here. `kept`: the log as it was before it was cut off.
+    In what order, nobody asks.
+
+    `gives_up`: whether who reads the control topic to its end gives up on what is open.
+    Where all is explored, nobody does: who gives up leaves what one leaves who dies
+    there. `copies`: the windows of which the ledger has a copy of the receipt; none, if
+    the log isn't cut off here. `kept`: the log as it was before it was cut off.
     """
 
     log: tuple[Published, ...] = ()
@@ -68,7 +79,7 @@ class Glance(NamedTuple):
     whole: bool
 
     def __str__(self) -> str:
-        return f"{', '.join(map(str, self.receipts)) or 'no receipt'}{'' if self.whole else ', and what is behind is undecided'}"
+        return f"{', '.join(map(str, self.receipts)) or 'no receipt'}{'' if self.whole else ', and what is behind is undecided'}"  # noqa: E501
 
 
 class BrokerWorld(World):
@@ -80,11 +91,19 @@ class BrokerWorld(World):
 
     def decided(self) -> tuple[Receipt, ...]:
         """Those of transactions that are being committed, too."""
-        return self.receipts() + tuple(t.open.receipt for t in self.store.turns if t.hidden and t.open and t.open.split is None)
+        return self.receipts() + tuple(
+            t.open.receipt for t in self.store.turns if t.hidden and t.open and t.open.split is None
+        )
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
         """See `World.rows`."""
-        return ((m, p.receipt) for p in self.store.rows if p.rows for m in p.receipt.messages() if m[0] == p.split)
+        return (
+            (m, p.receipt)
+            for p in self.store.rows
+            if p.rows
+            for m in p.receipt.messages()
+            if m[0] == p.split
+        )
 
     def coming(self) -> Iterator[tuple[int, int]]:
         """See `World.coming`."""
@@ -100,51 +119,85 @@ class BrokerWorld(World):
         return self._replace(store=self.store._replace(turns=turns, **changed))
 
     def init(self, who: str, name: str) -> list[tuple[str, Any]]:
-        """The next epoch of an id: it aborts what is open, and waits for what is being committed."""
+        """The next epoch of an id: it aborts what is open, and waits for what is being
+        committed.
+        """
         epoch = who
         while ("end", name, epoch) in self.flying:
             epoch += " again"
         return [] if self._turn(name).hidden else [(epoch, self._take(Turn(name, epoch)))]
 
     def glance(self, who: str, window: int) -> list[tuple[Glance, Any]]:
-        """The control topic up to the first record that isn't decided: what lies behind that one isn't seen."""
+        """The control topic up to the first record that isn't decided: what lies behind
+        that one isn't seen.
+        """
         whole = not any(t.open for t in self.store.turns)
         seen = Glance(self.receipts(), whole)
-        return [(seen, self)] if whole or not seen.receipts else [(seen, self), (Glance((), whole), self)]
+        return (
+            [(seen, self)]
+            if whole or not seen.receipts
+            else [(seen, self), (Glance((), whole), self)]
+        )
 
     def _kept(self, who: str) -> tuple[Published, ...]:
-        """For a twin: what a process knows that reads on where it stood before the log was cut off. What others wrote since is below."""
+        """For a twin: what a process knows that reads on where it stood before the log was cut off.
+
+        What others wrote since is below.
+        """
         if self.store.kept is None:
             return self.store.log
         return self.store.kept + tuple(p for p in self.store.log if p.receipt.attempt == who)
 
     def glance_kept(self, who: str, window: int) -> list[tuple[Glance, Any]]:
         """For that twin, as `glance`."""
-        return [(seen._replace(receipts=receipts_in(self._kept(who))), world) for seen, world in self.glance(who, window)]
+        return [
+            (seen._replace(receipts=receipts_in(self._kept(who))), world)
+            for seen, world in self.glance(who, window)
+        ]
 
     def control_kept(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
         """For that twin, as `control`."""
-        return [(None if log is None else self._kept(who), world) for log, world in self.control(who, window)]
+        return [
+            (None if log is None else self._kept(who), world)
+            for log, world in self.control(who, window)
+        ]
 
     def copy(self, who: str, window: int) -> list[tuple[bool, Any]]:
         """Whether the ledger has a copy of the window's receipt."""
         return [(window in self.store.copies, self)]
 
     def control(self, who: str, window: int) -> list[tuple[tuple[Published, ...] | None, Any]]:
-        """The control topic, read to its end: what is being committed is waited for. What is open is, too, but not for ever: None.
+        """The control topic, read to its end: what is being committed is waited for.
 
-        That it isn't waited for, where it began behind the end that is read to, is one more outcome.
+        What is open is, too, but not for ever: None.
+
+        That it isn't waited for, where it began behind the end that is read to, is one
+        more outcome.
         """
         if any(CONTROL in t.hidden for t in self.store.turns):
             return []
-        return [(self.store.log, self), *([(None, self)] if self.store.gives_up and any(t.open for t in self.store.turns) else [])]
+        return [
+            (self.store.log, self),
+            *(
+                [(None, self)]
+                if self.store.gives_up and any(t.open for t in self.store.turns)
+                else []
+            ),
+        ]
 
     def send(self, who: str, name: str, epoch: str, published: Published) -> list[tuple[str, Any]]:
-        """Rows and their record. A report may say that rows were not delivered: they are not in the transaction."""
+        """Rows and their record.
+
+        A report may say that rows were not delivered: they are not in the transaction.
+        """
         turn = self._turn(name)
         if turn.epoch != epoch or turn.hidden:
             return [("fenced", self)]
-        some = [] if published.split is None else [("not delivered", self._take(turn._replace(open=published._replace(rows=False))))]
+        some = (
+            []
+            if published.split is None
+            else [("not delivered", self._take(turn._replace(open=published._replace(rows=False))))]
+        )
         return [("delivered", self._take(turn._replace(open=published))), *some]
 
     def end(self, who: str, name: str, epoch: str) -> list[tuple[str, Any]]:
@@ -152,11 +205,16 @@ class BrokerWorld(World):
         turn = self._turn(name)
         if turn.epoch != epoch or turn.open is None or turn.hidden:
             return [("fenced", self)]
-        there, late = self.arrives(("end", name, epoch)), self._replace(flying=self.flying | {("end", name, epoch)})
+        there, late = (
+            self.arrives(("end", name, epoch)),
+            self._replace(flying=self.flying | {("end", name, epoch)}),
+        )
         return [("ok", there), ("unknown", there), ("unknown", late)]
 
     def shown(self, who: str, splits: tuple[int, ...]) -> list[tuple[None, Any]]:
-        """Wait until readers see these splits' rows: the topics' ends for them are behind the last row that was delivered."""
+        """Wait until readers see these splits' rows: the topics' ends for them are
+        behind the last row that was delivered.
+        """
         hidden = {t.open.split for t in self.store.turns if t.open and ROWS in t.hidden}
         return [(None, self)] if hidden.isdisjoint(splits) else []
 
@@ -166,26 +224,53 @@ class BrokerWorld(World):
         turn = self._turn(name)
         if turn.epoch != epoch or turn.open is None:
             return self
-        return self._take(turn._replace(hidden=(CONTROL,) if turn.open.split is None else (CONTROL, ROWS)))
+        return self._take(
+            turn._replace(hidden=(CONTROL,) if turn.open.split is None else (CONTROL, ROWS))
+        )
 
     def _shows(self, turn: Turn) -> Any:
         topic, *hidden = turn.hidden
         left = turn._replace(hidden=tuple(hidden)) if hidden else Turn(turn.id, turn.epoch)
         seen: tuple[Published, ...] = self.store.log if topic == CONTROL else self.store.rows
-        return self._take(left, **{"log" if topic == CONTROL else "rows": tuple(sorted((*seen, turn.open), key=str))})
+        return self._take(
+            left,
+            **{"log" if topic == CONTROL else "rows": tuple(sorted((*seen, turn.open), key=str))},
+        )
 
     def events(self) -> list[tuple[str, Any]]:
         """The broker shows what is decided, and aborts what is open for too long."""
-        shown = [(f"readers of {t.hidden[0]} see what {t.id} committed", self._shows(t)) for t in self.store.turns if t.hidden]
+        shown = [
+            (f"readers of {t.hidden[0]} see what {t.id} committed", self._shows(t))
+            for t in self.store.turns
+            if t.hidden
+        ]
         late = [t for t in self.store.turns if t.open and not t.hidden and self.store.expiries]
-        expired = [(f"the transaction of {t.id} takes too long, and is aborted", self._take(Turn(t.id), expiries=0)) for t in late]
+        expired = [
+            (
+                f"the transaction of {t.id} takes too long, and is aborted",
+                self._take(Turn(t.id), expiries=0),
+            )
+            for t in late
+        ]
         cut = self._replace(store=self.store._replace(log=(), kept=self.store.log))
-        whole = self.store.copies and self.store.kept is None and not self.store.turns and not any(self.flying)
-        return [*shown, *super().events(), *expired, *([("the control topic is cut off", cut)] if whole else [])]
+        whole = (
+            self.store.copies
+            and self.store.kept is None
+            and not self.store.turns
+            and not any(self.flying)
+        )
+        return [
+            *shown,
+            *super().events(),
+            *expired,
+            *([("the control topic is cut off", cut)] if whole else []),
+        ]
 
 
 class FencedIds(SinkProtocol):
-    """Glance; fence, look, write: for each split; look, and wait until readers see the splits; fence, look, write the receipt."""
+    """Glance; fence, look, write: for each split; look, and wait until readers see the
+    splits; fence, look, write the receipt.
+    """
 
     name = "kafka"
     atomic = False
@@ -194,16 +279,27 @@ class FencedIds(SinkProtocol):
         super().__init__()
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
         ready = begun(BrokerWorld, Broker(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
-        a, b, c, z = (Receipt(*what, ()) for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4), (0, 0, "Z", 0, 2)))
+        a, b, c, z = (
+            Receipt(*what, ())
+            for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4), (0, 0, "Z", 0, 2))
+        )
         some = tuple(Published(c, split) for split in SPLITS)
         self.scenarios = {
-            "one window twice": Scenario(ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)),
+            "one window twice": Scenario(
+                ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)
+            ),
             "two windows": Scenario(
-                ready._replace(store=Broker(some, some)), (Process("A", "commit", (a,)), Process("B", "commit", (c,))), ((1,), (0,))
+                ready._replace(store=Broker(some, some)),
+                (Process("A", "commit", (a,)), Process("B", "commit", (c,))),
+                ((1,), (0,)),
             ),
             "a control topic that is cut off": Scenario(
                 ready._replace(
-                    store=Broker((Published(z, None),), tuple(Published(z, split) for split in SPLITS), copies=frozenset({0})),
+                    store=Broker(
+                        (Published(z, None),),
+                        tuple(Published(z, split) for split in SPLITS),
+                        copies=frozenset({0}),
+                    ),
                     letters=letters | {(0, "Z")},
                 ),
                 (Process("A", "commit", (a,)), Process("B", "commit", (c,))),
@@ -229,9 +325,13 @@ class FencedIds(SinkProtocol):
     """Whether a copy of the receipt forbids a window that the control topic doesn't have."""
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
-        """See `SinkProtocol.commit`. What a dead run left open is ended first: else it would be waited for, and fenced only later.
+        """See `SinkProtocol.commit`.
 
-        The ledger is asked by the run, not by the sink: see `ingest.runner.binding.refuse_lost_receipt`. A crash that cuts the topic off
+        What a dead run left open is ended first: else it would be waited for, and
+        fenced only later.
+
+        The ledger is asked by the run, not by the sink: see
+        `ingest.runner.binding.refuse_lost_receipt`. A crash that cuts the topic off
         behind that, while somebody publishes, isn't in the model.
         """
         seen: Glance = yield Ask(self.sees, (receipt.window,))
@@ -247,13 +347,19 @@ class FencedIds(SinkProtocol):
 
     def publish(self, me: str, receipt: Receipt, tries: int) -> Program:
         """The splits at the same time; then their rows are seen before the receipt is written."""
-        published = yield Start(tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS))
+        published = yield Start(
+            tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS)
+        )
         if any(verdict != "published" for verdict in published):
             return self.again(receipt, tries)
         log: tuple[Published, ...] | None = yield Ask(self.reads, (receipt.window,))
         if log is None:
             return self.again(receipt, tries)
-        yield from self.wait(tuple(p.split for p in log if p.split is not None and p.receipt.window == receipt.window))
+        yield from self.wait(
+            tuple(
+                p.split for p in log if p.split is not None and p.receipt.window == receipt.window
+            )
+        )
         return Again("receive", (receipt, tries))
 
     def wait(self, splits: tuple[int, ...]) -> Program:
@@ -268,9 +374,16 @@ class FencedIds(SinkProtocol):
         log = yield Ask(self.reads, (receipt.window,))
         if log is None:
             return "unknown"
-        if is_published(log, receipt, split) or newest(receipt.window, receipts_in(log)) is not None:
+        if (
+            is_published(log, receipt, split)
+            or newest(receipt.window, receipts_in(log)) is not None
+        ):
             return "published"
-        return "published" if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok" else "unknown"
+        return (
+            "published"
+            if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok"
+            else "unknown"
+        )
 
     def receive(self, me: str, receipt: Receipt, tries: int) -> Program:
         """The receipt, once nothing stands in its way."""
@@ -293,7 +406,11 @@ class FencedIds(SinkProtocol):
         held = judge(receipt, receipts)
         if held is None:
             return None
-        return ("Refused", held) if isinstance(held, str) else ("Done" if held == receipt else "AlreadyDone", held)
+        return (
+            ("Refused", held)
+            if isinstance(held, str)
+            else ("Done" if held == receipt else "AlreadyDone", held)
+        )
 
     def transaction(self, name: str, epoch: str, published: Published) -> Program:
         """Send and commit: "ok" only if it surely is."""
@@ -319,7 +436,7 @@ def receipts_in(log: tuple[Published, ...]) -> tuple[Receipt, ...]:
     return tuple(p.receipt for p in log if p.split is None)
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 class LookBeforeFence(FencedIds):
@@ -332,7 +449,11 @@ class LookBeforeFence(FencedIds):
             return "published"
         name = self.id_of(me, receipt, split)
         epoch = yield Ask("init", (name,))
-        return "published" if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok" else "unknown"
+        return (
+            "published"
+            if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok"
+            else "unknown"
+        )
 
 
 class RandomId(FencedIds):
@@ -344,7 +465,9 @@ class RandomId(FencedIds):
 
 
 class ReceiptBeforeItsRows(FencedIds):
-    """Writes the receipt when the control topic says that the splits are published: their rows may not be seen yet."""
+    """Writes the receipt when the control topic says that the splits are published:
+    their rows may not be seen yet.
+    """
 
     def wait(self, splits: tuple[int, ...]) -> Program:
         """For nothing."""
@@ -371,7 +494,11 @@ class LookOnceInAFence(FencedIds):
         if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok":
             return "published"
         epoch = yield Ask("init", (name,))
-        return "published" if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok" else "unknown"
+        return (
+            "published"
+            if (yield from self.transaction(name, epoch, Published(receipt, split))) == "ok"
+            else "unknown"
+        )
 
 
 class ReceiptFirst(FencedIds):
@@ -381,17 +508,23 @@ class ReceiptFirst(FencedIds):
         """The wrong order."""
         verdict = yield from self.receive(me, receipt, tries)
         if verdict == ("Done", receipt):
-            yield Start(tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS))
+            yield Start(
+                tuple((f"{me}.{split}", "publish_split", (receipt, split)) for split in SPLITS)
+            )
         return verdict
 
 
 class ForgetsTheLedger(FencedIds):
-    """Takes a window that the control topic doesn't have for one that wasn't published, whatever the ledger has a copy of."""
+    """Takes a window that the control topic doesn't have for one that wasn't published,
+    whatever the ledger has a copy of.
+    """
 
     asks_the_ledger = False
 
 
 class ReadsOnBehindACut(FencedIds):
-    """A process that goes on where it stood in the control topic, though that was cut off since: what others wrote there it passes over."""
+    """A process that goes on where it stood in the control topic, though that was cut
+    off since: what others wrote there it passes over.
+    """
 
     sees, reads = "glance_kept", "control_kept"

@@ -1,7 +1,8 @@
-"""A log of numbered entries, each taken once by whoever puts it first: Delta's log, and the manifests of files without a table format.
+"""A log of numbered entries, each taken once by whoever puts it first: Delta's log, and
+the manifests of files without a table format.
 
-A run looks at the whole log, and puts its entry under the number that follows what it saw. A sweep does likewise before it removes
-anything.
+A run looks at the whole log, and puts its entry under the number that follows what it
+saw. A sweep does likewise before it removes anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from tests.protocols.world import TRIES, File, Receipt, SinkProtocol, World, beg
 
 
 class Entry(NamedTuple):
-    """What is in the log under one number. `removes`: the attempts whose rows it takes back; `given_up`: files that may not come now."""
+    """What is in the log under one number.
+
+    `removes`: the attempts whose rows it takes back; `given_up`: files that may not come now.
+    """
 
     receipt: Receipt | None
     removes: frozenset[str] = frozenset()
@@ -32,7 +36,9 @@ class Log(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """One look: the number of the newest entry (-1 if there is none), what is committed, and what was given up."""
+    """One look: the number of the newest entry (-1 if there is none), what is
+    committed, and what was given up.
+    """
 
     version: int
     receipts: tuple[Receipt, ...]
@@ -67,11 +73,18 @@ class LogWorld(World):
         return [(not self.store.gone & {*files}, self)]
 
     def put(self, who: str, number: int, entry: Entry) -> list[tuple[str, Any]]:
-        """Put-if-absent. Each answer can be lost; a request that isn't answered arrives at once, later or never."""
+        """Put-if-absent.
+
+        Each answer can be lost; a request that isn't answered arrives at once, later or never.
+        """
         if len(self.store.entries) != number:
             return [("taken", self), ("unknown", self)]
         there = self.arrives(("entry", number, entry))
-        return [("ok", there), ("unknown", there), ("unknown", self._replace(flying=self.flying | {("entry", number, entry)}))]
+        return [
+            ("ok", there),
+            ("unknown", there),
+            ("unknown", self._replace(flying=self.flying | {("entry", number, entry)})),
+        ]
 
     def put_anywhere(self, who: str, entry: Entry) -> list[tuple[str, Any]]:
         """For twins: the next free number, whatever was looked at."""
@@ -120,16 +133,28 @@ def scenarios(kind: type[World]) -> dict[str, Scenario]:
     swept = begun(kind, Log((Entry(FIRST),), frozenset({*FIRST.files, GARBAGE})), **held)
     replays = (Process("A", "run", (0, 2)), Process("B", "run", (0, 1)))
     return {
-        "one window twice": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)),
-        "two windows": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))),
-        "two replays": Scenario(first, replays, ((0, 1), (0, 2)), frozenset({"generations left out"})),
+        "one window twice": Scenario(
+            empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)
+        ),
+        "two windows": Scenario(
+            empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))
+        ),
+        "two replays": Scenario(
+            first, replays, ((0, 1), (0, 2)), frozenset({"generations left out"})
+        ),
         "a replay and a mending": Scenario(
-            first, (Process("A", "mend", (0,)), Process("B", "run", (0, 1))), ((0, 1),), frozenset({"mends another attempt"})
+            first,
+            (Process("A", "mend", (0,)), Process("B", "run", (0, 1))),
+            ((0, 1),),
+            frozenset({"mends another attempt"}),
         ),
         "a sweep": Scenario(
-            swept, (Process("A", "run", (1,)), Process("S", "sweep")), ((1,),), frozenset({"given up"})
+            swept,
+            (Process("A", "run", (1,)), Process("S", "sweep")),
+            ((1,),),
+            frozenset({"given up"}),
         ),
-    }  # fmt: skip
+    }
 
 
 class NumberedLog(SinkProtocol):
@@ -178,10 +203,20 @@ class NumberedLog(SinkProtocol):
         if held.of is not None:
             return ("AlreadyDone", held)
         file = yield Ask("stage", (1,))
-        return Again("commit", (Receipt(window, held.generation + 1, me, held.start, held.stop, (file,), held.attempt),))
+        return Again(
+            "commit",
+            (
+                Receipt(
+                    window, held.generation + 1, me, held.start, held.stop, (file,), held.attempt
+                ),
+            ),
+        )
 
     def sweep(self, me: str, tries: int = TRIES) -> Program:
-        """List, look, give up what no commit names on exactly that state; then remove it. The grace period is none at all."""
+        """List, look, give up what no commit names on exactly that state; then remove it.
+
+        The grace period is none at all.
+        """
         lying: frozenset[File] = yield Ask("listed")
         seen: Seen = yield Ask("look", (-1,))
         orphans = lying - {f for r in seen.receipts for f in r.files}
@@ -201,7 +236,7 @@ class Manifests(NumberedLog):
     name = "files"
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 class PathWrite(NumberedLog):
@@ -213,11 +248,17 @@ class PathWrite(NumberedLog):
 
 
 class DefaultRetries(NumberedLog):
-    """A conflict is met by the library's own retry, which takes the next number and looks at nothing."""
+    """A conflict is met by the library's own retry, which takes the next number and
+    looks at nothing.
+    """
 
     def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Goes on without a look."""
-        return Again("retry", (receipt,)) if reply == "taken" else super().answered(receipt, reply, tries)
+        return (
+            Again("retry", (receipt,))
+            if reply == "taken"
+            else super().answered(receipt, reply, tries)
+        )
 
     def retry(self, me: str, receipt: Receipt) -> Program:
         """The library's."""
@@ -231,7 +272,14 @@ class GenerationInTheId(NumberedLog):
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """Asks for its own generation alone."""
         seen: Seen = yield Ask("look", (receipt.window,))
-        mine = next((r for r in seen.receipts if (r.window, r.generation) == (receipt.window, receipt.generation)), None)
+        mine = next(
+            (
+                r
+                for r in seen.receipts
+                if (r.window, r.generation) == (receipt.window, receipt.generation)
+            ),
+            None,
+        )
         if mine is not None:
             return ("AlreadyDone", mine)
         reply = yield Ask("put_anywhere", (self.entry(seen, receipt),))
@@ -239,11 +287,17 @@ class GenerationInTheId(NumberedLog):
 
 
 class LookOnce(NumberedLog):
-    """After a commit that was not answered it is sent again, under the next number, without a look."""
+    """After a commit that was not answered it is sent again, under the next number,
+    without a look.
+    """
 
     def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Doesn't ask whether it arrived."""
-        return Again("again", (receipt,)) if reply == "unknown" and tries > 1 else super().answered(receipt, reply, tries)
+        return (
+            Again("again", (receipt,))
+            if reply == "unknown" and tries > 1
+            else super().answered(receipt, reply, tries)
+        )
 
     def again(self, me: str, receipt: Receipt) -> Program:
         """The second time."""
@@ -256,7 +310,11 @@ class DeleteOnUnknown(NumberedLog):
 
     def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Removes the files that the commit may have named."""
-        return Again("clean", (receipt,)) if reply == "unknown" else super().answered(receipt, reply, tries)
+        return (
+            Again("clean", (receipt,))
+            if reply == "unknown"
+            else super().answered(receipt, reply, tries)
+        )
 
     def clean(self, me: str, receipt: Receipt) -> Program:
         """The attempt's own files."""
@@ -284,7 +342,11 @@ class LettersLast(NumberedLog):
 
     def answered(self, receipt: Receipt, reply: str, tries: int) -> Any:
         """Then the letters."""
-        return Again("letters", (receipt,)) if reply == "ok" else super().answered(receipt, reply, tries)
+        return (
+            Again("letters", (receipt,))
+            if reply == "ok"
+            else super().answered(receipt, reply, tries)
+        )
 
     def letters(self, me: str, receipt: Receipt) -> Program:
         """As `keep`, too late."""
@@ -314,7 +376,9 @@ class _OneName(LogWorld):
 
 
 class OneNameForTwoTasks(NumberedLog):
-    """The second task of a split writes under the first one's name, and the first one isn't dead."""
+    """The second task of a split writes under the first one's name, and the first one
+    isn't dead.
+    """
 
     def __init__(self) -> None:
         super().__init__(_OneName)

@@ -1,7 +1,8 @@
-"""A catalog that swaps a table's metadata for newer metadata, if it still is what was looked at: Iceberg.
+"""A catalog that swaps a table's metadata for newer metadata, if it still is what was
+looked at: Iceberg.
 
-Other engines swap it, too: they rewrite files, and expire old snapshots. What a snapshot's summary said is gone then; what the table's
-properties say stays.
+Other engines swap it, too: they rewrite files, and expire old snapshots. What a
+snapshot's summary said is gone then; what the table's properties say stays.
 """
 
 from __future__ import annotations
@@ -9,7 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from tests.protocols.explore import Ask, Program
-from tests.protocols.numbered import DefaultRetries, DeleteOnUnknown, Entry, LogWorld, LookOnce, NumberedLog, Seen
+from tests.protocols.numbered import (
+    DefaultRetries,
+    DeleteOnUnknown,
+    Entry,
+    LogWorld,
+    LookOnce,
+    NumberedLog,
+    Seen,
+)
 from tests.protocols.world import TRIES, Receipt, judge
 
 
@@ -24,7 +33,10 @@ class CatalogWorld(LogWorld):
         entries = (*self.store.entries, rewrite)
         return [
             *super().events(),
-            ("another engine rewrites files and expires snapshots", self._replace(store=self.store._replace(entries=entries))),
+            (
+                "another engine rewrites files and expires snapshots",
+                self._replace(store=self.store._replace(entries=entries)),
+            ),
         ]
 
     def summaries(self, who: str) -> list[tuple[Seen, Any]]:
@@ -44,7 +56,7 @@ class Catalog(NumberedLog):
         super().__init__(CatalogWorld)
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 class MarkerInTheSummary(Catalog):

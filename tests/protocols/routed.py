@@ -1,8 +1,9 @@
 """Several tables behind one receipt: routes.
 
-Each table is a sink of its own, which commits a window at most once a generation, whatever its protocol is: here that is one step. The
-table that has the receipts is the last one, and what it has is committed; what the others have of a window that it hasn't, some run of
-that window brought, and the next one goes on from there.
+Each table is a sink of its own, which commits a window at most once a generation,
+whatever its protocol is: here that is one step. The table that has the receipts is the
+last one, and what it has is committed; what the others have of a window that it hasn't,
+some run of that window brought, and the next one goes on from there.
 """
 
 from __future__ import annotations
@@ -37,14 +38,23 @@ class TablesWorld(World):
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
         """See `World.rows`."""
-        return ((m, r) for table in TABLES for r in getattr(self.store, table) for m in r.messages() if TABLES[sum(m) % 3] == table)
+        return (
+            (m, r)
+            for table in TABLES
+            for r in getattr(self.store, table)
+            for m in r.messages()
+            if TABLES[sum(m) % 3] == table
+        )
 
     def look_into(self, who: str, table: str, window: int) -> list[tuple[tuple[Receipt, ...], Any]]:
         """What a table has; the window says whose look it is."""
         return [(getattr(self.store, table), self)]
 
     def commit_to(self, who: str, table: str, receipt: Receipt) -> list[tuple[Receipt | str, Any]]:
-        """A sink's commit, as a whole: its own word of what is there now. Without an answer it came, comes later or never."""
+        """A sink's commit, as a whole: its own word of what is there now.
+
+        Without an answer it came, comes later or never.
+        """
         held = judge(receipt, getattr(self.store, table))
         if held is not None:
             return [(held, self)]
@@ -63,7 +73,9 @@ class TablesWorld(World):
 
 
 class Routed(SinkProtocol):
-    """Look into the last table; if it doesn't have the window, commit to the others; then to the last one, whatever it has."""
+    """Look into the last table; if it doesn't have the window, commit to the others;
+    then to the last one, whatever it has.
+    """
 
     name = "routes"
     atomic = False
@@ -71,14 +83,26 @@ class Routed(SinkProtocol):
     def __init__(self) -> None:
         super().__init__()
         empty = begun(TablesWorld, Tables())
-        held = begun(TablesWorld, Tables((FIRST,), (FIRST,), (FIRST,)), boundaries=((0, 0), (1, 2)), letters=frozenset({(0, "Z")}))
+        held = begun(
+            TablesWorld,
+            Tables((FIRST,), (FIRST,), (FIRST,)),
+            boundaries=((0, 0), (1, 2)),
+            letters=frozenset({(0, "Z")}),
+        )
         self.scenarios = {
-            "one window twice": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)),
-            "two windows": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))),
-            "two replays": Scenario(
-                held, (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))), ((0, 1), (0, 2)), frozenset({"generations left out"})
+            "one window twice": Scenario(
+                empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)
             ),
-        }  # fmt: skip
+            "two windows": Scenario(
+                empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))
+            ),
+            "two replays": Scenario(
+                held,
+                (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))),
+                ((0, 1), (0, 2)),
+                frozenset({"generations left out"}),
+            ),
+        }
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """See `SinkProtocol.commit`."""
@@ -89,14 +113,22 @@ class Routed(SinkProtocol):
         return Again("close", (receipt,)) if held is not None else Again("fill", (receipt, 0))
 
     def fill(self, me: str, receipt: Receipt, number: int) -> Program:
-        """One of the other tables: its look says what generation it has, and its commit whether there was anything to do."""
+        """One of the other tables: its look says what generation it has, and its commit
+        whether there was anything to do.
+        """
         yield Ask("look_into", (TABLES[number], receipt.window))
         told = yield Ask("commit_to", (TABLES[number], receipt))
         if told in self.ends:
             return ("Unknown",) if told == "unknown" else ("Refused", told)
-        return Again("close", (receipt,)) if TABLES[number + 1] == LAST else Again("fill", (receipt, number + 1))
+        return (
+            Again("close", (receipt,))
+            if TABLES[number + 1] == LAST
+            else Again("fill", (receipt, number + 1))
+        )
 
-    ends = frozenset({"unknown", "another plan", "generations left out", "mends another attempt", "overlap"})
+    ends = frozenset(
+        {"unknown", "another plan", "generations left out", "mends another attempt", "overlap"}
+    )
     """What a table says without having the window, behind which no other one is asked."""
 
     def close(self, me: str, receipt: Receipt) -> Program:
@@ -107,7 +139,7 @@ class Routed(SinkProtocol):
         return ("Done" if told == receipt else "AlreadyDone", told)
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 class LastTableFirst(Routed):
@@ -117,7 +149,13 @@ class LastTableFirst(Routed):
         """The wrong order."""
         told = yield Ask("commit_to", (LAST, receipt))
         if told != receipt:
-            return ("Unknown",) if told == "unknown" else ("Refused", told) if isinstance(told, str) else ("AlreadyDone", told)
+            return (
+                ("Unknown",)
+                if told == "unknown"
+                else ("Refused", told)
+                if isinstance(told, str)
+                else ("AlreadyDone", told)
+            )
         for table in TABLES[:-1]:
             yield Ask("commit_to", (table, receipt))
         return ("Done", receipt)

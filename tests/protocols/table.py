@@ -1,4 +1,6 @@
-"""The protocols and their broken twins, with the scenario that tells a twin from the real one, and the step that it gets wrong."""
+"""The protocols and their broken twins, with the scenario that tells a twin from the
+real one, and the step that it gets wrong.
+"""
 
 from __future__ import annotations
 
@@ -39,36 +41,64 @@ TWINS: dict[str, dict[str, Twin]] = {
         "delete-on-unknown": Twin(numbered.DeleteOnUnknown, _ONE, "INV-4", "remove"),
         "sweep-without-word": Twin(numbered.SweepWithoutWord, _SWEEP, "INV-4", "remove"),
         "letters-last": Twin(numbered.LettersLast, _ONE, "INV-1", "put"),
-        "no-freeze": Twin(numbered.NoFreeze, _ONE, "a run of (0,) without faults ends with ('Refused', 'another plan')", "put"),
-        "one-name-for-two-tasks": Twin(numbered.OneNameForTwoTasks, _ONE, "A's stopped task of split", "put"),
+        "no-freeze": Twin(
+            numbered.NoFreeze,
+            _ONE,
+            "a run of (0,) without faults ends with ('Refused', 'another plan')",
+            "put",
+        ),
+        "one-name-for-two-tasks": Twin(
+            numbered.OneNameForTwoTasks, _ONE, "A's stopped task of split", "put"
+        ),
     },
     "files": {
         "rename-over": Twin(numbered.RenameOver, _TWO, "INV-4", "put_over"),
-        "one-manifest-an-attempt": Twin(numbered.OneManifestAnAttempt, _ONE, "INV-2", "put_anywhere"),
+        "one-manifest-an-attempt": Twin(
+            numbered.OneManifestAnAttempt, _ONE, "INV-2", "put_anywhere"
+        ),
     },
     "iceberg": {
-        "marker-in-the-summary": Twin(pointer.MarkerInTheSummary, _ONE, "after a run of (0,) without faults: INV-2", "another engine"),
+        "marker-in-the-summary": Twin(
+            pointer.MarkerInTheSummary,
+            _ONE,
+            "after a run of (0,) without faults: INV-2",
+            "another engine",
+        ),
         "default-retries": Twin(pointer.CatalogRetries, _ONE, "INV-2", "put_anywhere"),
         "look-once": Twin(pointer.CatalogLookOnce, _ONE, "INV-2", "put_anywhere"),
         "delete-on-unknown": Twin(pointer.CatalogDeletes, _ONE, "INV-4", "remove"),
     },
     "postgres": {
         "select-then-insert": Twin(
-            transaction.SelectThenInsert, _ONE, "arrives late, after all have run without faults: INV-2", "send_commit"
+            transaction.SelectThenInsert,
+            _ONE,
+            "arrives late, after all have run without faults: INV-2",
+            "send_commit",
         ),
         "look-before-lock": Twin(transaction.LookBeforeLock, _ONE, "INV-2", "send_commit"),
         "trusts-staging": Twin(transaction.TrustsStaging, _ONE, "INV-1", "send_commit"),
-        "waits-for-the-lock": Twin(transaction.WaitsForTheLock, _ONE, "a run of (0,) without faults ends with ('Unknown',)", "lock"),
+        "waits-for-the-lock": Twin(
+            transaction.WaitsForTheLock,
+            _ONE,
+            "a run of (0,) without faults ends with ('Unknown',)",
+            "lock",
+        ),
     },
     "kafka": {
         "look-before-fence": Twin(fenced.LookBeforeFence, _ONE, "INV-2", "end"),
         "random-id": Twin(fenced.RandomId, _ONE, "after all have run without faults: INV-2", "end"),
         "ignores-reports": Twin(fenced.IgnoresReports, _ONE, "INV-1", "end"),
         "look-once": Twin(fenced.LookOnceInAFence, _ONE, "INV-2", "end"),
-        "receipt-first": Twin(fenced.ReceiptFirst, _ONE, "after a run of (0,) without faults: INV-1", "init"),
+        "receipt-first": Twin(
+            fenced.ReceiptFirst, _ONE, "after a run of (0,) without faults: INV-1", "init"
+        ),
         "forgets-the-ledger": Twin(fenced.ForgetsTheLedger, _CUT, "INV-2", "end"),
-        "reads-on-behind-a-cut": Twin(fenced.ReadsOnBehindACut, _CUT, "after a run of (1,) without faults: INV-2", "end"),
-        "receipt-before-its-rows": Twin(fenced.ReceiptBeforeItsRows, _ONE, "after all have run without faults: INV-1", "glance"),
+        "reads-on-behind-a-cut": Twin(
+            fenced.ReadsOnBehindACut, _CUT, "after a run of (1,) without faults: INV-2", "end"
+        ),
+        "receipt-before-its-rows": Twin(
+            fenced.ReceiptBeforeItsRows, _ONE, "after all have run without faults: INV-1", "glance"
+        ),
     },
     "kafka-at-least-once": {
         "not-asked-after": Twin(unfenced.NotAskedAfter, _ONE, "INV-1", "record"),
@@ -77,12 +107,21 @@ TWINS: dict[str, dict[str, Twin]] = {
     },
     "routes": {
         "last-table-first": Twin(routed.LastTableFirst, _ONE, "INV-1", "commit_to(last"),
-        "one-table-counts": Twin(routed.OneTableCounts, _ONE, "after a run of (0,) without faults: INV-1: AlreadyDone", "commit_to(first"),
+        "one-table-counts": Twin(
+            routed.OneTableCounts,
+            _ONE,
+            "after a run of (0,) without faults: INV-1: AlreadyDone",
+            "commit_to(first",
+        ),
         "goes-on-unknown": Twin(routed.GoesOnUnknown, _ONE, "INV-1", "commit_to(last"),
     },
 }
 
 
 def crowded(scenario: Scenario) -> Scenario:
-    """The scenario with a third run, of what is wanted in the end: too many states to be explored whole."""
-    return scenario._replace(processes=(*scenario.processes, Process("C", "run", scenario.wanted[0])))
+    """The scenario with a third run, of what is wanted in the end: too many states to
+    be explored whole.
+    """
+    return scenario._replace(
+        processes=(*scenario.processes, Process("C", "run", scenario.wanted[0]))
+    )

@@ -1,4 +1,6 @@
-"""The commit protocols as state machines: each keeps its promises in every state, and each broken twin is told from it."""
+"""The commit protocols as state machines: each keeps its promises in every state, and
+each broken twin is told from it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ from tests.protocols import __main__ as command
 from tests.protocols.explore import explore, replay, wander
 from tests.protocols.table import PROTOCOLS, TWINS, crowded
 
-EVERY = [(name, scenario) for name, protocol in PROTOCOLS.items() for scenario in protocol().scenarios]
+EVERY = [
+    (name, scenario) for name, protocol in PROTOCOLS.items() for scenario in protocol().scenarios
+]
 SEEDS = 200
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "scenario"), EVERY)
 def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
-    """Two runs in every order, with every crash and every lost reply: INV-1 to 5, and runs without faults commit from each state."""
+    """Two runs in every order, with every crash and every lost reply: INV-1 to 5, and
+    runs without faults commit from each state.
+    """
     protocol = PROTOCOLS[name]()
     explored = explore(protocol, protocol.scenarios[scenario])
     told = explored.broken and replay(protocol, protocol.scenarios[scenario], explored.broken.way)
@@ -30,7 +36,9 @@ def test_every_state_keeps_the_promises(name: str, scenario: str) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=100)
 @pytest.mark.parametrize(("name", "scenario"), EVERY)
-def test_ways_by_chance_keep_the_promises(part: int, dice: random.Random, name: str, scenario: str) -> None:
+def test_ways_by_chance_keep_the_promises(
+    part: int, dice: random.Random, name: str, scenario: str
+) -> None:
     """Three runs, in orders by chance: the same promises."""
     protocol = PROTOCOLS[name]()
     wide = crowded(protocol.scenarios[scenario])
@@ -40,9 +48,13 @@ def test_ways_by_chance_keep_the_promises(part: int, dice: random.Random, name: 
         assert explored.broken is None, f"seed {seed}:\n" + "\n".join(told or ())
 
 
-@pytest.mark.parametrize(("name", "twin"), [(name, twin) for name, twins in TWINS.items() for twin in twins])
+@pytest.mark.parametrize(
+    ("name", "twin"), [(name, twin) for name, twins in TWINS.items() for twin in twins]
+)
 def test_a_twin_is_caught(name: str, twin: str) -> None:
-    """Each broken twin breaks the promise that its step was there for, at that step; the same way does so again."""
+    """Each broken twin breaks the promise that its step was there for, at that step;
+    the same way does so again.
+    """
     what = TWINS[name][twin]
     protocol = what.of()
     explored = explore(protocol, protocol.scenarios[what.scenario])
@@ -52,11 +64,28 @@ def test_a_twin_is_caught(name: str, twin: str) -> None:
     assert what.by in step
 
 
-def test_a_broken_promise_is_shown_and_had_again(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command prints numbered steps and a line that has them again, word for word; its exit code says that something is broken."""
+def test_a_broken_promise_is_shown_and_had_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command prints numbered steps and a line that has them again, word for word;
+    its exit code says that something is broken.
+    """
 
     def said(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["protocols", "--protocol", "kafka", "--twin", "random-id", "--scenario", "two windows", *words])
+        monkeypatch.setattr(
+            sys,
+            "argv",
+            [
+                "protocols",
+                "--protocol",
+                "kafka",
+                "--twin",
+                "random-id",
+                "--scenario",
+                "two windows",
+                *words,
+            ],
+        )
         assert command.main() == (not words)
         return capsys.readouterr().out
 

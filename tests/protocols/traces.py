@@ -1,7 +1,10 @@
-"""What real sinks do, step by step, written down by who does it, so that the model can be asked whether it would do so, too.
+"""What real sinks do, step by step, written down by who does it, so that the model can
+be asked whether it would do so, too.
 
-A recorder lies around a sink's steps (a look, a put), each as a whole: under a lock that all processes of a test share, so that the order
-of the lines is the order of the steps. A step that has begun and has no end is one that its process was killed in: its reply was lost.
+A recorder lies around a sink's steps (a look, a put), each as a whole: under a lock
+that all processes of a test share, so that the order of the lines is the order of the
+steps. A step that has begun and has no end is one that its process was killed in: its
+reply was lost.
 
     with recorder.step("A", "put", 3) as reply:
         ... put ...
@@ -51,8 +54,13 @@ class Recorder:
 
     @contextmanager
     def step(
-        self, who: str, name: str, at: int | str | None = None, *, once: Callable[[], bool] = lambda: True
-    ) -> Iterator[Callable[..., None]]:  # fmt: skip
+        self,
+        who: str,
+        name: str,
+        at: int | str | None = None,
+        *,
+        once: Callable[[], bool] = lambda: True,
+    ) -> Iterator[Callable[..., None]]:
         """One step, alone of all steps. `at` may be known only with the reply.
 
         `once`: whether it doesn't have to wait for steps of others, which go on until then.
@@ -98,7 +106,9 @@ class Recorder:
 
 def refused(model: Model, scenario: str | Scenario, trace: list[Event]) -> list[Event]:
     """What of a trace the model can't follow, from the first such event on."""
-    return accepts(model, model.scenarios[scenario] if isinstance(scenario, str) else scenario, trace, _fits)
+    return accepts(
+        model, model.scenarios[scenario] if isinstance(scenario, str) else scenario, trace, _fits
+    )
 
 
 def _fits(step: Step, event: Event | None) -> bool:
@@ -106,20 +116,28 @@ def _fits(step: Step, event: Event | None) -> bool:
         return False
     told = _told(step)
     if event is None or told is None:
-        return event is None and (told is None or told.reply == "gone")  # which a statement between two steps may notice
-    return told._replace(said=None) == event._replace(said=None) and (event.said is None or event.said == told.said)
+        # which a statement between two steps may notice
+        return event is None and (told is None or told.reply == "gone")
+    return told._replace(said=None) == event._replace(said=None) and (
+        event.said is None or event.said == told.said
+    )
 
 
 def _told(step: Step) -> Event | None:
     """What a recorder would have told of a step of the model; None of one that it doesn't see."""
-    said = next((p.args[0][0] for p in step.after.processes if p.name == step.who and p.program == OVER), None)
+    said = next(
+        (p.args[0][0] for p in step.after.processes if p.name == step.who and p.program == OVER),
+        None,
+    )
     told = _told_of_several(step, said)
     if told is not None:
         return told
     match step.name, step.args, step.reply:
         case "look", (window,), Seen() as seen:
             held = newest(window, seen.receipts)
-            return Event(step.who, "look", seen.version, None if held is None else held.attempt, said)
+            return Event(
+                step.who, "look", seen.version, None if held is None else held.attempt, said
+            )
         case "look", (_, window), tuple() as receipts:
             held = newest(window, receipts)
             return Event(step.who, "look", None, None if held is None else held.attempt, said)
@@ -127,7 +145,11 @@ def _told(step: Step) -> Event | None:
             return Event(step.who, "put", number, reply, said)
         case "terminate", _, "waits":
             return None
-        case "keep_letters" | "lock" | "look" | "insert" | "terminate" | "end" | "send_commit", _, reply:
+        case (
+            "keep_letters" | "lock" | "look" | "insert" | "terminate" | "end" | "send_commit",
+            _,
+            reply,
+        ):
             return Event(step.who, step.name, None, reply, said)
     return None
 
@@ -139,10 +161,22 @@ def _told_of_several(step: Step, said: str | None) -> Event | None:
             held = newest(window, receipts)
             return Event(step.who, "look_into", table, None if held is None else held.attempt, said)
         case "commit_to", (table, _), reply:
-            return Event(step.who, "commit_to", table, reply.attempt if isinstance(reply, Receipt) else reply, said)
+            return Event(
+                step.who,
+                "commit_to",
+                table,
+                reply.attempt if isinstance(reply, Receipt) else reply,
+                said,
+            )
         case "glance", (window,), Glance() as glance:
             held = newest(window, glance.receipts)
-            return Event(step.who, "glance", "whole" if glance.whole else UNDECIDED, None if held is None else held.attempt, said)
+            return Event(
+                step.who,
+                "glance",
+                "whole" if glance.whole else UNDECIDED,
+                None if held is None else held.attempt,
+                said,
+            )
         case "control", _, None:
             return Event(step.who, "control", None, UNDECIDED, said)
         case "control", (window,), tuple() as log:
@@ -160,12 +194,20 @@ def _told_of_several(step: Step, said: str | None) -> Event | None:
 
 
 def control_text(window: int, log: tuple[Published, ...]) -> str | None:
-    """What a control topic says of a window: the attempt of its receipt; else its splits that are published, and by whom."""
+    """What a control topic says of a window: the attempt of its receipt; else its
+    splits that are published, and by whom.
+    """
     held = newest(window, [p.receipt for p in log if p.split is None])
-    mine = {p.split: p.receipt.attempt for p in log if p.split is not None and p.receipt.window == window}
+    mine = {
+        p.split: p.receipt.attempt
+        for p in log
+        if p.split is not None and p.receipt.window == window
+    }
     return splits_text(mine) if held is None else held.attempt
 
 
 def splits_text(published: Mapping[int, str]) -> str | None:
     """Splits, and the attempts that published them."""
-    return ", ".join(f"{split} by {attempt}" for split, attempt in sorted(published.items())) or None
+    return (
+        ", ".join(f"{split} by {attempt}" for split, attempt in sorted(published.items())) or None
+    )

@@ -1,8 +1,10 @@
 """Transactions of one server: PostgreSQL.
 
-Rows wait in staged files, which a loss of power may cut short: nobody syncs them. A run's transaction first takes the table's lock, then
-looks, so that what it sees stays so until it commits; then it streams its files in, and notices one that isn't whole. Who is stopped holds
-the lock, until the server ends the session for idling, or somebody who waits for the lock does.
+Rows wait in staged files, which a loss of power may cut short: nobody syncs them. A
+run's transaction first takes the table's lock, then looks, so that what it sees stays
+so until it commits; then it streams its files in, and notices one that isn't whole. Who
+is stopped holds the lock, until the server ends the session for idling, or somebody who
+waits for the lock does.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ class Session(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """A receipt and its rows; `cut`: a staged file was, and so it hasn't all of them. `removes`: the attempts whose rows it deletes."""
+    """A receipt and its rows; `cut`: a staged file was, and so it hasn't all of them.
+
+    `removes`: the attempts whose rows it deletes.
+    """
 
     receipt: Receipt
     cut: bool
@@ -36,7 +41,10 @@ class Inserted(NamedTuple):
 
 
 class Server(NamedTuple):
-    """`staging`: the runs whose staged files are whole. `faults`: how many are still to come, of the server or of the staging folder."""
+    """`staging`: the runs whose staged files are whole.
+
+    `faults`: how many are still to come, of the server or of the staging folder.
+    """
 
     committed: tuple[Inserted, ...] = ()
     sessions: tuple[Session, ...] = ()
@@ -53,7 +61,9 @@ class ServerWorld(World):
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
         """See `World.rows`."""
-        return ((m, i.receipt) for i in self.store.committed if not i.cut for m in i.receipt.messages())
+        return (
+            (m, i.receipt) for i in self.store.committed if not i.cut for m in i.receipt.messages()
+        )
 
     def _with(self, **changed: Any) -> Any:
         return self._replace(store=self.store._replace(**changed))
@@ -70,7 +80,10 @@ class ServerWorld(World):
         return [(File(who, split, 1, 1), self._with(staging=whole))]
 
     def lock(self, who: str, number: int) -> list[tuple[str, Any]]:
-        """Begin, and take the table's lock: the ledger's row, or an advisory one. It is waited for up to a limit."""
+        """Begin, and take the table's lock: the ledger's row, or an advisory one.
+
+        It is waited for up to a limit.
+        """
         if any(s.locks for s in self.store.sessions):
             return [("timeout", self)]
         return self.begin(who, number, locks=True)
@@ -80,21 +93,34 @@ class ServerWorld(World):
         return [("ok", self._with(sessions=(*self.store.sessions, Session(who, number, locks))))]
 
     def terminate(self, who: str) -> list[tuple[str, Any]]:
-        """Whoever holds the lock is ended if nothing has come from it for long; else it is left to go on."""
+        """Whoever holds the lock is ended if nothing has come from it for long; else it
+        is left to go on.
+        """
         rest = tuple(s for s in self.store.sessions if not s.locks or s.run == who)
         return [("ended", self._with(sessions=rest)), ("waits", self)]
 
-    def look(self, who: str, number: int, window: int) -> list[tuple[tuple[Receipt, ...] | str, Any]]:
-        """What is committed, as a statement of a session sees it; the window says whose look it is."""
+    def look(
+        self, who: str, number: int, window: int
+    ) -> list[tuple[tuple[Receipt, ...] | str, Any]]:
+        """What is committed, as a statement of a session sees it; the window says whose
+        look it is.
+        """
         return [("gone" if self._session(who, number) is None else self.receipts(), self)]
 
     def look_unlocked(self, who: str, window: int) -> list[tuple[tuple[Receipt, ...], Any]]:
         """For twins: in no session that has the lock."""
         return [(self.receipts(), self)]
 
-    def insert(self, who: str, number: int, receipt: Receipt, seen: tuple[Receipt, ...]) -> list[tuple[str, Any]]:
-        """Delete what is replaced; stream the staged files in, and insert the receipt; whether the files are whole is the answer."""
-        session, mine = self._session(who, number), frozenset(r.attempt for r in seen if r.window == receipt.window)
+    def insert(
+        self, who: str, number: int, receipt: Receipt, seen: tuple[Receipt, ...]
+    ) -> list[tuple[str, Any]]:
+        """Delete what is replaced; stream the staged files in, and insert the receipt;
+        whether the files are whole is the answer.
+        """
+        session, mine = (
+            self._session(who, number),
+            frozenset(r.attempt for r in seen if r.window == receipt.window),
+        )
         if session is None:
             return [("gone", self)]
         inserted = Inserted(receipt, who not in self.store.staging, mine)
@@ -107,7 +133,10 @@ class ServerWorld(World):
         return [(None, self if session is None else self._with(sessions=self._without(session)))]
 
     def send_commit(self, who: str, number: int) -> list[tuple[str, Any]]:
-        """The answer can be lost; so can the request, or it is under way. Of a session that is gone nobody can tell why."""
+        """The answer can be lost; so can the request, or it is under way.
+
+        Of a session that is gone nobody can tell why.
+        """
         session = self._session(who, number)
         if session is None:
             return [("unknown", self)]
@@ -122,16 +151,28 @@ class ServerWorld(World):
         session = self._session(who, number)
         if session is None or session.inserted is None:
             return self
-        kept = tuple(i for i in self.store.committed if i.receipt.attempt not in session.inserted.removes)
+        kept = tuple(
+            i for i in self.store.committed if i.receipt.attempt not in session.inserted.removes
+        )
         return self._with(committed=(*kept, session.inserted), sessions=self._without(session))
 
     def events(self) -> list[tuple[str, Any]]:
-        """The server ends who is gone, or idles; and once, it crashes, or the machine with the staging folder does."""
-        ended = [(f"the server ends the session of {s.run}, who is gone or idles", self._with(sessions=self._without(s)))
-                 for s in self.store.sessions]  # fmt: skip
+        """The server ends who is gone, or idles; and once, it crashes, or the machine
+        with the staging folder does.
+        """
+        ended = [
+            (
+                f"the server ends the session of {s.run}, who is gone or idles",
+                self._with(sessions=self._without(s)),
+            )
+            for s in self.store.sessions
+        ]
         crash = self._with(sessions=(), faults=0)._replace(flying=frozenset())
         cut = self._with(staging=frozenset(), faults=0)
-        faults = [("the server crashes and starts again", crash), ("a loss of power cuts the staged files short", cut)]
+        faults = [
+            ("the server crashes and starts again", crash),
+            ("a loss of power cuts the staged files short", cut),
+        ]
         return [*super().events(), *ended, *(faults if self.store.faults else [])]
 
 
@@ -150,12 +191,19 @@ class Transaction(SinkProtocol):
             letters=frozenset({(0, "Z")}),
         )
         self.scenarios = {
-            "one window twice": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)),
-            "two windows": Scenario(empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))),
-            "two replays": Scenario(
-                held, (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))), ((0, 1), (0, 2)), frozenset({"generations left out"})
+            "one window twice": Scenario(
+                empty, (Process("A", "run", (0,)), Process("B", "run", (0,))), ((0,),)
             ),
-        }  # fmt: skip
+            "two windows": Scenario(
+                empty, (Process("A", "run", (0,)), Process("B", "run", (1,))), ((1,), (0,))
+            ),
+            "two replays": Scenario(
+                held,
+                (Process("A", "run", (0, 2)), Process("B", "run", (0, 1))),
+                ((0, 1), (0, 2)),
+                frozenset({"generations left out"}),
+            ),
+        }
 
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """See `SinkProtocol.commit`; each try has a session of its own."""
@@ -180,7 +228,11 @@ class Transaction(SinkProtocol):
         held = judge(receipt, seen)
         if held is not None:
             yield Ask("end", (tries,))
-            return ("Refused", held) if isinstance(held, str) else ("Done" if held == receipt else "AlreadyDone", held)
+            return (
+                ("Refused", held)
+                if isinstance(held, str)
+                else ("Done" if held == receipt else "AlreadyDone", held)
+            )
         brought = yield Ask("insert", (tries, receipt, seen))
         if brought == "cut" and self.sums:
             yield Ask("end", (tries,))
@@ -193,10 +245,12 @@ class Transaction(SinkProtocol):
         return Again("commit", (receipt, tries - 1)) if tries > 1 else ("Unknown",)
 
     sums = True
-    """Whether it compares length and checksum of what it streamed with those that the stager told."""
+    """Whether it compares length and checksum of what it streamed with those that the
+    stager told.
+    """
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 class SelectThenInsert(Transaction):
@@ -219,7 +273,9 @@ class LookBeforeLock(Transaction):
 
 
 class TrustsStaging(Transaction):
-    """Takes a file for what was staged under its name: after a loss of power there is less in it."""
+    """Takes a file for what was staged under its name: after a loss of power there is
+    less in it.
+    """
 
     sums = False
 

@@ -1,7 +1,9 @@
 """No transactions: Kafka with `delivery_guarantee: at-least-once`.
 
-Each split's rows are sent and confirmed, then a record says so; then the window's receipt is written. Nobody is fenced: what lies between a
-look and a record may be done twice, and of two receipts of a window the first in the log counts. All that is asked may arrive late.
+Each split's rows are sent and confirmed, then a record says so; then the window's
+receipt is written. Nobody is fenced: what lies between a look and a record may be done
+twice, and of two receipts of a window the first in the log counts. All that is asked
+may arrive late.
 """
 
 from __future__ import annotations
@@ -15,7 +17,11 @@ from tests.protocols.world import SPLITS, Receipt, SinkProtocol, World, begun, j
 
 
 class Topics(NamedTuple):
-    """`rows`: which attempts' splits lie in the target topic; how often one does is all the same here. `log`: the control topic."""
+    """`rows`: which attempts' splits lie in the target topic; how often one does is all
+    the same here.
+
+    `log`: the control topic.
+    """
 
     rows: frozenset[tuple[Receipt, int]] = frozenset()
     log: tuple[Published, ...] = ()
@@ -34,12 +40,27 @@ class TopicsWorld(World):
 
     def rows(self) -> Iterator[tuple[tuple[int, int], Receipt]]:
         """See `World.rows`: each once, for here a row may be there twice."""
-        there = {(message, r.window): r for r, split in sorted(self.store.rows, key=str) for message in r.messages() if message[0] == split}
+        there = {
+            (message, r.window): r
+            for r, split in sorted(self.store.rows, key=str)
+            for message in r.messages()
+            if message[0] == split
+        }
         return ((message, receipt) for (message, _), receipt in there.items())
 
     def control(self, who: str) -> list[tuple[Any, Any]]:
         """The control topic, read to its end: the published splits, and the receipts that count."""
-        return [((frozenset((p.receipt.window, p.split) for p in self.store.log if p.split is not None), self.receipts()), self)]
+        return [
+            (
+                (
+                    frozenset(
+                        (p.receipt.window, p.split) for p in self.store.log if p.split is not None
+                    ),
+                    self.receipts(),
+                ),
+                self,
+            )
+        ]
 
     def send(self, who: str, receipt: Receipt, split: int) -> list[tuple[str, Any]]:
         """A split's rows. A report may say that they were not delivered, or none may come."""
@@ -57,7 +78,11 @@ class TopicsWorld(World):
         """See `World.arrives`: nothing is refused."""
         if request[0] == "send":
             return self._replace(store=self.store._replace(rows=self.store.rows | {request[1:]}))
-        return self if request[1] in self.store.log else self._replace(store=self.store._replace(log=(*self.store.log, request[1])))
+        return (
+            self
+            if request[1] in self.store.log
+            else self._replace(store=self.store._replace(log=(*self.store.log, request[1])))
+        )
 
 
 class LastWorld(TopicsWorld):
@@ -65,7 +90,9 @@ class LastWorld(TopicsWorld):
 
     def receipts(self) -> tuple[Receipt, ...]:
         """Of each window the last one."""
-        return tuple({p.receipt.window: p.receipt for p in self.store.log if p.split is None}.values())
+        return tuple(
+            {p.receipt.window: p.receipt for p in self.store.log if p.split is None}.values()
+        )
 
 
 class Unfenced(SinkProtocol):
@@ -79,22 +106,39 @@ class Unfenced(SinkProtocol):
         super().__init__()
         letters = frozenset({(0, "A"), (0, "B"), (1, "B")})
         ready = begun(self.kind, Topics(), boundaries=((0, 0), (1, 2), (2, 4)), letters=letters)
-        a, b, c = (Receipt(*what, ()) for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4)))
-        some = Topics(frozenset((c, split) for split in SPLITS), tuple(Published(c, split) for split in SPLITS))
+        a, b, c = (
+            Receipt(*what, ()) for what in ((0, 0, "A", 0, 2), (0, 0, "B", 0, 2), (1, 0, "B", 2, 4))
+        )
+        some = Topics(
+            frozenset((c, split) for split in SPLITS),
+            tuple(Published(c, split) for split in SPLITS),
+        )
         self.scenarios = {
-            "one window twice": Scenario(ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)),
-            "two windows": Scenario(ready._replace(store=some), (Process("A", "commit", (a,)), Process("B", "commit", (c,))), ((1,), (0,))),
+            "one window twice": Scenario(
+                ready, (Process("A", "commit", (a,)), Process("B", "commit", (b,))), ((0,),)
+            ),
+            "two windows": Scenario(
+                ready._replace(store=some),
+                (Process("A", "commit", (a,)), Process("B", "commit", (c,))),
+                ((1,), (0,)),
+            ),
         }
 
     def commit(self, me: str, receipt: Receipt, tries: int = 1) -> Program:
         """See `SinkProtocol.commit`: the splits at the same time, then the receipt."""
-        published = yield Start(tuple((f"{me}.{split}", "publish", (receipt, split)) for split in SPLITS))
+        published = yield Start(
+            tuple((f"{me}.{split}", "publish", (receipt, split)) for split in SPLITS)
+        )
         if any(verdict != "published" for verdict in published):
             return ("Unknown",)
         _, receipts = yield Ask("control")
         held = judge(receipt, receipts)
         if held is not None:
-            return ("Refused", held) if isinstance(held, str) else ("Done" if held == receipt else "AlreadyDone", held)
+            return (
+                ("Refused", held)
+                if isinstance(held, str)
+                else ("Done" if held == receipt else "AlreadyDone", held)
+            )
         if (yield Ask("record", (Published(receipt, None),))) != "ok":
             return ("Unknown",)
         _, receipts = yield Ask("control")
@@ -108,13 +152,17 @@ class Unfenced(SinkProtocol):
             return "published"
         if (yield Ask("send", (receipt, split))) not in self.confirmed:
             return "unknown"
-        return "published" if (yield Ask("record", (Published(receipt, split),))) == "ok" else "unknown"
+        return (
+            "published"
+            if (yield Ask("record", (Published(receipt, split),))) == "ok"
+            else "unknown"
+        )
 
     confirmed = frozenset({"delivered"})
     """Reports after which it may be recorded that a split is published."""
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 class NotAskedAfter(Unfenced):

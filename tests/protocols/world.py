@@ -1,7 +1,8 @@
-"""What all protocols share: frozen boundaries, staged files, dead letters, requests under way; and what is promised of any sink.
+"""What all protocols share: frozen boundaries, staged files, dead letters, requests
+under way; and what is promised of any sink.
 
-Two topic-partitions, which each window takes a split of; a message of a window is (split, offset). The first message of split 1 is a
-dead letter, until it is mended.
+Two topic-partitions, which each window takes a split of; a message of a window is
+(split, offset). The first message of split 1 is a dead letter, until it is mended.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Receipt(NamedTuple):
     of: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.attempt}'s window {self.window}.{self.generation} [{self.start}, {self.stop})"
+        return (
+            f"{self.attempt}'s window {self.window}.{self.generation} [{self.start}, {self.stop})"
+        )
 
     def messages(self) -> list[tuple[int, int]]:
         """The messages whose rows it stands for."""
@@ -61,7 +64,7 @@ class World(NamedTuple):
     flying: frozenset[Any]
     store: Any
 
-    # ------------------------------------------------------------------------------------------------------ what any sink is asked
+    # ----------------------------------------------------------------------------------------------
 
     def receipts(self) -> tuple[Receipt, ...]:
         """All that are committed and not taken back, in the order of their commits."""
@@ -79,10 +82,12 @@ class World(NamedTuple):
         """Files that somebody removed."""
         return frozenset()
 
-    # --------------------------------------------------------------------------------------------------------- the steps of any run
+    # ----------------------------------------------------------------------------------------------
 
     def freeze(self, who: str, label: int) -> list[tuple[int, Any]]:
-        """Put-if-absent of a boundary: each run sees the topic's end elsewhere, and one of them is right for ever."""
+        """Put-if-absent of a boundary: each run sees the topic's end elsewhere, and one
+        of them is right for ever.
+        """
         known = dict(self.boundaries)
         if label not in known:
             low = max((offset for at, offset in known.items() if at < label), default=0)
@@ -93,19 +98,29 @@ class World(NamedTuple):
     def stage(self, who: str, split: int) -> list[tuple[File, Any]]:
         """A task; or a second one, where the first was killed, or was stopped and writes on when it wakes.
 
-        Under a name of its own that changes nothing that anybody sees; so it wakes only where tasks share a name.
-        """
+        Under a name of its own that changes nothing that anybody sees; so it wakes only
+        where tasks share a name.
+        """  # noqa: E501
         zombie = self.flying | ({("task", who, split)} if self.overwrites else frozenset())
-        return [(File(who, split, 1, 1), self), (self.named(who, split), self._replace(flying=zombie))]
+        return [
+            (File(who, split, 1, 1), self),
+            (self.named(who, split), self._replace(flying=zombie)),
+        ]
 
     def named(self, who: str, split: int) -> File:
         """How the second task of a split calls its file."""
         return File(who, split, 2, 2)
 
     def keep_letters(self, who: str, window: int) -> list[tuple[str, Any]]:
-        """The dead letters of an attempt, in a commit of their own; again if that wasn't answered."""
+        """The dead letters of an attempt, in a commit of their own; again if that
+        wasn't answered.
+        """
         there = self._replace(letters=self.letters | {(window, who)})
-        return [("ok", there)] if there == self else [("ok", there), ("unknown", there), ("unknown", self)]
+        return (
+            [("ok", there)]
+            if there == self
+            else [("ok", there), ("unknown", there), ("unknown", self)]
+        )
 
     def events(self) -> list[tuple[str, Any]]:
         """What the world does by itself."""
@@ -115,7 +130,12 @@ class World(NamedTuple):
             if request[0] == "task":
                 _, who, split = request
                 torn = {self.named(who, split)} & {f for r in self.receipts() for f in r.files}
-                found.append((f"{who}'s stopped task of split {split} wakes and writes", rest._replace(torn=self.torn | torn)))
+                found.append(
+                    (
+                        f"{who}'s stopped task of split {split} wakes and writes",
+                        rest._replace(torn=self.torn | torn),
+                    )
+                )
             else:
                 found.append((f"{_whose(request)} arrives late", rest.arrives(request)))
         return found
@@ -134,7 +154,18 @@ def _whose(request: tuple[Any, ...]) -> str:
 
 def begun(kind: type[World], store: Any, **more: Any) -> World:
     """A world in which nothing has happened yet."""
-    return kind(**({"boundaries": ((0, 0),), "torn": frozenset(), "letters": frozenset(), "flying": frozenset(), "store": store} | more))
+    return kind(
+        **(
+            {
+                "boundaries": ((0, 0),),
+                "torn": frozenset(),
+                "letters": frozenset(),
+                "flying": frozenset(),
+                "store": store,
+            }
+            | more
+        )
+    )
 
 
 def newest(window: int, receipts: Iterable[Receipt]) -> Receipt | None:
@@ -144,7 +175,9 @@ def newest(window: int, receipts: Iterable[Receipt]) -> Receipt | None:
 
 
 def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None:
-    """`ingest.sinks.decision.decide` in small: what stands in place of this receipt, why it is refused, or None if it may be committed."""
+    """`ingest.sinks.decision.decide` in small: what stands in place of this receipt,
+    why it is refused, or None if it may be committed.
+    """
     every = [*receipts]
     held = newest(receipt.window, every)
     if held is not None and (held.start, held.stop) != (receipt.start, receipt.stop):
@@ -155,7 +188,10 @@ def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None
         return "generations left out"
     if receipt.of is not None and (held is None or held.attempt != receipt.of):
         return "mends another attempt"
-    if any(r.window != receipt.window and r.start < receipt.stop and receipt.start < r.stop for r in every):
+    if any(
+        r.window != receipt.window and r.start < receipt.stop and receipt.start < r.stop
+        for r in every
+    ):
         return "overlap"
     return None
 
@@ -182,7 +218,7 @@ class SinkProtocol(Protocol):
     def commit(self, me: str, receipt: Receipt, tries: int = TRIES) -> Program:
         """The sink's own; ends with what a run says of it."""
 
-    # ----------------------------------------------------------------------------------------------------------------------- promises
+    # ----------------------------------------------------------------------------------------------
 
     def wrong(self, world: World) -> str | None:
         """INV-1, INV-2, INV-4 and INV-5 on one state."""
@@ -190,20 +226,37 @@ class SinkProtocol(Protocol):
 
     def _wrong(self, world: World) -> Iterator[str]:
         rows, receipts = [*world.rows()], world.receipts()
-        times, has = Counter([*(message for message, _ in rows), *world.coming()]), {(message, r.window) for message, r in rows}
-        yield from (f"INV-2: message {message} is there {n} times" for message, n in times.items() if n > 1)
+        times, has = (
+            Counter([*(message for message, _ in rows), *world.coming()]),
+            {(message, r.window) for message, r in rows},
+        )
+        yield from (
+            f"INV-2: message {message} is there {n} times" for message, n in times.items() if n > 1
+        )
         windows = {r.window for r in receipts}
         if self.atomic:
-            yield from (f"INV-1: a row of window {r.window} without a receipt" for _, r in rows if r.window not in windows)
+            yield from (
+                f"INV-1: a row of window {r.window} without a receipt"
+                for _, r in rows
+                if r.window not in windows
+            )
         for r in receipts:
             short = [m for m in r.messages() if (m, r.window) not in has]
             yield from (f"INV-1: the receipt of {r} without its row of {m}" for m in short)
-            yield from (f"INV-4: {r} names a file that was removed" for f in r.files if f in world.removed())
-            yield from (f"INV-1: {r} names a file that another task wrote over" for f in r.files if f in world.torn)
+            yield from (
+                f"INV-4: {r} names a file that was removed" for f in r.files if f in world.removed()
+            )
+            yield from (
+                f"INV-1: {r} names a file that another task wrote over"
+                for f in r.files
+                if f in world.torn
+            )
             if r.of is None and (r.window, r.attempt) not in world.letters:
                 yield f"INV-1: the receipt of {r} without its dead letter"
         for window in sorted(windows):
-            yield from self._tears([r for r in receipts if r.window == window], newest(window + 1, receipts))
+            yield from self._tears(
+                [r for r in receipts if r.window == window], newest(window + 1, receipts)
+            )
             yield from self._letters(window, receipts, times)
 
     def _tears(self, mine: list[Receipt], after: Receipt | None) -> Iterator[str]:
@@ -212,14 +265,22 @@ class SinkProtocol(Protocol):
         if len({r.generation for r in mine}) < len(mine):
             yield f"INV-2: a generation of window {mine[0].window} has two receipts"
         if after is not None and after.start != mine[0].stop:
-            yield f"INV-5: window {mine[0].window} stops at {mine[0].stop}, the next one starts at {after.start}"
+            yield (
+                f"INV-5: window {mine[0].window} stops at {mine[0].stop}, the next one starts at"
+                f" {after.start}"
+            )
 
-    def _letters(self, window: int, receipts: tuple[Receipt, ...], rows: Counter[tuple[int, int]]) -> Iterator[str]:
+    def _letters(
+        self, window: int, receipts: tuple[Receipt, ...], rows: Counter[tuple[int, int]]
+    ) -> Iterator[str]:
         """A dead letter is open, or a row of the table: never both, never neither."""
         held = newest(window, receipts)
         assert held is not None
         if (held.of is None) == bool(rows[1, held.start]):
-            yield f"message {(1, held.start)} is {'a row and a dead letter' if held.of is None else 'neither a row nor a dead letter'}"
+            yield (
+                f"message {(1, held.start)} is"
+                f" {'a row and a dead letter' if held.of is None else 'neither a row nor a dead letter'}"  # noqa: E501
+            )
 
     def lost(self, before: World, after: World) -> str | None:
         """What is committed stays, in this generation or a later one."""
@@ -232,7 +293,9 @@ class SinkProtocol(Protocol):
         return None
 
     def false(self, verdict: Any, world: World, scenario: Scenario) -> str | None:
-        """Who says Done has committed; who says that it was done already names what is there; nobody is refused without a reason."""
+        """Who says Done has committed; who says that it was done already names what is
+        there; nobody is refused without a reason.
+        """
         match verdict:
             case ("Done" | "AlreadyDone", Receipt() as receipt):
                 held = newest(receipt.window, self.decided(world))

@@ -42,38 +42,72 @@ class TestRegistry(SchemaRegistryContract):
 
 UNUSABLE: dict[str, tuple[Fault, str]] = {
     "down for a while": (Fault(503), "503"),
-    "an error of its own": (Fault(500, b'{"error_code": 50001, "message": "the store: hunter2"}'), r"500: the store: \*\*\*"),
+    "an error of its own": (
+        Fault(500, b'{"error_code": 50001, "message": "the store: hunter2"}'),
+        r"500: the store: \*\*\*",
+    ),
     "another kind of server": (Fault(404, b"<html>nothing here</html>"), "404"),
-    "another code of 404": (Fault(404, b'{"error_code": 404, "message": "no such path"}'), "404: no such path"),
-    "a redirect": (Fault(302, headers={"Location": "http://169.254.169.254/secrets"}), "points elsewhere, which windrow doesn't follow"),
+    "another code of 404": (
+        Fault(404, b'{"error_code": 404, "message": "no such path"}'),
+        "404: no such path",
+    ),
+    "a redirect": (
+        Fault(302, headers={"Location": "http://169.254.169.254/secrets"}),
+        "points elsewhere, which windrow doesn't follow",
+    ),
     "no JSON": (Fault(200, b"hello"), "an answer that is none"),
     "JSON of another kind": (Fault(200, b"[1, 2]"), "an answer that is none"),
     "a bomb of brackets": (Fault(200, b"[" * 1_000_000), "an answer that is none"),
     "no schema": (Fault(200, b"{}"), "an answer without a schema"),
     "a schema that is none": (Fault(200, b'{"schema": {"type": "string"}}'), "an answer"),
-    "a kind that nobody knows": (Fault(200, b'{"schema": "x", "schemaType": "XML"}'), "an answer without a schema"),
-    "a reference that is none": (Fault(200, b'{"schema": "x", "references": [{"name": "a", "subject": "b"}]}'), "reference"),
+    "a kind that nobody knows": (
+        Fault(200, b'{"schema": "x", "schemaType": "XML"}'),
+        "an answer without a schema",
+    ),
+    "a reference that is none": (
+        Fault(200, b'{"schema": "x", "references": [{"name": "a", "subject": "b"}]}'),
+        "reference",
+    ),
     "half an answer": (Fault(200, b'{"schema": "x"}', {"Content-Length": "100"}), "no answer"),
     "half a character": (Fault(200, b'{"schema": "\\ud800"}'), "an answer without a schema"),
     "half a character in a reference": (
-        Fault(200, b'{"schema": "x", "references": [{"name": "\\udfff", "subject": "t-value", "version": 1}]}'), "without a schema",
+        Fault(
+            200,
+            b'{"schema": "x", "references": [{"name": "\\udfff", "subject": "t-value", "version":'
+            b" 1}]}",
+        ),
+        "without a schema",
     ),
     "a reference with a long and strange name": (
-        Fault(200, b'{"schema": "x", "references": [{"name": "a", "subject": "\\n\\u001b' + b"b" * 9000 + b'", "version": -1}]}'),
+        Fault(
+            200,
+            b'{"schema": "x", "references": [{"name": "a", "subject": "\\n\\u001b'
+            + b"b" * 9000
+            + b'", "version": -1}]}',
+        ),
         "version -1 of subject b{300}, to which schema id 1 refers: 404: Subject",
     ),
-    "what it was sent": (Fault(500, b'{"error_code": 50001, "message": "Basic bWU6aHVudGVyMg=="}'), r"500: Basic \*\*\*"),
+    "what it was sent": (
+        Fault(500, b'{"error_code": 50001, "message": "Basic bWU6aHVudGVyMg=="}'),
+        r"500: Basic \*\*\*",
+    ),
     "a password at the end of what is told": (
-        Fault(500, b'{"error_code": 50001, "message": "' + b"x" * 195 + b'hunter2"}'), r"500: x{195}\*\*\* ",
+        Fault(500, b'{"error_code": 50001, "message": "' + b"x" * 195 + b'hunter2"}'),
+        r"500: x{195}\*\*\* ",
     ),
     "a line that is cut": (Fault(closes=True), "no answer"),
-    "strange characters": (Fault(400, b'{"error_code": 42, "message": "\\u001b[31mred\\n' + b"x" * 5000 + b'"}'), r"400: \[31mredx{190,}"),
-}  # fmt: skip
+    "strange characters": (
+        Fault(400, b'{"error_code": 42, "message": "\\u001b[31mred\\n' + b"x" * 5000 + b'"}'),
+        r"400: \[31mredx{190,}",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_no_answer(name: str, server: RegistryServer, registry: Registry) -> None:
-    """It can't be reached, for whoever asks, with the address, what was asked for and why; never with a secret, nor at length."""
+    """It can't be reached, for whoever asks, with the address, what was asked for and
+    why; never with a secret, nor at length.
+    """
     fault, said = UNUSABLE[name]
     id_ = server.register("t-value", named("R"))
     server.ill = {f"/schemas/ids/{id_}": fault}
@@ -91,7 +125,9 @@ def test_no_answer(name: str, server: RegistryServer, registry: Registry) -> Non
 
 
 @pytest.mark.parametrize("fault", [Fault(503), Fault(429), Fault(closes=True)])
-def test_a_question_is_repeated_so_often(server: RegistryServer, registry: Registry, fault: Fault) -> None:
+def test_a_question_is_repeated_so_often(
+    server: RegistryServer, registry: Registry, fault: Fault
+) -> None:
     """What may be answered the next time is asked as often as the settings say."""
     server.ill = {"/schemas/ids/1": fault}
     with pytest.raises(UnreachableError):
@@ -109,7 +145,10 @@ def test_nobody_there(server: RegistryServer, registry: Registry) -> None:
 
 def test_a_slow_registry(server: RegistryServer) -> None:
     """Each try has a time, and so have all of them together, however the answer drips."""
-    server.ill = {"/schemas/ids/1": Fault(seconds=60), "/schemas/ids/2": Fault(200, b"x" * 100_000, drip=0.05)}
+    server.ill = {
+        "/schemas/ids/1": Fault(seconds=60),
+        "/schemas/ids/2": Fault(200, b"x" * 100_000, drip=0.05),
+    }
     for id_ in ("1", "2"):
         began = time.monotonic()
         with pytest.raises(UnreachableError, match="no answer"):
@@ -121,19 +160,25 @@ def test_a_slow_registry(server: RegistryServer) -> None:
             assert not thread.is_alive()
 
 
-def test_many_slow_answers(server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_slow_answers(
+    server: RegistryServer, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All that a schema or a subject leads to has a time, however many questions that are."""
     monkeypatch.setattr(client, "_PATIENCE", 0.2)
     for n in range(200):
         server.register("t-value", named(f"R{n}"))
-        server.ill[f"/subjects/t-value/versions/{n + 1}"] = Fault(200, b'{"schema": "x", "id": 1, "version": 1}', seconds=0.05)
+        server.ill[f"/subjects/t-value/versions/{n + 1}"] = Fault(
+            200, b'{"schema": "x", "id": 1, "version": 1}', seconds=0.05
+        )
     with pytest.raises(UnreachableError, match="no answer in all the time"):
         registry.of_subject("t-value", 200)
     assert len(server.asked) < 100
 
 
 def test_no_more_is_asked_for_than_is_taken(server: RegistryServer, registry: Registry) -> None:
-    """Of a schema with many large ones behind it only so much is ever in memory, and nothing of it stays there."""
+    """Of a schema with many large ones behind it only so much is ever in memory, and
+    nothing of it stays there.
+    """
     for n in range(20):
         server.register(f"S{n}", f'"{n}' + "a" * (MOST_CHARACTERS // 2) + '"')
     id_ = server.register("many", named("M"), references=refers_to(*(f"S{n}" for n in range(20))))
@@ -145,12 +190,18 @@ def test_no_more_is_asked_for_than_is_taken(server: RegistryServer, registry: Re
     assert len(server.asked) == 6
 
 
-@pytest.mark.parametrize("fault", [
-    Fault(200, b'{"schema": "' + b"a" * MOST_BYTES + b'"}'), Fault(200, b'{"schema": "a"}', {"Content-Encoding": "gzip"}),
-    Fault(200, b"a" * 64 * MOST_BYTES, {"Content-Length": "1099511627776"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(200, b'{"schema": "' + b"a" * MOST_BYTES + b'"}'),
+        Fault(200, b'{"schema": "a"}', {"Content-Encoding": "gzip"}),
+        Fault(200, b"a" * 64 * MOST_BYTES, {"Content-Length": "1099511627776"}),
+    ],
+)
 def test_an_answer_without_end(server: RegistryServer, registry: Registry, fault: Fault) -> None:
-    """It is read up to a size and no further, and never unpacked; asking again would change nothing."""
+    """It is read up to a size and no further, and never unpacked; asking again would
+    change nothing.
+    """
     server.ill = {"/schemas/ids/1": fault}
     with pytest.raises(RefusedError, match="schema id 1 what windrow doesn't take"):
         registry.schema("1")
@@ -163,18 +214,30 @@ def test_who_is_not_let_in(server: RegistryServer, registry: Registry, status: i
     stranger = replace(registry, password="hunter3")
     if status == 403:
         server.ill = {"/subjects/t-value/versions": Fault(403, b"hunter3")}
-    with pytest.raises(SpecError, match=f"doesn't let windrow see the versions of subject t-value: it answered {status}") as raised:
+    with pytest.raises(
+        SpecError,
+        match=f"doesn't let windrow see the versions of subject t-value: it answered {status}",
+    ) as raised:
         stranger.of_subject("t-value", 1)
     assert "hunter" not in str(raised.value)
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize(("path", "body"), [
-    ("/subjects/t-value/versions", b'{"1": 1}'), ("/subjects/t-value/versions", b'["1"]'), ("/subjects/t-value/versions", b"[true]"),
-    ("/subjects/t-value/versions/1", b'{"schema": "x", "version": 1}'), ("/subjects/t-value/versions/1", b'{"schema": "x", "id": "7"}'),
-    ("/subjects/t-value/versions/1", b'{"schema": "x", "id": -1}'), ("/subjects/t-value/versions/1", b'{"schema": "x", "id": 4294967296}'),
-])  # fmt: skip
-def test_versions_that_are_none(server: RegistryServer, registry: Registry, path: str, body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/subjects/t-value/versions", b'{"1": 1}'),
+        ("/subjects/t-value/versions", b'["1"]'),
+        ("/subjects/t-value/versions", b"[true]"),
+        ("/subjects/t-value/versions/1", b'{"schema": "x", "version": 1}'),
+        ("/subjects/t-value/versions/1", b'{"schema": "x", "id": "7"}'),
+        ("/subjects/t-value/versions/1", b'{"schema": "x", "id": -1}'),
+        ("/subjects/t-value/versions/1", b'{"schema": "x", "id": 4294967296}'),
+    ],
+)
+def test_versions_that_are_none(
+    server: RegistryServer, registry: Registry, path: str, body: bytes
+) -> None:
     """Every answer is looked at before it is used."""
     server.register("t-value", named("R"))
     server.ill = {path: Fault(200, body)}
@@ -186,12 +249,18 @@ def test_a_version_that_is_deleted_meanwhile(server: RegistryServer, registry: R
     """It is left out: its id can still be asked for."""
     id_ = server.register("t-value", named("R"))
     server.register("t-value", named("S"))
-    server.ill = {"/subjects/t-value/versions/1": Fault(404, b'{"error_code": 40402, "message": "Version 1 not found."}')}
+    server.ill = {
+        "/subjects/t-value/versions/1": Fault(
+            404, b'{"error_code": 40402, "message": "Version 1 not found."}'
+        )
+    }
     assert [schema.text for schema in registry.of_subject("t-value", 9)] == [named("S")]
     assert registry.schema(str(id_)) is not None
 
 
-@pytest.mark.parametrize("settings", [{"ca": "/nowhere/ca.pem"}, {"ca": __file__}, {"certificate": "/nowhere/me.pem"}])
+@pytest.mark.parametrize(
+    "settings", [{"ca": "/nowhere/ca.pem"}, {"ca": __file__}, {"certificate": "/nowhere/me.pem"}]
+)
 def test_files_that_make_no_tls(registry: Registry, settings: dict[str, Any]) -> None:
     """They are the spec's to mend."""
     with pytest.raises(SpecError, match="settings of the schema registry"):
@@ -204,7 +273,9 @@ def test_a_certificate_that_is_not_trusted(registry: Registry) -> None:
     context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
     with RegistryServer() as server:
         server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
-        with pytest.raises(UnreachableError, match=r"no answer \(its certificate isn't trusted: .*certificate"):
+        with pytest.raises(
+            UnreachableError, match=r"no answer \(its certificate isn't trusted: .*certificate"
+        ):
             replace(registry, url=server.url.replace("http:", "https:"), retries=0).schema("1")
         assert server.asked == []
 

@@ -1,4 +1,6 @@
-"""A cluster in memory, and a desk at which pipelines run on it; modules that need another desk have their own."""
+"""A cluster in memory, and a desk at which pipelines run on it; modules that need
+another desk have their own.
+"""
 
 from __future__ import annotations
 
@@ -22,4 +24,9 @@ def cluster() -> MemoryBroker:
 def desk(cluster: MemoryBroker, tmp_path: Path) -> SourceDesk:
     """On the cluster."""
     logs = Logs(MemoryCluster(cluster))
-    return SourceDesk(logs, cluster.at, lambda isolation, plan: MemoryReader(cluster.at(isolation), plan), tmp_path)
+    return SourceDesk(
+        logs,
+        cluster.at,
+        lambda isolation, plan: MemoryReader(cluster.at(isolation), plan),
+        tmp_path,
+    )

@@ -1,4 +1,6 @@
-"""Independent hands must agree, and a window with too many dead letters is refused in words that say what to mend."""
+"""Independent hands must agree, and a window with too many dead letters is refused in
+words that say what to mend.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.decoder import Decoded, Deletes
 from windrow.ingest.ports.reader import Reader, ReadPlan, ReadSummary, Take
 from windrow.ingest.ports.sink import Stager
-from windrow.ingest.runner.accounting import refuse_fewer, refuse_too_many_dead, refuse_unequal, refuse_unplaced, unexplained
+from windrow.ingest.runner.accounting import (
+    refuse_fewer,
+    refuse_too_many_dead,
+    refuse_unequal,
+    refuse_unplaced,
+    unexplained,
+)
 from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run
 from windrow.ingest.schema.columns import Columns
@@ -58,34 +66,57 @@ class Payment(pa.DataFrameModel):
 
 def plan(*splits: Split) -> Plan:
     """A plan of these splits."""
-    return Plan(HOUR, Boundary(HOUR.start, "c", (), ()), Boundary(HOUR.end, "c", (), ()), splits, "memory:x")
+    return Plan(
+        HOUR, Boundary(HOUR.start, "c", (), ()), Boundary(HOUR.end, "c", (), ()), splits, "memory:x"
+    )
 
 
 def counts(split: Split, **over: Any) -> SplitCounts:
-    """What the tasks count of a split with ten visible messages, where nobody errs: two dead, one dropped, one filtered, six in 7 rows."""
+    """What the tasks count of a split with ten visible messages, where nobody errs: two
+    dead, one dropped, one filtered, six in 7 rows.
+    """
     right = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, next_offset=split.stop, read=10, bytes=20, valid=6, dead=2, dropped=1,
-        rows_staged=7, dead_staged=2, aborted=0, rows_=7, filtered_=1,
-    )  # fmt: skip
+        split.topic,
+        split.partition,
+        split.start,
+        split.stop,
+        next_offset=split.stop,
+        read=10,
+        bytes=20,
+        valid=6,
+        dead=2,
+        dropped=1,
+        rows_staged=7,
+        dead_staged=2,
+        aborted=0,
+        rows_=7,
+        filtered_=1,
+    )
     return msgspec.structs.replace(right, **over)
 
 
 def staged(*counted: SplitCounts, **over: Any) -> list[Staged]:
     """What tasks with these counts bring back."""
-    return [Staged(Split(c.topic, c.partition, c.start, c.stop), c, (), (), **over) for c in counted]
+    return [
+        Staged(Split(c.topic, c.partition, c.start, c.stop), c, (), (), **over) for c in counted
+    ]
 
 
 SPLIT = Split("shop.things", 1, 100, 110)
 
 
-# -------------------------------------------------------------------------------------------------------------------- equal counts
+# --------------------------------------------------------------------------------------------------
 
 
 def test_counts_that_agree_are_no_complaint() -> None:
-    """A split whose counters agree passes, also with markers in it and with offsets that were skipped."""
+    """A split whose counters agree passes, also with markers in it and with offsets
+    that were skipped.
+    """
     longer, keyed = Split("shop.things", 2, 0, 15), Split("shop.things", 3, 0, 10)
     deleting = counts(keyed, rows_=1, deletes_=5, rows_staged=6)
-    refuse_unequal(plan(SPLIT, longer, keyed), staged(counts(SPLIT), counts(longer, skipped=2), deleting))
+    refuse_unequal(
+        plan(SPLIT, longer, keyed), staged(counts(SPLIT), counts(longer, skipped=2), deleting)
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,9 +129,18 @@ def test_counts_that_agree_are_no_complaint() -> None:
         ({"rows_": 8}, "7 rows were staged of 8 that 6 valid messages became"),
         ({"rows_staged": 6}, "6 rows were staged of 7 that 6 valid messages became"),
         ({"rows_staged": 8}, "8 rows were staged of 7 that 6 valid messages became"),
-        ({"valid": 8, "dropped": 0, "filtered_": 0}, "8 valid messages became 7 rows, less than one each"),
-        ({"rows_": 4, "deletes_": 2}, "7 rows were staged of 4 + 2 deleted that 6 valid messages became"),
-        ({"rows_": 2, "deletes_": 3, "rows_staged": 5}, "6 valid messages became 2 + 3 deleted rows, less than one each"),
+        (
+            {"valid": 8, "dropped": 0, "filtered_": 0},
+            "8 valid messages became 7 rows, less than one each",
+        ),
+        (
+            {"rows_": 4, "deletes_": 2},
+            "7 rows were staged of 4 + 2 deleted that 6 valid messages became",
+        ),
+        (
+            {"rows_": 2, "deletes_": 3, "rows_staged": 5},
+            "6 valid messages became 2 + 3 deleted rows, less than one each",
+        ),
         ({"dead": 1, "dropped": 2}, "2 dead letters were staged for 1 refused messages"),
         ({"dead_staged": 3}, "3 dead letters were staged for 2 refused messages"),
         ({"dead_staged": 1}, "1 dead letters were staged for 2 refused messages"),
@@ -114,7 +154,11 @@ def test_each_counter_is_held_against_another(over: dict[str, int], says: str) -
         refuse_unequal(plan(SPLIT), staged(counts(SPLIT, **over)))
     assert says in refused.value.what
     assert ";" not in refused.value.what  # and nothing else is wrong
-    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.things", 1, 100)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+        "shop.things",
+        1,
+        100,
+    )
 
 
 @pytest.mark.parametrize("brought", [[], [SPLIT, SPLIT], [Split("shop.things", 1, 100, 111)]])
@@ -125,26 +169,48 @@ def test_results_are_those_of_the_plans_splits(brought: list[Split]) -> None:
 
 
 def decoded(rows: list[int], dead: list[int], gone: list[int], keys: int | None = None) -> Decoded:
-    """Of four messages: which have rows, are dead letters, and delete something. The others are dropped."""
+    """Of four messages: which have rows, are dead letters, and delete something.
+
+    The others are dropped.
+    """
     words = pa.array(["x"] * len(dead), pa.string())
     deletes = Deletes(
-        pa.record_batch([pa.array(range(len(gone) if keys is None else keys), pa.int64())], ["id"]), pa.array(gone, pa.int64())
+        pa.record_batch([pa.array(range(len(gone) if keys is None else keys), pa.int64())], ["id"]),
+        pa.array(gone, pa.int64()),
     )
     index, left = pa.array(rows, pa.int64()), 4 - len({*rows, *dead, *gone})
-    return Decoded(pa.record_batch([index], ["id"]), index, pa.array(dead, pa.int64()), words, words, words, dropped=left, deletes=deletes)
+    return Decoded(
+        pa.record_batch([index], ["id"]),
+        index,
+        pa.array(dead, pa.int64()),
+        words,
+        words,
+        words,
+        dropped=left,
+        deletes=deletes,
+    )
 
 
-@pytest.mark.parametrize(("told", "keyed", "says"), [
-    (decoded([0, 1], [3], [0, 0, 2]), True, None),
-    (decoded([0, 1], [3], []), False, None),
-    (decoded([0, 1], [3], [0, 0, 2]), False, "3 deletes came for a table without a primary key"),
-    (decoded([0], [3], [2, 1]), True, "deletes are not in the order of the batch's messages"),
-    (decoded([0], [], [4]), True, "deletes are not in the order of the batch's messages"),
-    (decoded([0], [], [1], keys=2), True, "2 deletes came with the messages of 1"),
-    (decoded([0], [1, 2], [2]), True, "a message is a delete and a dead letter"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("told", "keyed", "says"),
+    [
+        (decoded([0, 1], [3], [0, 0, 2]), True, None),
+        (decoded([0, 1], [3], []), False, None),
+        (
+            decoded([0, 1], [3], [0, 0, 2]),
+            False,
+            "3 deletes came for a table without a primary key",
+        ),
+        (decoded([0], [3], [2, 1]), True, "deletes are not in the order of the batch's messages"),
+        (decoded([0], [], [4]), True, "deletes are not in the order of the batch's messages"),
+        (decoded([0], [], [1], keys=2), True, "2 deletes came with the messages of 1"),
+        (decoded([0], [1, 2], [2]), True, "a message is a delete and a dead letter"),
+    ],
+)
 def test_each_delete_is_some_messages(told: Decoded, keyed: bool, says: str | None) -> None:
-    """A message that only deletes is in one place; deletes that nobody asked for, or that are no message's, refuse the window."""
+    """A message that only deletes is in one place; deletes that nobody asked for, or
+    that are no message's, refuse the window.
+    """
     split, messages = Split("shop.things", 1, 0, 4), valued([b""] * 4)
     if says is None:
         refuse_unplaced(split, messages, told, keyed=keyed)
@@ -153,7 +219,7 @@ def test_each_delete_is_some_messages(told: Decoded, keyed: bool, says: str | No
             refuse_unplaced(split, messages, told, keyed=keyed)
 
 
-# ------------------------------------------------------------------------------------------------------------------- in a whole run
+# --------------------------------------------------------------------------------------------------
 
 
 class LyingReader:
@@ -180,7 +246,9 @@ class StumblingReader:
         rest = batches[0]
         for offsets in self.given:
             batch, rest = rest.slice(0, len(offsets)), rest.slice(len(offsets))
-            take(batch.set_column(column, batch.schema.field(column), pa.array(offsets, pa.int64())))
+            take(
+                batch.set_column(column, batch.schema.field(column), pa.array(offsets, pa.int64()))
+            )
         return summary
 
 
@@ -204,7 +272,10 @@ class Lying:
 
 def said(decoded: Decoded, without: int = 0, **lies: Any) -> Decoded:
     """The same with other numbers, or other indices, and without the first rows."""
-    told = {name: pa.array(lie, getattr(decoded, name).type) if isinstance(lie, list) else lie for name, lie in lies.items()}
+    told = {
+        name: pa.array(lie, getattr(decoded, name).type) if isinstance(lie, list) else lie
+        for name, lie in lies.items()
+    }
     return replace(decoded, rows=decoded.rows.slice(without), **told)
 
 
@@ -257,27 +328,41 @@ class Bank:
     folder: Path
     broker: MemoryBroker
 
-    def pipeline(self, max_dead_ratio: float | None = 0.5, on_null: Literal["dead", "drop"] = "dead", **stages: Any) -> Pipeline:
+    def pipeline(
+        self,
+        max_dead_ratio: float | None = 0.5,
+        on_null: Literal["dead", "drop"] = "dead",
+        **stages: Any,
+    ) -> Pipeline:
         spec = parse_spec(
             {
-                "id": "things", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "bank.payments"},
-                "window": {"grid": "hourly", "start": START}, "decode": {"schema": "schema.py:Payment"},
-                "limits": {"max_dead_ratio": max_dead_ratio} | stages, "sink": {"path": str(self.folder / "table")},
+                "id": "things",
+                "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "bank.payments"},
+                "window": {"grid": "hourly", "start": START},
+                "decode": {"schema": "schema.py:Payment"},
+                "limits": {"max_dead_ratio": max_dead_ratio} | stages,
+                "sink": {"path": str(self.folder / "table")},
                 "state": str(self.folder / "state.db"),
             },
             self.folder,
-        )  # fmt: skip
+        )
         columns = Columns.of(load_model(ModelReference(spec.decode.schema_, spec.folder)))
 
         def reader(planned: ReadPlan) -> Reader:
             return MemoryReader(self.broker, planned)
 
         return Pipeline(
-            spec, lambda: columns, lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder), on_null),
-            lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), self.broker, reader,
-            open_ledger(spec.state_url()), DeltaSink(spec.sink_path(), columns.arrow_schema),
-            dead_letters_beside(spec.sink_path()), LocalEngine(),
-        )  # fmt: skip
+            spec,
+            lambda: columns,
+            lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder), on_null),
+            lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)),
+            self.broker,
+            reader,
+            open_ledger(spec.state_url()),
+            DeltaSink(spec.sink_path(), columns.arrow_schema),
+            dead_letters_beside(spec.sink_path()),
+            LocalEngine(),
+        )
 
     def run(self, pipeline: Pipeline) -> Any:
         return run(pipeline, HOUR, Request("r"))
@@ -309,7 +394,9 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
     """Whatever the reader miscounts, the window is refused before anything is visible."""
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
-    assert "disagree" in refused(bank, replace(honest, reader=lambda asked: LyingReader(honest.reader(asked), **lies)))
+    assert "disagree" in refused(
+        bank, replace(honest, reader=lambda asked: LyingReader(honest.reader(asked), **lies))
+    )
 
 
 @pytest.mark.parametrize(
@@ -324,26 +411,46 @@ def test_a_reader_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) ->
         (((0, 1, 3),), 3),
     ],
 )
-def test_a_reader_that_stumbles_commits_nothing(bank: Bank, given: tuple[tuple[int, ...], ...], wrong: int) -> None:
-    """A message twice and another never, or one of another window, add up to what was wanted: the window is refused all the same."""
+def test_a_reader_that_stumbles_commits_nothing(
+    bank: Bank, given: tuple[tuple[int, ...], ...], wrong: int
+) -> None:
+    """A message twice and another never, or one of another window, add up to what was
+    wanted: the window is refused all the same.
+    """
     bank.produce(*[b'{"amount": 1}'] * 3)
     honest = bank.pipeline()
-    text = refused(bank, replace(honest, reader=lambda asked: StumblingReader(honest.reader(asked), given)))
+    text = refused(
+        bank, replace(honest, reader=lambda asked: StumblingReader(honest.reader(asked), given))
+    )
     assert f"gave offset {wrong} out of turn" in text
     assert "bug in the reader" in text
 
 
-@pytest.mark.parametrize("lies", [{"sink": 1}, {"sink": -1}, {"dead_letters": 1}, {"dead_letters": -1}])
+@pytest.mark.parametrize(
+    "lies", [{"sink": 1}, {"sink": -1}, {"dead_letters": 1}, {"dead_letters": -1}]
+)
 def test_a_stager_that_lies_commits_nothing(bank: Bank, lies: dict[str, int]) -> None:
     """Whatever the stager miscounts, the window is refused before anything is visible."""
     bank.produce(b'{"amount": 1}', b'{"amount": 2}', b"poison")
     honest = bank.pipeline()
-    assert "disagree" in refused(bank, replace(honest, **{store: LyingStore(getattr(honest, store), lie) for store, lie in lies.items()}))
+    assert "disagree" in refused(
+        bank,
+        replace(
+            honest,
+            **{store: LyingStore(getattr(honest, store), lie) for store, lie in lies.items()},
+        ),
+    )
 
 
 DECODED: list[tuple[dict[str, Any], str]] = [
-    ({"filtered": 1}, "of 4 messages 5 were accounted for: 2 valid + 1 dead + 1 dropped + 1 filtered"),
-    ({"dropped": 2}, "of 4 messages 5 were accounted for: 2 valid + 1 dead + 2 dropped + 0 filtered"),
+    (
+        {"filtered": 1},
+        "of 4 messages 5 were accounted for: 2 valid + 1 dead + 1 dropped + 1 filtered",
+    ),
+    (
+        {"dropped": 2},
+        "of 4 messages 5 were accounted for: 2 valid + 1 dead + 2 dropped + 0 filtered",
+    ),
     ({"dropped": 0}, "of 4 messages 3 were accounted for"),
     ({"filtered": -1, "dropped": 2}, "a count is negative"),
     ({"dropped": -1, "filtered": 2}, "a count is negative"),
@@ -357,7 +464,13 @@ DECODED: list[tuple[dict[str, Any], str]] = [
     ({"dead_index": [4]}, "dead letters are not in the order of the batch's messages"),
     ({"dead_index": [-1]}, "dead letters are not in the order of the batch's messages"),
     (
-        {"dropped": 0, "dead_index": [1, 1], "dead_stage": ["value"] * 2, "dead_reason": ["x"] * 2, "dead_detail": ["x"] * 2},
+        {
+            "dropped": 0,
+            "dead_index": [1, 1],
+            "dead_stage": ["value"] * 2,
+            "dead_reason": ["x"] * 2,
+            "dead_detail": ["x"] * 2,
+        },
         "dead letters are not in the order of the batch's messages, each once",
     ),
 ]
@@ -365,8 +478,12 @@ DECODED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("liar", ["decoder", "transform"])
 @pytest.mark.parametrize(("lies", "says"), DECODED)
-def test_a_decoder_or_transform_that_lies_commits_nothing(bank: Bank, liar: str, lies: dict[str, Any], says: str) -> None:
-    """Whatever is said of a batch that isn't so, in one count or in several that add up, the window is refused, and the batch is named."""
+def test_a_decoder_or_transform_that_lies_commits_nothing(
+    bank: Bank, liar: str, lies: dict[str, Any], says: str
+) -> None:
+    """Whatever is said of a batch that isn't so, in one count or in several that add
+    up, the window is refused, and the batch is named.
+    """
     bank.produce(b'{"amount": 1}', b"poison", None, b'{"amount": 2}')
     honest = bank.pipeline(on_null="drop")
     step = getattr(honest, liar)()
@@ -391,28 +508,42 @@ def test_a_transform_that_says_what_it_does_is_believed(bank: Bank) -> None:
     honest = bank.pipeline(on_null="drop")
     fewer = replace(honest, transform=lambda: Lying(honest.transform(), all_but_the_first))
     counts = bank.run(fewer).committed.receipt.counts
-    assert (counts.read, counts.valid, counts.rows, counts.dead, counts.dropped, counts.filtered) == (4, 1, 1, 1, 1, 1)
+    assert (
+        counts.read,
+        counts.valid,
+        counts.rows,
+        counts.dead,
+        counts.dropped,
+        counts.filtered,
+    ) == (4, 1, 1, 1, 1, 1)
 
 
 def test_messages_that_lost_a_part_of_a_timestamp_are_counted(bank: Bank) -> None:
     """As many as the decoder says, in the receipt; where there are none it doesn't mention them."""
     bank.produce(b'{"amount": 1}', b'{"amount": 2}')
     honest = bank.pipeline()
-    counts = bank.run(replace(honest, decoder=lambda: Lying(honest.decoder(), partial(said, cut=np.arange(2))))).committed.receipt.counts
+    counts = bank.run(
+        replace(honest, decoder=lambda: Lying(honest.decoder(), partial(said, cut=np.arange(2))))
+    ).committed.receipt.counts
     assert (counts.truncated, counts.valid) == (2, 2)
     assert b"truncated" not in msgspec.json.encode(Counts.total([]))
 
 
-# ------------------------------------------------------------------------------------------------------------------- dead letters
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_refused_window_says_what_to_mend(bank: Bank) -> None:
-    """The column, what it expected and what came, how often, and where the first one lies: in one sentence, without a value."""
+    """The column, what it expected and what came, how often, and where the first one
+    lies: in one sentence, without a value.
+    """
     bank.produce(*[b'{"amount": 12345.75}'] * 120)
     with pytest.raises(DeadLetterLimitError) as why:
         bank.run(bank.pipeline())
     text = str(why.value)
-    assert "120 of 120 refused: $.amount expected int, got float (120). First: bank.payments[0]@0. " in text
+    assert (
+        "120 of 120 refused: $.amount expected int, got float (120). First: bank.payments[0]@0. "
+        in text
+    )
     assert "more than limits.max_dead_ratio 0.5 allows" in text
     assert f"windrow dead show SPEC --window {HOUR.key}" in text
     assert "12345" not in text
@@ -420,7 +551,9 @@ def test_a_refused_window_says_what_to_mend(bank: Bank) -> None:
 
 
 def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
-    """They are in their table before the limit is judged, and the sink knows whose they are until the window is committed."""
+    """They are in their table before the limit is judged, and the sink knows whose they
+    are until the window is committed.
+    """
     bank.produce(b'{"amount": 1}', b"poison", b"poison")
     pipeline = bank.pipeline()
     for _ in range(2):
@@ -429,14 +562,18 @@ def test_a_refused_windows_dead_letters_can_be_read(bank: Bank) -> None:
     ((key, attempt),) = refused_attempts(pipeline.sink, pipeline.dead_letters).items()
     assert key == HOUR.key
     assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR).num_rows == 0
-    assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR, attempt=attempt)["_offset"].to_pylist() == [1, 2]
+    assert read_dead(pipeline.sink, pipeline.dead_letters, HOUR, attempt=attempt)[
+        "_offset"
+    ].to_pylist() == [1, 2]
     committed = bank.run(bank.pipeline(max_dead_ratio=1.0)).committed
     assert committed.receipt.counts.dead == 2
     assert refused_attempts(pipeline.sink, pipeline.dead_letters) == {}
 
 
 def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:
-    """What a receipt keeps for ever is the short reasons by count; what was wrong in words is for the error, and in the dead letters."""
+    """What a receipt keeps for ever is the short reasons by count; what was wrong in
+    words is for the error, and in the dead letters.
+    """
     bank.produce(b'{"amount": 1}', b'{"amount": 1.5}')
     receipt = bank.run(bank.pipeline()).committed.receipt
     assert receipt.splits[0].reasons == (("wrong_type", 1),)
@@ -445,11 +582,15 @@ def test_a_receipt_keeps_reasons_and_no_sentences(bank: Bank) -> None:
 
 def limited(ratio: float | None = None, count: int | None = None) -> None:
     """Hold 2 dead of 10 against limits."""
-    refuse_too_many_dead(HOUR, staged(counts(SPLIT)), LimitsSpec(max_dead_ratio=ratio, max_dead_count=count), "so")
+    refuse_too_many_dead(
+        HOUR, staged(counts(SPLIT)), LimitsSpec(max_dead_ratio=ratio, max_dead_count=count), "so"
+    )
 
 
 def test_limits_are_inclusive() -> None:
-    """Exactly as many as a limit allows are allowed, and None sets none; one more is refused, and the limit is named."""
+    """Exactly as many as a limit allows are allowed, and None sets none; one more is
+    refused, and the limit is named.
+    """
     limited()
     limited(ratio=0.2, count=2)
     with pytest.raises(DeadLetterLimitError, match=r"max_dead_ratio 0\.19 allows"):
@@ -459,66 +600,115 @@ def test_limits_are_inclusive() -> None:
 
 
 def test_one_poison_message_refuses_no_window(bank: Bank) -> None:
-    """By the limits of a spec that says none, 9 good messages and a bad one are 9 rows and a dead letter; a share of 0 allows none."""
+    """By the limits of a spec that says none, 9 good messages and a bad one are 9 rows
+    and a dead letter; a share of 0 allows none.
+    """
     bank.produce(*[b'{"amount": 1}'] * 9, b"poison")
     counts = bank.run(bank.pipeline(LimitsSpec().max_dead_ratio)).committed.receipt.counts
     assert (counts.rows, counts.dead) == (9, 1)
-    assert [is_beyond_share(dead, 10, share) for dead, share in ((1, 0.01), (2, 0.01), (1, 0.0))] == [False, True, True]
+    assert [
+        is_beyond_share(dead, 10, share) for dead, share in ((1, 0.01), (2, 0.01), (1, 0.0))
+    ] == [False, True, True]
 
 
 def test_splits_are_told_together() -> None:
-    """Kinds of several splits are added up, the most frequent first, at most five of them; the first place is the plan's first."""
+    """Kinds of several splits are added up, the most frequent first, at most five of
+    them; the first place is the plan's first.
+    """
     first = staged(
-        counts(SPLIT, first_dead=((105, "x"),)), refused=(RefusedAt("rules", 6, tuple((f"$.f{i} is odd", 1) for i in range(6))),)
+        counts(SPLIT, first_dead=((105, "x"),)),
+        refused=(RefusedAt("rules", 6, tuple((f"$.f{i} is odd", 1) for i in range(6))),),
     )
     second = staged(
-        counts(Split("shop.things", 2, 0, 10), first_dead=((3, "x"),)), refused=(RefusedAt("rules", 13, (("$.f5 is odd", 9), (OTHERS, 4))),)
+        counts(Split("shop.things", 2, 0, 10), first_dead=((3, "x"),)),
+        refused=(RefusedAt("rules", 13, (("$.f5 is odd", 9), (OTHERS, 4))),),
     )
     with pytest.raises(DeadLetterLimitError) as why:
         refuse_too_many_dead(HOUR, first + second, LimitsSpec(max_dead_ratio=0.0), "so")
-    kinds = "$.f5 is odd (10); $.f0 is odd (1); $.f1 is odd (1); $.f2 is odd (1); $.f3 is odd (1); other reasons (5)"
+    kinds = (
+        "$.f5 is odd (10); $.f0 is odd (1); $.f1 is odd (1); $.f2 is odd (1); $.f3 is odd (1);"
+        " other reasons (5)"
+    )
     assert f"4 of 20 refused: {kinds}. First: shop.things[1]@105." in why.value.what
 
 
 ANY = {"max_dead_ratio": None}
-BY_STAGE = (RefusedAt("key", 1, (("key of 3 bytes", 1),), (104,)), RefusedAt("rules", 4, (("$.a failed x", 4),), (101, 102, 103)))
+BY_STAGE = (
+    RefusedAt("key", 1, (("key of 3 bytes", 1),), (104,)),
+    RefusedAt("rules", 4, (("$.a failed x", 4),), (101, 102, 103)),
+)
 
 
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        ({"key": {"max_dead_count": 0}}, "1 of 20 refused at stage key: key of 3 bytes (1). First: shop.things[1]@104."),
+        (
+            {"key": {"max_dead_count": 0}},
+            "1 of 20 refused at stage key: key of 3 bytes (1). First: shop.things[1]@104.",
+        ),
         (
             {"rules": {"max_dead_ratio": 0.3}},
-            "8 of 20 refused at stage rules: $.a failed x (8). First: shop.things[1]@101, shop.things[1]@102, ",
+            (
+                "8 of 20 refused at stage rules: $.a failed x (8). First: shop.things[1]@101,"
+                " shop.things[1]@102, "
+            ),
         ),
-        ({"rules": {"max_dead_count": 7}, "key": {"max_dead_count": 1}}, "8 of 20 refused at stage rules"),
+        (
+            {"rules": {"max_dead_count": 7}, "key": {"max_dead_count": 1}},
+            "8 of 20 refused at stage rules",
+        ),
     ],
 )
 def test_each_stage_has_limits_of_its_own(limits: dict[str, Any], says: str) -> None:
-    """What one stage refused is held against its own limits, over all splits; the refusal names stage, counts, places and the limit."""
+    """What one stage refused is held against its own limits, over all splits; the
+    refusal names stage, counts, places and the limit.
+    """
     other = msgspec.structs.replace(BY_STAGE[1], first=(5,))
-    found = staged(counts(SPLIT), refused=BY_STAGE) + staged(counts(Split("shop.things", 2, 0, 10)), refused=(other,))
+    found = staged(counts(SPLIT), refused=BY_STAGE) + staged(
+        counts(Split("shop.things", 2, 0, 10)), refused=(other,)
+    )
     with pytest.raises(DeadLetterLimitError) as why:
         refuse_too_many_dead(HOUR, found, LimitsSpec.model_validate(ANY | limits), "so")
     assert says in why.value.what
-    stage, ((name, value), *_) = next((stage, list(bounds.items())) for stage, bounds in limits.items())
+    stage, ((name, value), *_) = next(
+        (stage, list(bounds.items())) for stage, bounds in limits.items()
+    )
     assert why.value.what.endswith(f"more than limits.{stage}.{name} {value} allows")
 
 
 def test_a_stage_may_refuse_what_its_limits_allow() -> None:
-    """Limits of a stage are inclusive, and say nothing of other stages; a stage without limits has none."""
-    bounds = {"key": {"max_dead_count": 1, "max_dead_ratio": 0.1}, "rules": {"max_dead_ratio": 0.4}, "value": {"max_dead_count": 0}}
-    refuse_too_many_dead(HOUR, staged(counts(SPLIT), refused=BY_STAGE), LimitsSpec.model_validate(ANY | bounds), "so")
+    """Limits of a stage are inclusive, and say nothing of other stages; a stage without
+    limits has none.
+    """
+    bounds = {
+        "key": {"max_dead_count": 1, "max_dead_ratio": 0.1},
+        "rules": {"max_dead_ratio": 0.4},
+        "value": {"max_dead_count": 0},
+    }
+    refuse_too_many_dead(
+        HOUR, staged(counts(SPLIT), refused=BY_STAGE), LimitsSpec.model_validate(ANY | bounds), "so"
+    )
 
 
 def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
-    """What the stages refused comes from the tasks: a window whose values are well-formed and don't fit is refused by that limit alone."""
-    bank.produce(b'{"amount": 1}', b'{"amount": 1.5}', b"poison", b'{"amount": 2}', b'{"amount": 3}')
+    """What the stages refused comes from the tasks: a window whose values are
+    well-formed and don't fit is refused by that limit alone.
+    """
+    bank.produce(
+        b'{"amount": 1}', b'{"amount": 1.5}', b"poison", b'{"amount": 2}', b'{"amount": 3}'
+    )
     with pytest.raises(DeadLetterLimitError) as why:
         bank.run(bank.pipeline(schema={"max_dead_count": 0}))
-    assert "1 of 5 refused at stage schema: $.amount expected int, got float (1). First: bank.payments[0]@1." in why.value.what
-    assert bank.run(bank.pipeline(schema={"max_dead_count": 1}, value={"max_dead_ratio": 0.2})).committed.receipt.counts.dead == 2
+    assert (
+        "1 of 5 refused at stage schema: $.amount expected int, got float (1). First:"
+        " bank.payments[0]@1." in why.value.what
+    )
+    assert (
+        bank.run(
+            bank.pipeline(schema={"max_dead_count": 1}, value={"max_dead_ratio": 0.2})
+        ).committed.receipt.counts.dead
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -529,12 +719,17 @@ def test_a_limit_of_a_stage_refuses_a_window(bank: Bank) -> None:
         ("Object misses a required field - at $.id", "$.id: Object misses a required field"),
         ("Failed greater_than(0) - at $.id", "$.id failed greater_than(0)"),
         ("JSON is malformed: Expecting value (character 7)", "JSON is malformed: Expecting value"),
-        ("Expected UTF-8, got invalid start byte (byte 3)", "expected UTF-8, got invalid start byte"),
+        (
+            "Expected UTF-8, got invalid start byte (byte 3)",
+            "expected UTF-8, got invalid start byte",
+        ),
         (None, "tombstone"),
     ],
 )
 def test_details_in_words(detail: str | None, words: str) -> None:
-    """The place in the document comes first; positions that differ from message to message are left out."""
+    """The place in the document comes first; positions that differ from message to
+    message are left out.
+    """
     assert in_words("tombstone", detail) == words
 
 
@@ -552,18 +747,36 @@ def test_kinds_are_bounded() -> None:
     assert max(len(what) for what, _ in kinds) <= 200
 
 
-# --------------------------------------------------------------------------------------------------------------------------- fewer
+# --------------------------------------------------------------------------------------------------
 
 
 def receipt(generation: int, *read: tuple[str, int, int]) -> Receipt:
     """Of a generation whose splits read so many messages each: topic, partition, messages."""
-    splits = tuple(counts(Split(topic, partition, 0, 10), read=messages) for topic, partition, messages in read)
+    splits = tuple(
+        counts(Split(topic, partition, 0, 10), read=messages) for topic, partition, messages in read
+    )
     planned = plan()
-    return Receipt(planned, planned.digest, generation, "a", "r", "l", "hourly", Counts.total(splits), splits, (), "test", START, 0.1)
+    return Receipt(
+        planned,
+        planned.digest,
+        generation,
+        "a",
+        "r",
+        "l",
+        "hourly",
+        Counts.total(splits),
+        splits,
+        (),
+        "test",
+        START,
+        0.1,
+    )
 
 
 def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
-    """By topic-partition, over all splits of each; more are no fewer, nor is a topic-partition that the other one doesn't have."""
+    """By topic-partition, over all splits of each; more are no fewer, nor is a
+    topic-partition that the other one doesn't have.
+    """
     before = receipt(0, ("a", 0, 4), ("a", 0, 3), ("b", 0, 0))
     refuse_fewer(receipt(1, ("a", 0, 7)), before)
     refuse_fewer(receipt(1, ("a", 0, 1), ("a", 0, 7), ("b", 0, 1), ("c", 0, 1)), before)
@@ -581,23 +794,36 @@ def test_a_replacement_with_as_many_messages_is_none_of_fewer() -> None:
 def test_more_in_one_topic_partition_hide_no_fewer_in_another(
     read: list[tuple[str, int, int]], at: tuple[str, int], left: int, had: int
 ) -> None:
-    """The first of them is named, with what is left of what there was, and the way to have it so."""
+    """The first of them is named, with what is left of what there was, and the way to
+    have it so.
+    """
     with pytest.raises(DataLossError) as why:
-        refuse_fewer(receipt(3, *read), receipt(2, ("b", 0, 3), ("a", 0, 4), ("a", 0, 3), ("a", 1, 2)))
+        refuse_fewer(
+            receipt(3, *read), receipt(2, ("b", 0, 3), ("a", 0, 4), ("a", 0, 3), ("a", 1, 2))
+        )
     said = why.value
-    assert said.what == f"Replacing window {HOUR.key}: {left} messages are left, generation 2 had {had}"
+    assert (
+        said.what
+        == f"Replacing window {HOUR.key}: {left} messages are left, generation 2 had {had}"
+    )
     assert (said.topic, said.partition, said.stage) == (*at, "check")
     assert "--accept-fewer" in said.do
 
 
-# --------------------------------------------------------------------------------------------------------------------- unexplained
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("markers", "compacted", "warns"), [(130, False, False), (131, False, True), (131, True, False)])
+@pytest.mark.parametrize(
+    ("markers", "compacted", "warns"), [(130, False, False), (131, False, True), (131, True, False)]
+)
 def test_more_markers_than_messages_explain(markers: int, compacted: bool, warns: bool) -> None:
-    """Two for each message and a hundred more pass; one more is told, except on a topic that is compacted."""
+    """Two for each message and a hundred more pass; one more is told, except on a topic
+    that is compacted.
+    """
     split = Split("shop.things", 1, 100, 110 + markers + 5)
-    found = unexplained(plan(split), [counts(split, aborted=5)], frozenset({"shop.things"} if compacted else ()))
+    found = unexplained(
+        plan(split), [counts(split, aborted=5)], frozenset({"shop.things"} if compacted else ())
+    )
     assert bool(found) is warns
 
 

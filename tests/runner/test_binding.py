@@ -1,4 +1,6 @@
-"""A pipeline writes to one table: never to a second one, and never to a new one in the place of one that is gone."""
+"""A pipeline writes to one table: never to a second one, and never to a new one in the
+place of one that is gone.
+"""
 
 from __future__ import annotations
 
@@ -47,32 +49,52 @@ def tables(desk: Desk) -> set[str]:
 
 @pytest.mark.parametrize("ask", ASKS)
 def test_a_second_table_is_refused(desk: Desk, ask: Callable[[Pipeline, Window], object]) -> None:
-    """With one window committed, a spec with another sink.path neither runs nor plans, and nothing of a second table is made."""
+    """With one window committed, a spec with another sink.path neither runs nor plans,
+    and nothing of a second table is made.
+    """
     desk.run(0)
-    with pytest.raises(BindingError, match=r"writes to delta:.*/table; the spec now names delta:.*/second.*windrow rebind SPEC"):
+    with pytest.raises(
+        BindingError,
+        match=r"writes to delta:.*/table; the spec now names delta:.*/second.*windrow rebind SPEC",
+    ):
         ask(desk.pipeline(**elsewhere(desk)), hour(1))
     assert tables(desk) == {"table", "table_dead"}
     assert not desk.run(1).recovered
 
 
 def test_another_spelling_of_its_place_is_no_other_table(tmp_path: Path) -> None:
-    """Through a link, or with `..` in a URL, it is the same table: windows run, nothing is to be rebound, and a ledger can be rebuilt."""
+    """Through a link, or with `..` in a URL, it is the same table: windows run, nothing
+    is to be rebound, and a ledger can be rebuilt.
+    """
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     desk = Desk(tmp_path / "real")
     desk.run(0)
-    for n, path in enumerate((str(tmp_path / "link" / "table"), f"file://{tmp_path}/real/../link/table"), 1):
+    for n, path in enumerate(
+        (str(tmp_path / "link" / "table"), f"file://{tmp_path}/real/../link/table"), 1
+    ):
         there = {"sink": {"path": path}}
         assert not desk.run(n, **there).recovered
         assert desk.run(0, **there).recovered
         with pytest.raises(SpecError, match="nothing to rebind"):
             propose(desk.pipeline(**there))
         rebuild("things", desk.pipeline(**there).sink, desk.pipeline().ledger)
-        assert against_ledger("things", [], [hour(i).key for i in range(3)], desk.pipeline(**there).sink, desk.pipeline().ledger) == []
+        assert (
+            against_ledger(
+                "things",
+                [],
+                [hour(i).key for i in range(3)],
+                desk.pipeline(**there).sink,
+                desk.pipeline().ledger,
+            )
+            == []
+        )
 
 
 def test_a_link_to_the_table_alone_is_refused(tmp_path: Path) -> None:
-    """The dead letters' table lies beside the table: through such a link there would be a second one."""
+    """The dead letters' table lies beside the table: through such a link there would be
+    a second one.
+    """
     (tmp_path / "real").mkdir()
     desk = Desk(tmp_path / "real")
     desk.run(0)
@@ -82,7 +104,9 @@ def test_a_link_to_the_table_alone_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_committed_window_is_refused_too(desk: Desk) -> None:
-    """Asked for again under another sink.path, the window isn't reported from the first table, nor written to the second."""
+    """Asked for again under another sink.path, the window isn't reported from the first
+    table, nor written to the second.
+    """
     desk.run(0)
     for request in (PLAIN, Request("again", replace=True)):
         with pytest.raises(BindingError):
@@ -91,17 +115,26 @@ def test_a_committed_window_is_refused_too(desk: Desk) -> None:
 
 
 def test_a_second_spec_with_the_same_id_is_refused(desk: Desk) -> None:
-    """A copied spec of another topic, with a table of its own and the id left as it was, is told before anything is written."""
+    """A copied spec of another topic, with a table of its own and the id left as it
+    was, is told before anything is written.
+    """
     desk.run(0)
-    other = {"source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.others"}, **elsewhere(desk)}
+    other = {
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.others"},
+        **elsewhere(desk),
+    }
     with pytest.raises(BindingError, match="another id"):
         desk.run(0, **other)
     assert tables(desk) == {"table", "table_dead"}
-    assert not run(desk.pipeline(**other, id="others"), Window("others", *hour(0).span or ()), PLAIN).recovered
+    assert not run(
+        desk.pipeline(**other, id="others"), Window("others", *hour(0).span or ()), PLAIN
+    ).recovered
 
 
 def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
-    """The next batch is neither cut nor previewed for a second table, and none is assigned to the request."""
+    """The next batch is neither cut nor previewed for a second table, and none is
+    assigned to the request.
+    """
     assert run_batch(desk.pipeline(**BATCH), Request("r0")) is not None
     desk.produce(5)
     wrong = desk.pipeline(**BATCH, **elsewhere(desk))
@@ -112,17 +145,30 @@ def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
     assert run_batch(desk.pipeline(**BATCH), Request("r1")) is not None
     shutil.rmtree(desk.folder / "table")
     desk.produce(5)
-    for ask in (lambda: run_batch(desk.pipeline(**BATCH), Request("r2")), lambda: preview_next(desk.pipeline(**BATCH))):
+    for ask in (
+        lambda: run_batch(desk.pipeline(**BATCH), Request("r2")),
+        lambda: preview_next(desk.pipeline(**BATCH)),
+    ):
         with pytest.raises(BindingError, match="isn't there"):
             ask()
 
 
 @pytest.mark.parametrize("ask", ASKS)
-def test_a_table_that_is_gone_is_not_made_anew(desk: Desk, ask: Callable[[Pipeline, Window], object]) -> None:
-    """An unmounted disk: where the ledger knows committed windows and no table is there, nothing is made; after the mount it goes on."""
+def test_a_table_that_is_gone_is_not_made_anew(
+    desk: Desk, ask: Callable[[Pipeline, Window], object]
+) -> None:
+    """An unmounted disk: where the ledger knows committed windows and no table is
+    there, nothing is made; after the mount it goes on.
+    """
     desk.run(0)
     (desk.folder / "table").rename(desk.folder / "unmounted")
-    with pytest.raises(BindingError, match=r"isn't there, and the ledger knows 1 committed window of it.*mounted\?.*windrow rebind SPEC"):
+    with pytest.raises(
+        BindingError,
+        match=(
+            r"isn't there, and the ledger knows 1 committed window of it.*mounted\?.*windrow rebind"
+            r" SPEC"
+        ),
+    ):
         ask(desk.pipeline(), hour(1))
     assert not (desk.folder / "table").exists()
     (desk.folder / "unmounted").rename(desk.folder / "table")
@@ -130,17 +176,23 @@ def test_a_table_that_is_gone_is_not_made_anew(desk: Desk, ask: Callable[[Pipeli
 
 
 def test_a_table_that_is_empty_is_not_filled_up(desk: Desk) -> None:
-    """A new, empty table of the same pipeline and ledger in the place of the one with the windows is refused as well."""
+    """A new, empty table of the same pipeline and ledger in the place of the one with
+    the windows is refused as well.
+    """
     desk.run(0)
     shutil.rmtree(desk.folder / "table")
     pipeline = desk.pipeline()
     pipeline.sink.prepare(Binding("things", pipeline.ledger.identity(), "hourly"))
-    with pytest.raises(BindingError, match="is empty, and the ledger knows 1 committed window of it"):
+    with pytest.raises(
+        BindingError, match="is empty, and the ledger knows 1 committed window of it"
+    ):
         desk.run(1)
 
 
 def test_a_table_restored_from_a_backup_goes_on(desk: Desk) -> None:
-    """A table that lacks only the newest commits is still the pipeline's: the lost window runs again from the same offsets."""
+    """A table that lacks only the newest commits is still the pipeline's: the lost
+    window runs again from the same offsets.
+    """
     desk.run(0)
     shutil.copytree(desk.folder / "table", desk.folder / "backup")
     first = desk.run(1).committed.receipt
@@ -158,7 +210,9 @@ def looked_over(pipeline: Pipeline) -> list[str]:
 
 
 def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
-    """Nothing is bound to a table that could not be made: the path may still be mended in the spec."""
+    """Nothing is bound to a table that could not be made: the path may still be mended
+    in the spec.
+    """
     (desk.folder / "blocked").write_text("a file in the way")
     with pytest.raises((SpecError, UnreachableError)):
         desk.run(0, sink={"path": str(desk.folder / "blocked" / "table")})
@@ -166,9 +220,11 @@ def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
 
 
 def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
-    """Of two specs that both find nothing bound, one binds the ledger; the other is refused before it plans or commits anything.
+    """Of two specs that both find nothing bound, one binds the ledger; the other is
+    refused before it plans or commits anything.
 
-    1 A and B look: nothing is bound.  2 A makes its table and binds the ledger.  3 B makes its own, empty, and finds A's bound.
+    1 A and B look: nothing is bound.  2 A makes its table and binds the ledger.  3 B
+    makes its own, empty, and finds A's bound.
     """
     late = desk.pipeline(**elsewhere(desk))
     prepare = late.sink.prepare
@@ -205,7 +261,9 @@ def test_a_ledger_of_an_older_version_knows_the_table_by_its_receipts(desk: Desk
 
 
 def test_a_moved_table_goes_on(desk: Desk) -> None:
-    """Moved with its dead letters: refused, looked at, recorded; what was planned before goes to the new place, and all verifies."""
+    """Moved with its dead letters: refused, looked at, recorded; what was planned
+    before goes to the new place, and all verifies.
+    """
     first = desk.run(0).committed.receipt
     ledger = desk.pipeline().ledger
     planned = ledger.freeze_plan(preview(desk.pipeline(), hour(1)))
@@ -232,7 +290,9 @@ def test_a_moved_table_goes_on(desk: Desk) -> None:
 
 
 def test_a_table_that_was_removed_for_good(desk: Desk) -> None:
-    """The ledger forgets what was in it and keeps its boundaries: the windows run again from the same offsets into a new table."""
+    """The ledger forgets what was in it and keeps its boundaries: the windows run again
+    from the same offsets into a new table.
+    """
     receipts = [desk.run(n).committed.receipt for n in range(2)]
     shutil.rmtree(desk.folder / "table")
     proposed = rebind(desk.pipeline())
@@ -243,29 +303,42 @@ def test_a_table_that_was_removed_for_good(desk: Desk) -> None:
 
 
 def test_a_table_that_lacks_windows(desk: Desk) -> None:
-    """One that was restored elsewhere from a backup: what it lacks is named, forgotten by the ledger, and can be run again."""
+    """One that was restored elsewhere from a backup: what it lacks is named, forgotten
+    by the ledger, and can be run again.
+    """
     desk.run(0)
     shutil.copytree(desk.folder / "table", desk.folder / "second")
     shutil.copytree(desk.folder / "table_dead", desk.folder / "second_dead")
     desk.run(1)
     moved = desk.pipeline(**elsewhere(desk))
-    assert "1 committed window that the ledger knows is not in it: 2026-01-05T01:00:00Z" in " ".join(propose(moved).changes)
+    assert (
+        "1 committed window that the ledger knows is not in it: 2026-01-05T01:00:00Z"
+        in " ".join(propose(moved).changes)
+    )
     assert rebind(moved).missing == (hour(1),)
     assert not run(moved, hour(1), PLAIN).recovered
     assert looked_over(moved) == []
 
 
 def test_only_the_pipelines_own_table_is_bound(desk: Desk) -> None:
-    """Neither another pipeline's, nor one of another ledger, nor one that holds a window under another plan; nothing is recorded."""
+    """Neither another pipeline's, nor one of another ledger, nor one that holds a
+    window under another plan; nothing is recorded.
+    """
     desk.run(0)
-    run(desk.pipeline(id="others", **elsewhere(desk)), Window("others", *(hour(0).span or ())), PLAIN)
+    run(
+        desk.pipeline(id="others", **elsewhere(desk)),
+        Window("others", *(hour(0).span or ())),
+        PLAIN,
+    )
     with pytest.raises(BindingError, match="belongs to pipeline 'others'"):
         rebind(desk.pipeline(**elsewhere(desk)))
     third = {"sink": {"path": str(desk.folder / "third")}}
     desk.run(0, **third, state=str(desk.folder / "other.db"))
     with pytest.raises(BindingError, match="belongs to ledger"):
         rebind(desk.pipeline(**third))
-    twin = desk.pipeline(sink={"path": str(desk.folder / "fourth")}, state=str(desk.folder / "twin.db"))
+    twin = desk.pipeline(
+        sink={"path": str(desk.folder / "fourth")}, state=str(desk.folder / "twin.db")
+    )
     twin.ledger.adopt_identity(desk.pipeline().ledger.identity())
     run(twin, hour(0), PLAIN)
     with pytest.raises(BindingError, match="another plan"):
@@ -274,7 +347,11 @@ def test_only_the_pipelines_own_table_is_bound(desk: Desk) -> None:
 
 
 def test_a_rebuild_does_not_move_a_pipeline(desk: Desk) -> None:
-    """A spec that names a second table of the same ledger gets no ledger of it: that is a rebind's to say. A lost ledger is bound anew."""
+    """A spec that names a second table of the same ledger gets no ledger of it: that is
+    a rebind's to say.
+
+    A lost ledger is bound anew.
+    """
     desk.run(0)
     shutil.copytree(desk.folder / "table", desk.folder / "second")
     moved = desk.pipeline(**elsewhere(desk))
@@ -289,6 +366,8 @@ def test_a_rebase_asks_for_the_right_table(desk: Desk) -> None:
     """A second spec with the same id can't replace the first one's source."""
     desk.run(0)
     desk.broker.create_topic("anew", partitions=1)
-    wrong = desk.pipeline(source={"bootstrap_servers": "127.0.0.1:9", "topic": "anew"}, **elsewhere(desk))
+    wrong = desk.pipeline(
+        source={"bootstrap_servers": "127.0.0.1:9", "topic": "anew"}, **elsewhere(desk)
+    )
     with pytest.raises(BindingError):
         rebase(wrong, None)

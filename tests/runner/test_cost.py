@@ -1,8 +1,10 @@
-"""What a message costs on its way through a task, counted and not timed: calls that Python makes, and bytes that are allocated.
+"""What a message costs on its way through a task, counted and not timed: calls that
+Python makes, and bytes that are allocated.
 
-What is counted is the same on every machine and under every load; speed itself is the benchmark's. Two batches of different sizes tell what
-there is per message, and leave out what there is per batch. The limits stand a quarter above what was counted when they were written down:
-who breaks one on purpose writes down the new count.
+What is counted is the same on every machine and under every load; speed itself is the
+benchmark's. Two batches of different sizes tell what there is per message, and leave
+out what there is per batch. The limits stand a quarter above what was counted when they
+were written down: who breaks one on purpose writes down the new count.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ SCHEMA, FOLDER = "orders_schema.py:Order", Path(__file__).parent.parent / "bench
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a batch. `calls`: of functions; `arrow`: bytes that Arrow allocates; `peak`: most bytes that Python and numpy hold at once."""
+    """Of a batch.
+
+    `calls`: of functions; `arrow`: bytes that Arrow allocates; `peak`: most bytes that
+    Python and numpy hold at once.
+    """
 
     calls: float
     arrow: float
@@ -52,10 +58,19 @@ LIMITS = {  # per message: bytes of Arrow, peak of Python's and numpy's; per bat
 
 
 def steps(folder: Path, messages: pa.RecordBatch) -> dict[str, Callable[[], object]]:
-    """What a task does with a batch of messages, each step by itself, on what the one before gives."""
-    decode, validate = JsonDecoder(ModelReference(SCHEMA, FOLDER)).open(), Validate(ModelReference(SCHEMA, FOLDER)).open()
+    """What a task does with a batch of messages, each step by itself, on what the one
+    before gives.
+    """
+    decode, validate = (
+        JsonDecoder(ModelReference(SCHEMA, FOLDER)).open(),
+        Validate(ModelReference(SCHEMA, FOLDER)).open(),
+    )
     decoded = decode(messages)
-    stagers = DeltaStagerFactory(str(folder), RowLayout(Columns.of(Order).arrow_schema, DEFAULT, "attempt"), "20260101T000000Z")
+    stagers = DeltaStagerFactory(
+        str(folder),
+        RowLayout(Columns.of(Order).arrow_schema, DEFAULT, "attempt"),
+        "20260101T000000Z",
+    )
 
     def stage() -> None:
         stager = stagers(Split("t", 0, 0, messages.num_rows))
@@ -110,11 +125,17 @@ def _peak(step: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("step", LIMITS)
 def test_a_message_costs_no_more_than_it_did(step: str, tmp_path: Path) -> None:
-    """Nothing is called per message, and what is called and allocated is bounded: a step that becomes dearer is seen here."""
+    """Nothing is called per message, and what is called and allocated is bounded: a
+    step that becomes dearer is seen here.
+    """
     orders = values()
     few, many = (cost_of(steps(tmp_path, valued(orders[:n]))[step]) for n in (FEW, MANY))
     limit, more = LIMITS[step], MANY - FEW
-    per_message = Cost((many.calls - few.calls) / more, (many.arrow - few.arrow) / more, (many.peak - few.peak) / more)
+    per_message = Cost(
+        (many.calls - few.calls) / more,
+        (many.arrow - few.arrow) / more,
+        (many.peak - few.peak) / more,
+    )
     assert abs(per_message.calls) < 0.001, f"calls per message: {per_message.calls}"
     assert many.calls <= limit.calls, f"calls per batch: {many.calls}"
     assert per_message.arrow <= limit.arrow, f"bytes per message: {per_message}"

@@ -1,4 +1,6 @@
-"""Runs over logs that were cut off, as only the in-memory cluster can cut them: in the middle of a run, or for a moment."""
+"""Runs over logs that were cut off, as only the in-memory cluster can cut them: in the
+middle of a run, or for a moment.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class BetweenSplits:
 
 
 def test_a_log_that_is_cut_between_two_splits(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Cut off below what the first one read, and grown beyond the second: its messages are not those that were planned."""
+    """Cut off below what the first one read, and grown beyond the second: its messages
+    are not those that were planned.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(20)))
     desk.engine = BetweenSplits(lambda: cut_and_grow(cluster, tp, 5))
@@ -58,9 +62,14 @@ def test_a_log_that_is_cut_between_two_splits(desk: SourceDesk, cluster: MemoryB
 
 @pytest.mark.parametrize("grid", [None, BATCH])
 def test_an_end_that_is_too_small_for_a_moment(
-    desk: SourceDesk, cluster: MemoryBroker, monkeypatch: pytest.MonkeyPatch, grid: dict[str, str] | None
+    desk: SourceDesk,
+    cluster: MemoryBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    grid: dict[str, str] | None,
 ) -> None:
-    """A leader that was just elected may name one: it is asked again, and the next window is run as if it had not been."""
+    """A leader that was just elected may name one: it is asked again, and the next
+    window is run as if it had not been.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
     pipeline = desk.pipeline({"topic": tp.topic}, grid)
@@ -79,10 +88,17 @@ def test_an_end_that_is_too_small_for_a_moment(
     def small() -> int:
         return 2 if len(slept) < 2 else 9
 
-    def stale_stable(broker: MemoryBroker, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
-        return {tp: msgspec.structs.replace(p, offset=min(p.offset, small())) for tp, p in stable(broker, tps).items()}
+    def stale_stable(
+        broker: MemoryBroker, tps: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
+        return {
+            tp: msgspec.structs.replace(p, offset=min(p.offset, small()))
+            for tp, p in stable(broker, tps).items()
+        }
 
-    def stale_ends(broker: MemoryBroker, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def stale_ends(
+        broker: MemoryBroker, tps: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         return {tp: min(end, small()) for tp, end in ends(broker, tps).items()}
 
     monkeypatch.setattr(MemoryBroker, "stable_ends", stale_stable)
@@ -94,7 +110,9 @@ def test_an_end_that_is_too_small_for_a_moment(
 
 
 def test_one_topic_partition_of_several_was_cut(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """The others have messages, and it has none below where the last window ended: refused, or told on the receipt."""
+    """The others have messages, and it has none below where the last window ended:
+    refused, or told on the receipt.
+    """
     topic = desk.logs.topic(2)
     one, two = TopicPartition(topic, 0), TopicPartition(topic, 1)
     for tp in (one, two):
@@ -106,11 +124,15 @@ def test_one_topic_partition_of_several_was_cut(desk: SourceDesk, cluster: Memor
         desk.run(desk.pipeline({"topic": topic}), 1)
     assert (refused.value.topic, refused.value.partition) == (topic, 0)
     (result,) = desk.run(desk.pipeline({"topic": topic, "on_loss": "skip"}), 1)
-    assert [words.partition(":")[0] for words in result.committed.receipt.partial] == [f"{topic}[0]"]
+    assert [words.partition(":")[0] for words in result.committed.receipt.partial] == [
+        f"{topic}[0]"
+    ]
 
 
 def test_a_window_that_was_frozen_before_the_cut(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Its boundaries are there, it reads nothing, and the log ends below them now: it must not pass as empty either."""
+    """Its boundaries are there, it reads nothing, and the log ends below them now: it
+    must not pass as empty either.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
     pipeline = desk.pipeline({"topic": tp.topic})
@@ -125,34 +147,46 @@ def test_a_window_that_was_frozen_before_the_cut(desk: SourceDesk, cluster: Memo
 
 def without_epochs(boundary: Boundary) -> Boundary:
     """As an older version froze it."""
-    return msgspec.structs.replace(boundary, marks=tuple(msgspec.structs.replace(m, leader_epoch=None) for m in boundary.marks))
+    return msgspec.structs.replace(
+        boundary, marks=tuple(msgspec.structs.replace(m, leader_epoch=None) for m in boundary.marks)
+    )
 
 
 def test_a_boundary_of_an_older_version(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """It has no leader epochs: the window that begins there is run, and says that it could not be proved; the next one is proved again."""
+    """It has no leader epochs: the window that begins there is run, and says that it
+    could not be proved; the next one is proved again.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
     pipeline = desk.pipeline({"topic": tp.topic}, BATCH | {"max_records": 4})
     begin = without_epochs(first_boundary(cluster, Source(Topics((tp.topic,)), Earliest()), 0))
-    end = msgspec.structs.replace(begin, label=1, marks=tuple(msgspec.structs.replace(m, offset=4) for m in begin.marks))
+    end = msgspec.structs.replace(
+        begin, label=1, marks=tuple(msgspec.structs.replace(m, offset=4) for m in begin.marks)
+    )
     pipeline.ledger.freeze("things", [begin, end])
     warned = []
     for n in range(3):
         result = run_batch(pipeline, Request(f"r{n}"))
         desk.send(tp, *minutes(9))
         assert result is not None
-        warned.append(["without a leader epoch" in words for words in result.committed.receipt.warnings])
+        warned.append(
+            ["without a leader epoch" in words for words in result.committed.receipt.warnings]
+        )
     assert warned == [[], [True], []]
     assert desk.verdict().lost == ((tp, 8),)
 
 
-def test_a_plan_of_an_older_version_is_still_held_against_the_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
+def test_a_plan_of_an_older_version_is_still_held_against_the_log(
+    desk: SourceDesk, cluster: MemoryBroker
+) -> None:
     """Where only the end has a leader epoch, what happens after the plan is noticed."""
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(6)))
     pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
     begin = first_boundary(cluster, Source(Topics((tp.topic,)), Earliest()), 0)
-    at_four = msgspec.structs.replace(begin, marks=tuple(msgspec.structs.replace(m, offset=4) for m in begin.marks))
+    at_four = msgspec.structs.replace(
+        begin, marks=tuple(msgspec.structs.replace(m, offset=4) for m in begin.marks)
+    )
     pipeline.ledger.freeze("things", [without_epochs(at_four)])
     pipeline.ledger.freeze_plan(preview_next(pipeline) or pytest.fail("nothing is waiting"))
     cut_and_grow(cluster, tp, 2)
@@ -161,7 +195,9 @@ def test_a_plan_of_an_older_version_is_still_held_against_the_log(desk: SourceDe
 
 
 def test_hours_over_a_cut_log_and_its_way_back(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """An empty hour while the log has just grown back to where the last one ended hides nothing: it is refused itself."""
+    """An empty hour while the log has just grown back to where the last one ended hides
+    nothing: it is refused itself.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
     pipeline = desk.pipeline({"topic": tp.topic})

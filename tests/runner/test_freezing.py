@@ -1,4 +1,6 @@
-"""A ledger that got lost learns a boundary from the receipt beside the label, on whichever side that is."""
+"""A ledger that got lost learns a boundary from the receipt beside the label, on
+whichever side that is.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,23 @@ CUTS = [boundary(hour(n), mark(10 * n)) for n in range(3)]
 
 
 def beside(path: Path, committed: int) -> Any:
-    """A pipeline with an empty ledger, of which one window is in the table; a cluster that can't be asked."""
+    """A pipeline with an empty ledger, of which one window is in the table; a cluster
+    that can't be asked.
+    """
     window = Window("p", hour(committed), hour(committed + 1))
-    held = SimpleNamespace(receipt=SimpleNamespace(plan=SimpleNamespace(start=CUTS[committed], stop=CUTS[committed + 1])))
-    grid = TimeWindows.model_construct(grid="hourly", start=hour(0), delay=timedelta(0), max_wait=timedelta(0))
+    held = SimpleNamespace(
+        receipt=SimpleNamespace(
+            plan=SimpleNamespace(start=CUTS[committed], stop=CUTS[committed + 1])
+        )
+    )
+    grid = TimeWindows.model_construct(
+        grid="hourly", start=hour(0), delay=timedelta(0), max_wait=timedelta(0)
+    )
     return SimpleNamespace(
         spec=SimpleNamespace(id="p", window=grid),
-        sink=SimpleNamespace(looks=lambda asked: [held if one == window else None for one in asked]),
+        sink=SimpleNamespace(
+            looks=lambda asked: [held if one == window else None for one in asked]
+        ),
         ledger=open_ledger(str(path / "state.db")),
         now=lambda: hour(5),
     )
@@ -33,7 +45,9 @@ def beside(path: Path, committed: int) -> Any:
 
 @pytest.mark.parametrize("committed", [0, 1])
 def test_a_lost_boundary_comes_from_the_window_beside_it(tmp_path: Path, committed: int) -> None:
-    """It is the end of the window before, or the start of the one after: windows that are run again tile with what is committed."""
+    """It is the end of the window before, or the start of the one after: windows that
+    are run again tile with what is committed.
+    """
     pipeline = beside(tmp_path, committed)
     assert foreseen(pipeline, hour(1), None) == CUTS[1]
     assert pipeline.ledger.boundary("p", hour(1)) is None

@@ -39,42 +39,70 @@ def spec(folder: Path, sink: dict[str, Any], **decode: Any) -> Any:
     (folder / "notes.py").write_text(MODEL)
     return parse_spec(
         {
-            "id": "notes", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic}, "state": str(folder / "state.db"),
+            "id": "notes",
+            "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic},
+            "state": str(folder / "state.db"),
             "window": {"grid": "hourly", "start": START.isoformat()},
             "decode": {"format": "debezium-json", "schema": "notes.py:Note", **decode},
             "sink": sink if "kind" in sink else {"path": str(folder / "table"), **sink},
         },
         folder,
-    )  # fmt: skip
+    )
 
 
 UPSERT = {"mode": "upsert", "primary_key": ["id"]}
 
 
 def test_a_large_value_stays_where_an_update_leaves_it_alone(tmp_path: Path) -> None:
-    """PostgreSQL doesn't send it: the row has it from its insert on, two windows later too, and nothing has to be said for it."""
+    """PostgreSQL doesn't send it: the row has it from its insert on, two windows later
+    too, and nothing has to be said for it.
+    """
     broker = MemoryBroker()
     broker.create_topic(TP.topic, partitions=1)
     mark, source = "__debezium_unavailable_value", {"table": "notes", "schema": "public"}
-    for hour, (op, title, body) in enumerate([("c", "a", "long"), ("u", "b", mark), ("u", "c", mark)]):
-        event = {"op": op, "before": None, "after": {"id": 1, "title": title, "body": body}, "source": source}
+    for hour, (op, title, body) in enumerate(
+        [("c", "a", "long"), ("u", "b", mark), ("u", "c", mark)]
+    ):
+        event = {
+            "op": op,
+            "before": None,
+            "after": {"id": 1, "title": title, "body": body},
+            "source": source,
+        }
         broker.produce(TP, json.dumps(event).encode(), timestamp=START + hour * HOUR)
     for hour in range(3):
         made = assemble(spec(tmp_path, UPSERT), LocalEngine())
         made = replace(made, broker=broker, reader=partial(MemoryReader, broker, rows_max=3))
-        run(made, Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR), Request(f"r{hour}"))
-    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table().select(["id", "title", "body"]).to_pylist()
+        run(
+            made,
+            Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR),
+            Request(f"r{hour}"),
+        )
+    rows = (
+        DeltaTable(str(tmp_path / "table"))
+        .to_pyarrow_table()
+        .select(["id", "title", "body"])
+        .to_pylist()
+    )
     assert rows == [{"id": 1, "title": "c", "body": "long"}]
 
 
 def test_a_refused_window_holds_back_what_it_could_not_come_behind(tmp_path: Path) -> None:
-    """1 W0 writes a value and is refused.  2 W1 leaves it alone: were it committed, W0 could never be. So W1 isn't tried, and is named."""
+    """1 W0 writes a value and is refused.  2 W1 leaves it alone: were it committed, W0
+    could never be.
+
+    So W1 isn't tried, and is named.
+    """
     broker = MemoryBroker()
     broker.create_topic(TP.topic, partitions=1)
     for hour, values in enumerate([[b"poison"] * 5, [b"{}"]]):
         for value in values:
             broker.produce(TP, value, timestamp=START + hour * HOUR)
-    made = replace(assemble(spec(tmp_path, UPSERT), LocalEngine()), broker=broker, reader=partial(MemoryReader, broker, rows_max=3))
+    made = replace(
+        assemble(spec(tmp_path, UPSERT), LocalEngine()),
+        broker=broker,
+        reader=partial(MemoryReader, broker, rows_max=3),
+    )
     windows = [Window("notes", START + hour * HOUR, START + (hour + 1) * HOUR) for hour in range(2)]
     with pytest.raises(DeadLetterLimitError, match=f"Not tried: {windows[1].key}"):
         list(run_past_refused(made, windows, Request("r")))
@@ -83,12 +111,23 @@ def test_a_refused_window_holds_back_what_it_could_not_come_behind(tmp_path: Pat
 @pytest.mark.parametrize(
     ("sink", "decode", "in_order"),
     [
-        (UPSERT, {}, True), (UPSERT, {"unavailable": "dead"}, False), ({}, {}, False), (UPSERT, {"format": "json"}, False),
-        ({"kind": "kafka", "topic": "t", "staging": "s", "atomic_window": True, **UPSERT}, {"format": "json"}, True),
+        (UPSERT, {}, True),
+        (UPSERT, {"unavailable": "dead"}, False),
+        ({}, {}, False),
+        (UPSERT, {"format": "json"}, False),
+        (
+            {"kind": "kafka", "topic": "t", "staging": "s", "atomic_window": True, **UPSERT},
+            {"format": "json"},
+            True,
+        ),
     ],
-)  # fmt: skip
-def test_which_windows_wait_for_those_before_them(tmp_path: Path, sink: dict[str, Any], decode: dict[str, Any], in_order: bool) -> None:
-    """Those of tables whose rows keep what a change leaves alone, and of topics in which messages replace each other."""
+)
+def test_which_windows_wait_for_those_before_them(
+    tmp_path: Path, sink: dict[str, Any], decode: dict[str, Any], in_order: bool
+) -> None:
+    """Those of tables whose rows keep what a change leaves alone, and of topics in
+    which messages replace each other.
+    """
     assert spec(tmp_path, sink, **decode).in_order == in_order
 
 

@@ -1,4 +1,6 @@
-"""Dead letters of committed windows are in their topic exactly once, whatever dies and whoever runs; windows without any pay nothing."""
+"""Dead letters of committed windows are in their topic exactly once, whatever dies and
+whoever runs; windows without any pay nothing.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,29 @@ class Office:
 
     def findings(self) -> list[str]:
         p = self.pipeline()
-        found = verify(p.spec.id, p.sink, p.dead_letters, p.ledger, p.broker, dead_topic=self.topic.name)
+        found = verify(
+            p.spec.id, p.sink, p.dead_letters, p.ledger, p.broker, dead_topic=self.topic.name
+        )
         return [f"{one.window}: {one.what}" for one in found.findings if one.level == "wrong"]
 
 
 @pytest.fixture
 def office(tmp_path: Path) -> Office:
-    """Three hours without dead letters; in the fifth one message is no JSON, and one breaks a rule."""
+    """Three hours without dead letters; in the fifth one message is no JSON, and one
+    breaks a rule.
+    """
     desk = Desk(tmp_path)
-    for i, value in enumerate((b'{"id": 1, "name": null}', b"poison", b'{"id": -1, "name": null}', b'{"id": 2, "name": null}')):
-        desk.broker.produce(TopicPartition("shop.things", 0), value, timestamp=START + timedelta(hours=N, minutes=i))
+    for i, value in enumerate(
+        (
+            b'{"id": 1, "name": null}',
+            b"poison",
+            b'{"id": -1, "name": null}',
+            b'{"id": 2, "name": null}',
+        )
+    ):
+        desk.broker.produce(
+            TopicPartition("shop.things", 0), value, timestamp=START + timedelta(hours=N, minutes=i)
+        )
     return Office(desk)
 
 
@@ -81,7 +96,9 @@ def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
 
 def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
     """What isn't committed isn't published; the run that commits it publishes its own attempt's."""
-    limited = replace(office.pipeline(), spec=office.desk.pipeline(limits={"max_dead_count": 1}).spec)
+    limited = replace(
+        office.pipeline(), spec=office.desk.pipeline(limits={"max_dead_count": 1}).spec
+    )
     with pytest.raises(RefusedError):
         run(limited, hour(N), Request("plain"))
     assert office.topic.turns == 0
@@ -120,8 +137,12 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
 
 @pytest.mark.some(4)
 @pytest.mark.parametrize("point", [*CRASH_POINTS, *LETTER_POINTS])
-def test_a_crash_anywhere(office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
-    """Whatever step dies, the next run of the window publishes what is missing; until then verification says so."""
+def test_a_crash_anywhere(
+    office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+) -> None:
+    """Whatever step dies, the next run of the window publishes what is missing; until
+    then verification says so.
+    """
     dies_at(monkeypatch, point)
     with pytest.raises(crashpoints.CrashError):
         office.run()
@@ -135,8 +156,12 @@ def test_a_crash_anywhere(office: Office, monkeypatch: pytest.MonkeyPatch, point
 
 
 @pytest.mark.parametrize("after", ["report.before", *LETTER_POINTS])
-def test_a_mending_publishes_what_its_window_left(office: Office, monkeypatch: pytest.MonkeyPatch, after: CrashPoint) -> None:
-    """A mending refuses nothing anew: it publishes the letters of the attempt that read the window, if those are missing, and no others."""
+def test_a_mending_publishes_what_its_window_left(
+    office: Office, monkeypatch: pytest.MonkeyPatch, after: CrashPoint
+) -> None:
+    """A mending refuses nothing anew: it publishes the letters of the attempt that read
+    the window, if those are missing, and no others.
+    """
     dies_at(monkeypatch, after)
     with pytest.raises(crashpoints.CrashError):
         office.run()
@@ -152,14 +177,18 @@ def test_a_mending_publishes_what_its_window_left(office: Office, monkeypatch: p
 
 
 def test_a_replacement_publishes_its_own(office: Office) -> None:
-    """A generation that reads the messages again refuses again: its letters come besides, and say its generation."""
+    """A generation that reads the messages again refuses again: its letters come
+    besides, and say its generation.
+    """
     office.run()
     office.run(id="r1", replace=True)
     office.run(id="r1", replace=True)
     assert office.seen() == ONCE + Counter({(31, 1): 1, (32, 1): 1})
 
 
-def later(office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, then: Callable[[], None]) -> Result:
+def later(
+    office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, then: Callable[[], None]
+) -> Result:
     """A run that sleeps at a point until something else has happened."""
 
     def at_the_point(name: CrashPoint) -> None:
@@ -173,7 +202,9 @@ def later(office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, th
 
 
 @pytest.mark.parametrize("point", ["report.before", *LETTER_POINTS])
-def test_a_sleeper_changes_nothing(office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
+def test_a_sleeper_changes_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+) -> None:
     """A run that wakes at any point after another one has published finds that, or is fenced."""
     if point == "letters.before":
         with pytest.raises(UnreachableError, match="another run"):
@@ -196,25 +227,42 @@ def test_a_sleeper_that_kafka_forgot(office: Office, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("doubt", "times"), [("publish", 2), ("skip", 1)])
-def test_what_nobody_can_tell_a_person_decides(office: Office, monkeypatch: pytest.MonkeyPatch, doubt: Doubt, times: int) -> None:
-    """A run died over the letters, and Kafka has forgotten whether they are there: nothing is written before a person says what to do."""
+def test_what_nobody_can_tell_a_person_decides(
+    office: Office, monkeypatch: pytest.MonkeyPatch, doubt: Doubt, times: int
+) -> None:
+    """A run died over the letters, and Kafka has forgotten whether they are there:
+    nothing is written before a person says what to do.
+    """
     dies_at(monkeypatch, "letters.after")
     with pytest.raises(crashpoints.CrashError):
         office.run()
     monkeypatch.undo()
     office.topic.marks.clear()
     office.now += timedelta(days=4)
-    with pytest.raises(RefusedError, match=r"died 4 days ago while it published .* windrow dead publish SPEC --window .* --doubt skip"):
+    with pytest.raises(
+        RefusedError,
+        match=(
+            r"died 4 days ago while it published .* windrow dead publish SPEC --window .* --doubt"
+            r" skip"
+        ),
+    ):
         office.run()
     p = office.pipeline()
     (committed,) = p.sink.receipts()
     publish_letters(p.dead_letters, office.topic, committed.receipt, p.now, doubt)
-    assert (set(office.seen().values()), is_unpublished(p.dead_letters, committed.receipt)) == ({times}, False)
+    assert (set(office.seen().values()), is_unpublished(p.dead_letters, committed.receipt)) == (
+        {times},
+        False,
+    )
     assert office.run().letters is None
 
 
-def test_an_old_window_that_nobody_began_to_publish(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of it nothing is noted, so nothing is in the topic, however long ago it was committed: it is published."""
+def test_an_old_window_that_nobody_began_to_publish(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of it nothing is noted, so nothing is in the topic, however long ago it was
+    committed: it is published.
+    """
     dies_at(monkeypatch, "report.before")
     with pytest.raises(crashpoints.CrashError):
         office.run()
@@ -230,7 +278,9 @@ def test_a_store_that_lost_letters(office: Office, mended: int) -> None:
     silent = replace(office.pipeline(), dead_topic=None)
     run(silent, hour(N), Request("plain"))
     fixed = iter((b'{"id": 7, "name": null}', b'{"id": 8, "name": null}')[:mended])
-    asked = MendRequest("m1", edit=lambda message: replace(message, value=next(fixed, message.value)))
+    asked = MendRequest(
+        "m1", edit=lambda message: replace(message, value=next(fixed, message.value))
+    )
     receipt = mend(silent, hour(N), asked).committed.receipt
     assert receipt.counts.dead == 2 - mended
     p = office.pipeline()

@@ -1,4 +1,6 @@
-"""A window of nothing but dead letters takes no more memory than its batches: staged, shown, exported, published and mended."""
+"""A window of nothing but dead letters takes no more memory than its batches: staged,
+shown, exported, published and mended.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ pytestmark = pytest.mark.slow
 
 COUNT, SIZE = 40_000, 8_000
 MOST = 96 << 20
-"""Of 320 MB of letters: what a row group, the batches that become one, and what is read at a time take together."""
+"""Of 320 MB of letters: what a row group, the batches that become one, and what is read
+at a time take together.
+"""
 
 
 @dataclass
@@ -73,8 +77,16 @@ def refused(tmp_path: Path) -> Pipeline:
     """The fifth hour holds nothing that is JSON; it is committed, within the bound."""
     desk, poison = Desk(tmp_path), b"x" * SIZE
     for i in range(COUNT):
-        desk.broker.produce(TopicPartition("shop.things", 0), poison, timestamp=START + timedelta(hours=5, milliseconds=i))
-    desk.broker.produce(TopicPartition("shop.things", 0), b'{"id": 1, "name": null}', timestamp=START + timedelta(hours=7))
+        desk.broker.produce(
+            TopicPartition("shop.things", 0),
+            poison,
+            timestamp=START + timedelta(hours=5, milliseconds=i),
+        )
+    desk.broker.produce(
+        TopicPartition("shop.things", 0),
+        b'{"id": 1, "name": null}',
+        timestamp=START + timedelta(hours=7),
+    )
     pipeline = desk.pipeline(limits={"max_dead_ratio": None})
     with at_most(MOST):
         assert run(pipeline, hour(5), Request("plain")).committed.receipt.counts.dead == COUNT
@@ -83,7 +95,13 @@ def refused(tmp_path: Path) -> Pipeline:
 
 def _read(pipeline: Pipeline) -> None:
     (committed,) = pipeline.sink.receipts()
-    assert sum(b.num_rows for b in letters_of(pipeline.dead_letters, hour(5), committed.receipt.attempt)) == COUNT
+    assert (
+        sum(
+            b.num_rows
+            for b in letters_of(pipeline.dead_letters, hour(5), committed.receipt.attempt)
+        )
+        == COUNT
+    )
 
 
 def _publish(pipeline: Pipeline) -> None:
@@ -94,7 +112,11 @@ def _publish(pipeline: Pipeline) -> None:
 
 
 def _keep(pipeline: Pipeline) -> None:
-    mended = mend(pipeline, hour(5), MendRequest("m1", edit=lambda message: mended_one(message) if message.offset % 2 else None))
+    mended = mend(
+        pipeline,
+        hour(5),
+        MendRequest("m1", edit=lambda message: mended_one(message) if message.offset % 2 else None),
+    )
     assert (mended.open, mended.messages) == (COUNT, COUNT // 2)
 
 

@@ -1,4 +1,6 @@
-"""What a kind of sink can't hold, a run doesn't ask of it, and verification doesn't hold against it."""
+"""What a kind of sink can't hold, a run doesn't ask of it, and verification doesn't
+hold against it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Promising:
 
 
 def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    """A sink that can't take back what it committed is not asked to: the window stays as it is; without replacing it is only reported."""
+    """A sink that can't take back what it committed is not asked to: the window stays
+    as it is; without replacing it is only reported.
+    """
     pipeline = Desk(tmp_path).pipeline()
     pipeline = replace(pipeline, sink=Promising(pipeline.sink, Promises(replaces=False)))
     done = run(pipeline, hour(0), PLAIN)
@@ -54,11 +58,16 @@ class Forgetful(Promising):
 
 
 def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -> None:
-    """Its rows may be there, and can't be taken back: the ledger's copy forbids it, with the ways out, unless it is asked for."""
+    """Its rows may be there, and can't be taken back: the ledger's copy forbids it,
+    with the ways out, unless it is asked for.
+    """
     pipeline = Desk(tmp_path).pipeline()
     done = run(pipeline, hour(0), PLAIN)
     forgetful = replace(pipeline, sink=Forgetful(pipeline.sink), engine=None)  # type: ignore[arg-type]  # nothing is read
-    with pytest.raises(RefusedError, match=r"its receipt is missing.*--restore-receipts.*--window 2026-01-05T00:00:00Z --again"):
+    with pytest.raises(
+        RefusedError,
+        match=r"its receipt is missing.*--restore-receipts.*--window 2026-01-05T00:00:00Z --again",
+    ):
         run(forgetful, hour(0), PLAIN)
     (found,) = against_ledger("things", [], (), forgetful.sink, pipeline.ledger)
     assert "--restore-receipts" in found.do
@@ -67,7 +76,9 @@ def test_a_window_whose_receipt_is_lost_is_not_committed_again(tmp_path: Path) -
 
 
 def test_a_receipt_that_is_not_seen_yet_is_waited_for(tmp_path: Path) -> None:
-    """What holds it back is no loss: where that goes on for too long, the window can be run again."""
+    """What holds it back is no loss: where that goes on for too long, the window can be
+    run again.
+    """
     pipeline = Desk(tmp_path).pipeline()
     done = run(pipeline, hour(0), PLAIN)
 
@@ -107,7 +118,9 @@ def test_a_lost_receipt_is_no_window_that_nobody_ran(tmp_path: Path) -> None:
 
 
 def test_a_receipt_that_is_lost_while_the_window_is_read_forbids_it_too(tmp_path: Path) -> None:
-    """1 A run looks.  2 Another one commits, and its receipt is lost.  3 The first one has read, and would commit."""
+    """1 A run looks.  2 Another one commits, and its receipt is lost.  3 The first one
+    has read, and would commit.
+    """
     pipeline = Desk(tmp_path).pipeline()
     other = replace(pipeline)
 

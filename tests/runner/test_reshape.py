@@ -1,4 +1,7 @@
-"""What is staged of the rows that a function of Spark's gave, and how it is counted. Pure: no Spark."""
+"""What is staged of the rows that a function of Spark's gave, and how it is counted.
+
+Pure: no Spark.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ class Kept:
 def read_of(valid: int, filtered: int = 0, dead: int = 0) -> Staged:
     """A split as it was read, with a row of each valid message."""
     read = valid + filtered + dead
-    counts = SplitCounts("t", 0, 10, 30, 30, read, 0, valid, dead, 0, 0, dead, 0, rows_=valid, filtered_=filtered)
+    counts = SplitCounts(
+        "t", 0, 10, 30, 30, read, 0, valid, dead, 0, 0, dead, 0, rows_=valid, filtered_=filtered
+    )
     return Staged(SPLIT, counts, (), ("dead",) * dead)
 
 
@@ -61,7 +66,12 @@ def batch(offsets: Sequence[int], ids: Sequence[int | None] | None = None) -> pa
     """Rows of the messages at some offsets."""
     own = pa.array(ids if ids is not None else offsets, pa.int64())
     stamps = pa.array([datetime(2026, 1, 5, tzinfo=UTC)] * len(offsets), TYPES["timestamp"])
-    places = [pa.array(["t"] * len(offsets)), pa.array([0] * len(offsets), pa.int32()), pa.array(offsets, pa.int64()), stamps]
+    places = [
+        pa.array(["t"] * len(offsets)),
+        pa.array([0] * len(offsets), pa.int32()),
+        pa.array(offsets, pa.int64()),
+        stamps,
+    ]
     return pa.RecordBatch.from_arrays([own, *places], ["id", *METADATA.values()])
 
 
@@ -73,26 +83,46 @@ def staged(read: Staged, batches: Sequence[pa.RecordBatch], kept: Kept) -> Stage
     return StageTask(factory, Chain(), OWN, METADATA)(read, batches)
 
 
-@given(st.lists(st.integers(10, 29), max_size=40), st.integers(1, 7), st.integers(0, 5), st.integers(0, 5))
-def test_each_message_is_counted_once(offsets: list[int], size: int, filtered: int, dead: int) -> None:
-    """Whatever messages are left behind the function, and however batches are cut: what was read is valid, filtered or dead."""
+@given(
+    st.lists(st.integers(10, 29), max_size=40),
+    st.integers(1, 7),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+def test_each_message_is_counted_once(
+    offsets: list[int], size: int, filtered: int, dead: int
+) -> None:
+    """Whatever messages are left behind the function, and however batches are cut: what
+    was read is valid, filtered or dead.
+    """
     offsets, kept = sorted(offsets), Kept()
     read = read_of(20, filtered, dead)
-    counts = staged(read, [batch(offsets[at : at + size]) for at in range(0, len(offsets), size)], kept).counts
+    counts = staged(
+        read, [batch(offsets[at : at + size]) for at in range(0, len(offsets), size)], kept
+    ).counts
     assert kept.offsets == offsets
-    assert (counts.rows, counts.rows_staged, counts.valid) == (len(offsets), len(offsets), len(set(offsets)))
+    assert (counts.rows, counts.rows_staged, counts.valid) == (
+        len(offsets),
+        len(offsets),
+        len(set(offsets)),
+    )
     assert counts.read == counts.valid + counts.filtered + counts.dead
 
 
-@pytest.mark.parametrize(("batches", "match"), [
-    ([[10, 12, 11]], "not in the order of the split's log"),
-    ([[12], [11]], "not in the order of the split's log"),
-    ([[9]], "not of it"),
-    ([[30]], "not of it"),
-    ([[10, 11, 12, 13]], "4 messages have rows behind it, and 3 had any before"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("batches", "match"),
+    [
+        ([[10, 12, 11]], "not in the order of the split's log"),
+        ([[12], [11]], "not in the order of the split's log"),
+        ([[9]], "not of it"),
+        ([[30]], "not of it"),
+        ([[10, 11, 12, 13]], "4 messages have rows behind it, and 3 had any before"),
+    ],
+)
 def test_rows_that_name_no_message_of_theirs(batches: list[list[int]], match: str) -> None:
-    """What is out of turn, beyond the split, or of more messages than had rows is refused, and what was staged discarded."""
+    """What is out of turn, beyond the split, or of more messages than had rows is
+    refused, and what was staged discarded.
+    """
     kept = Kept()
     with pytest.raises(RefusedError, match=match):
         staged(read_of(3), [batch(offsets) for offsets in batches], kept)
@@ -104,33 +134,62 @@ Change = tuple[int, bool, int]
 
 
 def keyed(changes: Sequence[Change], size: int, deletes: int, kept: Kept) -> Staged:
-    """What is staged of changes in a table with the primary key id, of twenty messages, so many of which deleted before."""
+    """What is staged of changes in a table with the primary key id, of twenty messages,
+    so many of which deleted before.
+    """
     batches = []
     for at in range(0, len(changes), size):
         some = changes[at : at + size]
         rows = batch([offset for offset, _, _ in some], [id_ for _, _, id_ in some])
-        batches.append(rows.append_column(DELETED, pa.array([deleted for _, deleted, _ in some], pa.bool_())))
+        batches.append(
+            rows.append_column(DELETED, pa.array([deleted for _, deleted, _ in some], pa.bool_()))
+        )
     read = read_of(20)
     read = replace(read, counts=replace(read.counts, deletes_=deletes))
     return StageTask(lambda _: kept, Chain(), OWN, METADATA, ("id",))(read, batches)
 
 
-@given(st.sets(st.tuples(st.integers(10, 29), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40), st.integers(1, 7))
+@given(
+    st.sets(
+        st.tuples(st.integers(10, 29), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40
+    ),
+    st.integers(1, 7),
+)
 def test_changes_stay_in_their_order(changes: set[Change], size: int) -> None:
-    """However batches are cut, rows and deletes are staged as they come, and each message is counted once, whichever of both it has."""
+    """However batches are cut, rows and deletes are staged as they come, and each
+    message is counted once, whichever of both it has.
+    """
     in_order = sorted(changes, key=lambda change: (change[0], not change[1]))
     deletes, kept = sum(deleted for _, deleted, _ in in_order), Kept()
     counts = keyed(in_order, size, deletes, kept).counts
-    assert list(zip(kept.offsets, kept.ids, strict=True)) == [(offset, (id_, deleted)) for offset, deleted, id_ in in_order]
-    assert (counts.rows, counts.deletes, counts.rows_staged) == (len(in_order) - deletes, deletes, len(in_order))
+    assert list(zip(kept.offsets, kept.ids, strict=True)) == [
+        (offset, (id_, deleted)) for offset, deleted, id_ in in_order
+    ]
+    assert (counts.rows, counts.deletes, counts.rows_staged) == (
+        len(in_order) - deletes,
+        deletes,
+        len(in_order),
+    )
     assert (counts.valid, counts.filtered) == (len(set(kept.offsets)), 20 - len(set(kept.offsets)))
 
 
-@given(st.lists(st.tuples(st.integers(10, 29), st.just(False), st.integers(0, 3)), min_size=1, max_size=20), st.integers(1, 7), st.data())
-def test_two_rows_of_one_key_and_one_message(changes: list[Change], size: int, data: st.DataObject) -> None:
-    """Nobody can say which of them is the last: they refuse the window, with the message's place, wherever batches are cut between them."""
+@given(
+    st.lists(
+        st.tuples(st.integers(10, 29), st.just(False), st.integers(0, 3)), min_size=1, max_size=20
+    ),
+    st.integers(1, 7),
+    st.data(),
+)
+def test_two_rows_of_one_key_and_one_message(
+    changes: list[Change], size: int, data: st.DataObject
+) -> None:
+    """Nobody can say which of them is the last: they refuse the window, with the
+    message's place, wherever batches are cut between them.
+    """
     doubled = data.draw(st.sampled_from(changes))
-    in_order = sorted([*set(changes), doubled], key=lambda change: (change[0], data.draw(st.integers(0, 9))))
+    in_order = sorted(
+        [*set(changes), doubled], key=lambda change: (change[0], data.draw(st.integers(0, 9)))
+    )
     with pytest.raises(RefusedError, match="two rows of one key that name one message") as caught:
         keyed(in_order, size, 0, Kept())
     assert caught.value.offset == doubled[0]
@@ -148,7 +207,11 @@ def test_messages_delete_by_the_tables_key() -> None:
     _refuse_other_key((), OWN, other)
     _refuse_other_key(("id",), OWN, pa.schema([*OWN, pa.field("more", pa.string())]))
     with pytest.raises(
-        SpecError, match=r"The column id of sink.primary_key is string by transform.schema, and the schema of decode has int64"
+        SpecError,
+        match=(
+            r"The column id of sink.primary_key is string by transform.schema, and the schema of"
+            r" decode has int64"
+        ),
     ):
         _refuse_other_key(("id",), OWN, other)
     with pytest.raises(SpecError, match=r"the schema of decode hasn't it"):
@@ -156,16 +219,32 @@ def test_messages_delete_by_the_tables_key() -> None:
 
 
 def test_a_row_that_the_table_has_no_place_for() -> None:
-    """It refuses the window with its place, for it may be made of several messages; what is advised can be done in the function."""
+    """It refuses the window with its place, for it may be made of several messages;
+    what is advised can be done in the function.
+    """
 
     class Choosy(Kept):
         def add(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> None:
-            raise UnfitRowsError("column id is odd", "stage", "Add a rule.", "t", 0, messages["offset"][1].as_py(), [1])
+            raise UnfitRowsError(
+                "column id is odd",
+                "stage",
+                "Add a rule.",
+                "t",
+                0,
+                messages["offset"][1].as_py(),
+                [1],
+            )
 
     kept = Choosy()
-    with pytest.raises(RefusedError, match=r"function of transform\.spark gave: column id is odd") as refused:
+    with pytest.raises(
+        RefusedError, match=r"function of transform\.spark gave: column id is odd"
+    ) as refused:
         staged(read_of(3), [batch([11, 12, 13])], kept)
-    assert (refused.value.place, "Have the function change" in refused.value.do, kept.discarded) == ("t[0]@12", True, True)
+    assert (
+        refused.value.place,
+        "Have the function change" in refused.value.do,
+        kept.discarded,
+    ) == ("t[0]@12", True, True)
     assert not isinstance(refused.value, UnfitRowsError)
 
 
@@ -177,20 +256,44 @@ def test_a_null_is_named_by_its_place() -> None:
 
 
 def test_messages_come_back_from_their_columns() -> None:
-    """What the metadata columns say of a message they say again of what is made of them, in the headers, too."""
-    names = ["topic", "partition", "offset", "timestamp", "timestamp-type", "headers", "leader-epoch", "key"]
+    """What the metadata columns say of a message they say again of what is made of
+    them, in the headers, too.
+    """
+    names = [
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestamp-type",
+        "headers",
+        "leader-epoch",
+        "key",
+    ]
     headers = [[("a", b"1"), ("a", None), ("b", b"2")], []]
     messages = pa.RecordBatch.from_arrays(
         [
-            pa.array(["t", "t"]), pa.array([0, 0], pa.int32()), pa.array([10, 11]), pa.array([None, 5], MESSAGES.field("timestamp").type),
-            pa.array(["CreateTime"] * 2).cast(MESSAGES.field("timestamp_type").type), pa.array([b"k", None]), pa.array([b"v", None]),
-            pa.array([[{"key": k, "value": v} for k, v in one] for one in headers], MESSAGES.field("headers").type),
+            pa.array(["t", "t"]),
+            pa.array([0, 0], pa.int32()),
+            pa.array([10, 11]),
+            pa.array([None, 5], MESSAGES.field("timestamp").type),
+            pa.array(["CreateTime"] * 2).cast(MESSAGES.field("timestamp_type").type),
+            pa.array([b"k", None]),
+            pa.array([b"v", None]),
+            pa.array(
+                [[{"key": k, "value": v} for k, v in one] for one in headers],
+                MESSAGES.field("headers").type,
+            ),
             pa.array([3, None], pa.int32()),
         ],
         schema=MESSAGES,
-    )  # fmt: skip
+    )
     stated = dict(zip(names, columns(names, messages, ""), strict=True))
     again = dict(zip(names, columns(names, messages_of(stated), ""), strict=True))
-    assert {name: column.to_pylist() for name, column in again.items()} == {name: column.to_pylist() for name, column in stated.items()}
+    assert {name: column.to_pylist() for name, column in again.items()} == {
+        name: column.to_pylist() for name, column in stated.items()
+    }
     listed = columns(["header-list"], messages, "")[0]
-    assert messages_of({**stated, "header-list": listed})["headers"].to_pylist() == messages["headers"].to_pylist()
+    assert (
+        messages_of({**stated, "header-list": listed})["headers"].to_pylist()
+        == messages["headers"].to_pylist()
+    )

@@ -1,4 +1,6 @@
-"""What a run does to a window, on an in-memory Kafka, a real Delta table and a real ledger; no services."""
+"""What a run does to a window, on an in-memory Kafka, a real Delta table and a real
+ledger; no services.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,11 @@ class Desk:
         for topic in ("shop.things", "shop.others"):
             self.broker.create_topic(topic, partitions=1)
             for i in range(30):
-                self.broker.produce(TopicPartition(topic, 0), b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i))
+                self.broker.produce(
+                    TopicPartition(topic, 0),
+                    b'{"id": %d, "name": null}' % i,
+                    timestamp=START + timedelta(minutes=6 * i),
+                )
 
     def pipeline(self, schema: str = "Thing", **over: Any) -> Pipeline:
         """The pipeline with a schema out of things.py, and sections of the spec laid over."""
@@ -74,12 +80,17 @@ class Desk:
             return MemoryReader(self.broker, plan)
 
         return Pipeline(
-            spec=spec, columns=lambda: columns, decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
-            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)), broker=self.broker, reader=reader,
-            ledger=open_ledger(spec.state_url()), sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
+            spec=spec,
+            columns=lambda: columns,
+            decoder=lambda: JsonDecoder(ModelReference(spec.decode.schema_, spec.folder)),
+            transform=lambda: Validate(ModelReference(spec.decode.schema_, spec.folder)),
+            broker=self.broker,
+            reader=reader,
+            ledger=open_ledger(spec.state_url()),
+            sink=DeltaSink(spec.sink_path(), columns.arrow_schema),
             dead_letters=dead_letters_beside(spec.sink_path()),
             engine=LocalEngine(),
-        )  # fmt: skip
+        )
 
     def run(self, n: int, request: Request = PLAIN, schema: str = "Thing", **over: Any) -> Result:
         """Run the n-th hour."""
@@ -88,7 +99,11 @@ class Desk:
     def produce(self, count: int) -> None:
         """More things, after the three hours."""
         for i in range(count):
-            self.broker.produce(TopicPartition("shop.things", 0), b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(hours=4))
+            self.broker.produce(
+                TopicPartition("shop.things", 0),
+                b'{"id": %d, "name": null}' % i,
+                timestamp=START + timedelta(hours=4),
+            )
 
     def version(self) -> int:
         """The table's Delta version."""
@@ -104,7 +119,10 @@ def desk(tmp_path: Path) -> Desk:
 def test_a_replay_of_an_uncommitted_window_is_safe_to_retry(desk: Desk) -> None:
     """The request commits generation 0, and its retry reports that instead of replacing it."""
     replay = Request("r1", replace=True)
-    assert [(r.committed.receipt.generation, r.recovered) for r in (desk.run(1, replay), desk.run(1, replay))] == [(0, False), (0, True)]
+    assert [
+        (r.committed.receipt.generation, r.recovered)
+        for r in (desk.run(1, replay), desk.run(1, replay))
+    ] == [(0, False), (0, True)]
 
 
 def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
@@ -112,11 +130,15 @@ def test_what_begins_to_be_read_is_told_once(desk: Desk) -> None:
     for number, splits in ((1, "1 split"), (3, "0 splits")):
         told: list[str | None] = []
         run(desk.pipeline(), hour(number), PLAIN, lambda at, told=told: told.append(at.beginning()))  # type: ignore[misc]
-        assert [words for words in told if words] == [f"Reading window {hour(number).key}: {splits}"]
+        assert [words for words in told if words] == [
+            f"Reading window {hour(number).key}: {splits}"
+        ]
 
 
 def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
-    """The receipt says which request made it: with the ledger rebuilt, a retry of that request replaces nothing."""
+    """The receipt says which request made it: with the ledger rebuilt, a retry of that
+    request replaces nothing.
+    """
     desk.run(1)
     replay = Request("r1", replace=True)
     assert desk.run(1, replay).committed.receipt.generation == 1
@@ -128,17 +150,23 @@ def test_a_replay_is_known_after_the_ledger_was_lost(desk: Desk) -> None:
 
 
 def test_a_receipt_says_its_form_and_what_it_summed_up(desk: Desk) -> None:
-    """Receipts of a run have the version of today's form, and each split the checksums of the rows that are in the table."""
+    """Receipts of a run have the version of today's form, and each split the checksums
+    of the rows that are in the table.
+    """
     held = desk.run(1).committed.receipt
     (rows,) = delta_pieces(str(desk.folder / "table"))
     sums = summed(held.splits, rows.to_batches(), DEFAULT)
     assert held.version == RECEIPT_VERSION
-    assert [s.checksums for s in held.splits] == [Checksums(rows=checksum) for checksum in sums.checksums]
+    assert [s.checksums for s in held.splits] == [
+        Checksums(rows=checksum) for checksum in sums.checksums
+    ]
 
 
 @pytest.mark.parametrize("schema", ["Wider", "Other"])
 def test_reporting_asks_nothing_of_the_schema_and_writes_nothing(desk: Desk, schema: str) -> None:
-    """A committed window is reported as it is, whether today's schema would extend the table or be refused by it."""
+    """A committed window is reported as it is, whether today's schema would extend the
+    table or be refused by it.
+    """
     desk.run(1)
     before = desk.version()
     assert desk.run(1, schema=schema).recovered
@@ -154,16 +182,23 @@ def test_a_schema_that_lost_a_column_is_refused_before_anything_is_read(desk: De
 
 
 def test_windows_beside_the_grid_are_refused(desk: Desk) -> None:
-    """A window that starts on the grid and is too long, and one that doesn't: neither runs nor is planned."""
+    """A window that starts on the grid and is too long, and one that doesn't: neither
+    runs nor is planned.
+    """
     half_past = Window("things", START + timedelta(minutes=30), START + timedelta(minutes=90))
     for window in (hour(1, hours=2), half_past):
-        for refused in (lambda w=window: run(desk.pipeline(), w, PLAIN), lambda w=window: preview(desk.pipeline(), w)):
+        for refused in (
+            lambda w=window: run(desk.pipeline(), w, PLAIN),
+            lambda w=window: preview(desk.pipeline(), w),
+        ):
             with pytest.raises(GridError):
                 refused()
 
 
 def test_a_changed_grid_is_refused_with_any_table(desk: Desk) -> None:
-    """The table knows its grid, for run and plan; the ledger knows it too, when a new table takes the place of one that was lost."""
+    """The table knows its grid, for run and plan; the ledger knows it too, when a new
+    table takes the place of one that was lost.
+    """
     desk.run(1)
     daily = {"grid": "daily", "start": START}
     for refused in (run, lambda p, w, _: preview(p, w)):
@@ -171,24 +206,39 @@ def test_a_changed_grid_is_refused_with_any_table(desk: Desk) -> None:
             refused(desk.pipeline(window=daily), hour(0, hours=24), PLAIN)
     rebind(desk.pipeline(sink={"path": str(desk.folder / "new")}))
     with pytest.raises(GridError, match="hourly"):
-        run(desk.pipeline(window=daily, sink={"path": str(desk.folder / "new")}), hour(0, hours=24), PLAIN)
+        run(
+            desk.pipeline(window=daily, sink={"path": str(desk.folder / "new")}),
+            hour(0, hours=24),
+            PLAIN,
+        )
 
 
 @pytest.mark.parametrize(
-    "over", [{"sink": {"path": "elsewhere"}}, {"source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.others"}}]
+    "over",
+    [
+        {"sink": {"path": "elsewhere"}},
+        {"source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.others"}},
+    ],
 )
 def test_a_frozen_plan_binds_topic_and_table(desk: Desk, over: dict[str, Any]) -> None:
-    """A plan that was frozen and not committed isn't carried out for another topic or into another table."""
+    """A plan that was frozen and not committed isn't carried out for another topic or
+    into another table.
+    """
     pipeline = desk.pipeline()
     pipeline.ledger.freeze_plan(preview(pipeline, hour(1)))
-    over = {k: {n: str(desk.folder / v) if n == "path" else v for n, v in section.items()} for k, section in over.items()}
+    over = {
+        k: {n: str(desk.folder / v) if n == "path" else v for n, v in section.items()}
+        for k, section in over.items()
+    }
     with pytest.raises(IdentityError, match=r"was planned for|writes to"):
         desk.run(1, **over)
     assert desk.run(1).committed.receipt.counts.valid == 10
 
 
 def test_a_lost_ledger_takes_a_windows_start_from_the_window_after_it(desk: Desk) -> None:
-    """Only the later window is committed: the earlier one ends where that starts, not where that ends, and both join on."""
+    """Only the later window is committed: the earlier one ends where that starts, not
+    where that ends, and both join on.
+    """
     later = desk.run(1).committed.receipt
     (desk.folder / "state.db").unlink()
     lost = desk.pipeline()

@@ -1,4 +1,6 @@
-"""Writers' schemas in a run: an id means one schema, whatever dies and whatever the registry says later."""
+"""Writers' schemas in a run: an id means one schema, whatever dies and whatever the
+registry says later.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,20 @@ class Thing(pa.DataFrameModel):
 
 def record(*fields: tuple[str, str]) -> str:
     """A record's schema."""
-    return json.dumps({"type": "record", "name": "Thing", "fields": [{"name": name, "type": kind} for name, kind in fields]})
+    return json.dumps(
+        {
+            "type": "record",
+            "name": "Thing",
+            "fields": [{"name": name, "type": kind} for name, kind in fields],
+        }
+    )
 
 
 FIRST, SECOND, THIRD = (
-    record(("id", "long")), record(("id", "int"), ("name", "string")), record(("name", "string"), ("id", "long")),
-)  # fmt: skip
+    record(("id", "long")),
+    record(("id", "int"), ("name", "string")),
+    record(("name", "string"), ("id", "long")),
+)
 
 
 def hour(n: int) -> Window:
@@ -77,16 +87,28 @@ class Scene:
     def pipeline(self, **decode: Any) -> Pipeline:
         """As a run makes it, each time anew."""
         attributes = {
-            "id": "things", "source": {
-                "bootstrap_servers": "127.0.0.1:9", "topic": TP.topic,
-                "registry": {"url": self.registry.url, "username": "me", "password": "hunter2", "timeout": "5s", "retries": 0},
+            "id": "things",
+            "source": {
+                "bootstrap_servers": "127.0.0.1:9",
+                "topic": TP.topic,
+                "registry": {
+                    "url": self.registry.url,
+                    "username": "me",
+                    "password": "hunter2",
+                    "timeout": "5s",
+                    "retries": 0,
+                },
             },
             "window": {"grid": "hourly", "start": START.isoformat()},
-            "decode": {"format": "avro-confluent", "schema": "things.py:Thing", **decode}, "sink": {"path": str(self.folder / "table")},
-            "state": str(self.folder / "state.db"), "limits": {"max_dead_ratio": None},
-        }  # fmt: skip
+            "decode": {"format": "avro-confluent", "schema": "things.py:Thing", **decode},
+            "sink": {"path": str(self.folder / "table")},
+            "state": str(self.folder / "state.db"),
+            "limits": {"max_dead_ratio": None},
+        }
         made = assemble(parse_spec(attributes, self.folder), LocalEngine())
-        return replace(made, broker=self.broker, reader=partial(MemoryReader, self.broker, rows_max=3))
+        return replace(
+            made, broker=self.broker, reader=partial(MemoryReader, self.broker, rows_max=3)
+        )
 
     def run(self, n: int = 0, *, replaced: bool = False, **decode: Any) -> Result:
         return run(self.pipeline(**decode), hour(n), Request(f"r{n}{replaced}", replace=replaced))
@@ -98,7 +120,9 @@ class Scene:
     def letters(self) -> list[tuple[int, str]]:
         """The dead letters of the first window: offset and reason."""
         made = self.pipeline()
-        receipt = next(found.receipt for found in made.sink.receipts() if found.receipt.window == hour(0))
+        receipt = next(
+            found.receipt for found in made.sink.receipts() if found.receipt.window == hour(0)
+        )
         dead = made.dead_letters.read(hour(0), receipt.attempt)
         return list(zip(dead["_offset"].to_pylist(), dead["reason"].to_pylist(), strict=True))
 
@@ -118,7 +142,11 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(tmp_path, registry, broker)
 
 
-ONE, TWO, THREE = framed(1, varint(1)), framed(2, varint(2) + text("b")), framed(3, text("c") + varint(3))
+ONE, TWO, THREE = (
+    framed(1, varint(1)),
+    framed(2, varint(2) + text("b")),
+    framed(3, text("c") + varint(3)),
+)
 
 
 def used(result: Result) -> Sequence[str]:
@@ -129,18 +157,28 @@ def used(result: Result) -> Sequence[str]:
 
 
 def test_schemas_are_asked_for_before_anything_is_read(scene: Scene) -> None:
-    """Those under the topic's subject are kept with the plan; tasks ask for none of them, and the receipt says which were used."""
+    """Those under the topic's subject are kept with the plan; tasks ask for none of
+    them, and the receipt says which were used.
+    """
     scene.send(0, ONE, TWO, ONE, ONE, TWO)
     assert used(scene.run()) == ["1", "2"]
     assert scene.rows() == [(1, None), (2, "b"), (1, None), (1, None), (2, "b")]
     assert not [path for path in scene.registry.asked if path.startswith("/schemas/ids")]
-    assert {schema.id: schema.text for schema in scene.pipeline().ledger.schemas("things")} == {"1": FIRST, "2": SECOND}
+    assert {schema.id: schema.text for schema in scene.pipeline().ledger.schemas("things")} == {
+        "1": FIRST,
+        "2": SECOND,
+    }
     made = scene.pipeline()
-    assert verify("things", made.sink, made.dead_letters, made.ledger, made.broker, deep=True).findings == ()
+    assert (
+        verify("things", made.sink, made.dead_letters, made.ledger, made.broker, deep=True).findings
+        == ()
+    )
 
 
 def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
-    """A task asks for it, once; it is kept before the commit, so that the next window needn't ask."""
+    """A task asks for it, once; it is kept before the commit, so that the next window
+    needn't ask.
+    """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, *[THREE] * 9)
     scene.send(1, THREE)
@@ -152,8 +190,12 @@ def test_a_schema_that_is_under_another_subject(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)
-def test_a_retry_decodes_by_the_same_schemas(scene: Scene, point: CrashPoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever the first try dies: its retry commits, or finds committed, rows of one schema, though the registry says another by then."""
+def test_a_retry_decodes_by_the_same_schemas(
+    scene: Scene, point: CrashPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the first try dies: its retry commits, or finds committed, rows of one
+    schema, though the registry says another by then.
+    """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, THREE)
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise:{scene.folder / 'died'}")
@@ -171,7 +213,9 @@ def test_a_retry_decodes_by_the_same_schemas(scene: Scene, point: CrashPoint, mo
 
 
 def test_a_registry_that_was_begun_anew(scene: Scene) -> None:
-    """An id that means another schema now refuses the window, before it is read; nothing of it is committed, and what was stays."""
+    """An id that means another schema now refuses the window, before it is read;
+    nothing of it is committed, and what was stays.
+    """
     scene.send(0, ONE)
     scene.send(1, ONE)
     scene.run()
@@ -185,14 +229,18 @@ def test_a_registry_that_was_begun_anew(scene: Scene) -> None:
 
 
 def test_a_task_that_is_given_another_schema(scene: Scene) -> None:
-    """What a task was told is held against what is kept before the commit: a schema that came in between refuses the window."""
+    """What a task was told is held against what is kept before the commit: a schema
+    that came in between refuses the window.
+    """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, THREE)
     pipeline = scene.pipeline()
 
     class Meanwhile(LocalEngine):
         def run(self, task: Any, splits: Any) -> Any:
-            pipeline.ledger.keep_schemas("things", [WriterSchema("3", "AVRO", record(("name", "bytes"), ("id", "long")))])
+            pipeline.ledger.keep_schemas(
+                "things", [WriterSchema("3", "AVRO", record(("name", "bytes"), ("id", "long")))]
+            )
             return super().run(task, splits)
 
     with pytest.raises(RefusedError, match="another schema under id 3"):
@@ -201,7 +249,9 @@ def test_a_task_that_is_given_another_schema(scene: Scene) -> None:
 
 
 def test_a_replacement_by_another_schema(scene: Scene) -> None:
-    """A ledger that was lost doesn't let a replacement read the same bytes by another schema than the receipt tells."""
+    """A ledger that was lost doesn't let a replacement read the same bytes by another
+    schema than the receipt tells.
+    """
     scene.send(0, ONE)
     scene.run()
     (scene.folder / "state.db").unlink()
@@ -216,11 +266,22 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [Fault(503), Fault(closes=True), Fault(302, headers={"Location": "http://127.0.0.1:1/"}), Fault(200, b"[")]
+    "fault",
+    [
+        Fault(503),
+        Fault(closes=True),
+        Fault(302, headers={"Location": "http://127.0.0.1:1/"}),
+        Fault(200, b"["),
+    ],
 )
-@pytest.mark.parametrize("path", ["/subjects/things-value/versions", "/subjects/things-value/versions/2", "/schemas/ids/3"])
+@pytest.mark.parametrize(
+    "path",
+    ["/subjects/things-value/versions", "/subjects/things-value/versions/2", "/schemas/ids/3"],
+)
 def test_a_registry_that_is_ill(scene: Scene, path: str, fault: Fault) -> None:
-    """Planning and tasks alike end with what can't be reached, and nothing is committed; once it is well, the window is run."""
+    """Planning and tasks alike end with what can't be reached, and nothing is
+    committed; once it is well, the window is run.
+    """
     scene.registry.register("elsewhere", THIRD)
     scene.send(0, ONE, THREE)
     scene.registry.ill = {path: fault}
@@ -234,7 +295,9 @@ def test_a_registry_that_is_ill(scene: Scene, path: str, fault: Fault) -> None:
 
 
 def test_a_registry_that_lost_a_schema(scene: Scene) -> None:
-    """The messages are dead letters, with the id; by choice the window is refused instead, with the message's place."""
+    """The messages are dead letters, with the id; by choice the window is refused
+    instead, with the message's place.
+    """
     scene.send(0, ONE, framed(9, varint(9)), TWO)
     with pytest.raises(RefusedError, match=r"doesn't know schema id 9.*things\[0\]@1"):
         scene.run(unknown_id="fail")
@@ -245,7 +308,9 @@ def test_a_registry_that_lost_a_schema(scene: Scene) -> None:
 
 
 def test_a_record_of_another_name(scene: Scene) -> None:
-    """It is no row, in whatever window it comes first: the topic's subject says which record is expected, and no mending forgets it."""
+    """It is no row, in whatever window it comes first: the topic's subject says which
+    record is expected, and no mending forgets it.
+    """
     scene.registry.register("elsewhere", THIRD.replace("Thing", "ThingRemoved"))
     scene.send(0, THREE)
     scene.send(1, ONE, THREE)
@@ -263,7 +328,9 @@ def test_several_records_under_a_subject(scene: Scene) -> None:
     """Nothing is read until the spec says which are rows."""
     scene.registry.register("things-value", THIRD.replace("Thing", "ThingRemoved"))
     scene.send(0, ONE)
-    with pytest.raises(SpecError, match=r"Subject things-value .* holds several records: Thing, ThingRemoved"):
+    with pytest.raises(
+        SpecError, match=r"Subject things-value .* holds several records: Thing, ThingRemoved"
+    ):
         scene.run()
     scene.run(records=["Thing"])
     assert scene.rows() == [(1, None)]
@@ -287,7 +354,9 @@ def test_without_a_message_nobody_is_asked(scene: Scene) -> None:
 
 
 def test_no_secret_is_kept(scene: Scene) -> None:
-    """Neither ledger nor table, nor anything else that a run leaves, holds the registry's password, also where a window was refused."""
+    """Neither ledger nor table, nor anything else that a run leaves, holds the
+    registry's password, also where a window was refused.
+    """
     scene.send(0, ONE, framed(9, b""))
     scene.send(1, TWO)
     with pytest.raises(RefusedError):

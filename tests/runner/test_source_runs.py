@@ -1,4 +1,6 @@
-"""What a run over a source does with batches, loss, rebases, late messages and groups, on the in-memory cluster."""
+"""What a run over a source does with batches, loss, rebases, late messages and groups,
+on the in-memory cluster.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import pytest
 from tests.contracts.source_desk import FIRST, HOUR, SourceDesk, hour, minutes
 from windrow.ingest.admin.rebase import rebase
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashError, CrashPoint
-from windrow.ingest.errors import DataLossError, GridError, IdentityError, OpenTransactionError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    DataLossError,
+    GridError,
+    IdentityError,
+    OpenTransactionError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.window import Window
@@ -24,13 +33,17 @@ from windrow.ingest.testing.broker import MemoryBroker
 BATCH = {"grid": "batch"}
 
 
-# ----------------------------------------------------------------------------------------------------------------------- batches
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.some(3)
 @pytest.mark.parametrize("point", CRASH_POINTS)
-def test_a_batch_that_dies_anywhere_is_run_once(desk: SourceDesk, point: CrashPoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever crash point ends the first try, its retry and the next request leave every message once, in batches without a hole."""
+def test_a_batch_that_dies_anywhere_is_run_once(
+    desk: SourceDesk, point: CrashPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever crash point ends the first try, its retry and the next request leave
+    every message once, in batches without a hole.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
     pipeline = desk.pipeline({"topic": tp.topic}, BATCH)
@@ -44,7 +57,9 @@ def test_a_batch_that_dies_anywhere_is_run_once(desk: SourceDesk, point: CrashPo
 
 
 def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
-    """It ends at what was stable when it began, though messages keep coming; its retry reports the same batches and goes on."""
+    """It ends at what was stable when it began, though messages keep coming; its retry
+    reports the same batches and goes on.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(*range(10)))
     pipeline = desk.pipeline({"topic": tp.topic}, BATCH | {"max_records": 4})
@@ -60,7 +75,9 @@ def test_a_run_of_batches_is_bounded(desk: SourceDesk) -> None:
 
 
 def test_batches_and_windows_in_time_are_not_mixed(desk: SourceDesk) -> None:
-    """A batch can't be run on a grid in time, nor an hour on batches, nor a batch by a name that was not cut."""
+    """A batch can't be run on a grid in time, nor an hour on batches, nor a batch by a
+    name that was not cut.
+    """
     tp = desk.logs.partition()
     with pytest.raises(GridError):
         run_batch(desk.pipeline({"topic": tp.topic}), Request("a"))
@@ -84,11 +101,13 @@ def test_a_batch_is_replayed_by_name(desk: SourceDesk) -> None:
     assert desk.verdict().ok, str(desk.verdict())
 
 
-# -------------------------------------------------------------------------------------------------------------------------- loss
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_replay_never_skips_unless_told(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """The spec's `on_loss: skip` is not for rows that are there already: replacing them with fewer takes --accept-fewer."""
+    """The spec's `on_loss: skip` is not for rows that are there already: replacing them
+    with fewer takes --accept-fewer.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2))
     pipeline = desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
@@ -102,7 +121,9 @@ def test_a_replay_never_skips_unless_told(desk: SourceDesk, cluster: MemoryBroke
 
 
 def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """What an unclean election cut off a frozen plan is a loss; with `on_loss: skip` the rest is read and the receipt says partial."""
+    """What an unclean election cut off a frozen plan is a loss; with `on_loss: skip`
+    the rest is read and the receipt says partial.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1, 2, 3))
     pipeline = desk.pipeline({"topic": tp.topic})
@@ -116,7 +137,9 @@ def test_a_truncated_log(desk: SourceDesk, cluster: MemoryBroker) -> None:
 
 
 def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Frozen and then deleted: refused; with `on_removed: drop` its offsets are skipped, counted, and the other topic's are read."""
+    """Frozen and then deleted: refused; with `on_removed: drop` its offsets are
+    skipped, counted, and the other topic's are read.
+    """
     one, two = desk.logs.topic(1), desk.logs.topic(1)
     for topic in (one, two):
         desk.send(TopicPartition(topic, 0), *minutes(0, 1))
@@ -132,10 +155,15 @@ def test_a_plan_whose_topic_is_gone(desk: SourceDesk, cluster: MemoryBroker) -> 
 
 
 def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """Its messages are gone with the old topic: refused; with `on_loss: skip`, and only after the rebase, it is committed as partial."""
+    """Its messages are gone with the old topic: refused; with `on_loss: skip`, and only
+    after the rebase, it is committed as partial.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
-    pipeline, skipping = desk.pipeline({"topic": tp.topic}), desk.pipeline({"topic": tp.topic, "on_loss": "skip"})
+    pipeline, skipping = (
+        desk.pipeline({"topic": tp.topic}),
+        desk.pipeline({"topic": tp.topic, "on_loss": "skip"}),
+    )
     plan = preview(pipeline, hour(0))
     pipeline.ledger.freeze(pipeline.spec.id, [plan.start, plan.stop])
     pipeline.ledger.freeze_plan(plan)
@@ -151,8 +179,12 @@ def test_a_window_that_was_frozen_before_a_rebase(desk: SourceDesk, cluster: Mem
 
 
 @pytest.mark.parametrize("grid", [None, BATCH])
-def test_a_rebase_that_leaves_a_topic_out(desk: SourceDesk, cluster: MemoryBroker, grid: dict[str, Any] | None) -> None:
-    """The window behind it joins on to the one before it, which knew the topic, also where that is all that has changed."""
+def test_a_rebase_that_leaves_a_topic_out(
+    desk: SourceDesk, cluster: MemoryBroker, grid: dict[str, Any] | None
+) -> None:
+    """The window behind it joins on to the one before it, which knew the topic, also
+    where that is all that has changed.
+    """
     stays, gone = desk.logs.partition(), desk.logs.partition()
     desk.send(stays, *minutes(0, 1))
     desk.send(gone, *minutes(0, 1, 2))
@@ -166,8 +198,12 @@ def test_a_rebase_that_leaves_a_topic_out(desk: SourceDesk, cluster: MemoryBroke
 
 
 @pytest.mark.parametrize("topics", [1, 2])
-def test_windows_from_before_a_rebase_can_still_be_run(desk: SourceDesk, cluster: MemoryBroker, topics: int) -> None:
-    """Those that were not frozen by then hold what is left: the other topics, nothing of the one that was made anew; said as partial."""
+def test_windows_from_before_a_rebase_can_still_be_run(
+    desk: SourceDesk, cluster: MemoryBroker, topics: int
+) -> None:
+    """Those that were not frozen by then hold what is left: the other topics, nothing
+    of the one that was made anew; said as partial.
+    """
     names = [desk.logs.topic(1) for _ in range(topics)]
     for name in names:
         desk.send(TopicPartition(name, 0), *minutes(*(60 * n + 5 for n in range(6))))
@@ -216,11 +252,13 @@ def test_a_topic_made_anew_twice(desk: SourceDesk, cluster: MemoryBroker) -> Non
     assert result.committed.receipt.counts.valid == 1
 
 
-# ------------------------------------------------------------------------------------------------------------------ where it begins
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: SourceDesk) -> None:
-    """When all patience is over it is an error: no stable offset is where the source is to begin."""
+    """When all patience is over it is an error: no stable offset is where the source is
+    to begin.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
     pipeline = desk.pipeline({"topic": tp.topic, "start": {"offsets": {tp.topic: {0: 4}}}})
@@ -232,13 +270,20 @@ def test_a_start_behind_an_open_transaction_is_not_waited_for_for_ever(desk: Sou
         assert seconds > 0, "it goes on without waiting"
         desk.now += timedelta(seconds=seconds)
 
-    with desk.logs.open_transaction(tp, *desk.things(*minutes(2, 3, 4))), pytest.raises(OpenTransactionError):
+    with (
+        desk.logs.open_transaction(tp, *desk.things(*minutes(2, 3, 4))),
+        pytest.raises(OpenTransactionError),
+    ):
         run(replace(pipeline, sleep=sleep), hour(0), Request("a"))
     assert not asked  # the window's start was over long before its end
 
 
-def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """A run that didn't choose it freezes a boundary between two that have it: what it holds is in one window all the same."""
+def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between(
+    desk: SourceDesk, cluster: MemoryBroker
+) -> None:
+    """A run that didn't choose it freezes a boundary between two that have it: what it
+    holds is in one window all the same.
+    """
     topic = desk.logs.topic(1)
     first, added = TopicPartition(topic, 0), TopicPartition(topic, 1)
     desk.send(first, *minutes(*range(0, 240, 10)))
@@ -252,8 +297,12 @@ def test_a_partition_that_was_added_is_read_though_an_older_spec_runs_in_between
     assert desk.verdict().ok, str(desk.verdict())
 
 
-def test_a_topic_that_only_seems_gone(desk: SourceDesk, cluster: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One answer without the topic gives nothing up, and a topic that is back before the commit refuses it: nothing is skipped for good."""
+def test_a_topic_that_only_seems_gone(
+    desk: SourceDesk, cluster: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer without the topic gives nothing up, and a topic that is back before
+    the commit refuses it: nothing is skipped for good.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 1))
     pipeline = desk.pipeline({"topic": tp.topic, "on_removed": "drop"})
@@ -305,11 +354,17 @@ def test_fewer_in_one_partition_is_fewer(desk: SourceDesk, cluster: MemoryBroker
     desk.run(desk.pipeline({"topic": topic}), 0)
     cluster.remove(one, {1})
     with pytest.raises(DataLossError, match="1 messages are left, generation 0 had 2"):
-        run(desk.pipeline({"topic": topic, "isolation": "read_uncommitted"}), hour(0), Request("r", replace=True))
+        run(
+            desk.pipeline({"topic": topic, "isolation": "read_uncommitted"}),
+            hour(0),
+            Request("r", replace=True),
+        )
 
 
 def test_a_new_topic_that_begins_at_the_end(desk: SourceDesk) -> None:
-    """Where `latest` is for a new topic is frozen when it is first seen, also if nothing else is waiting: what comes after is read."""
+    """Where `latest` is for a new topic is frozen when it is first seen, also if
+    nothing else is waiting: what comes after is read.
+    """
     old, new = desk.logs.topic(1), desk.logs.topic(1)
     desk.send(TopicPartition(old, 0), *minutes(0))
     desk.batch(desk.pipeline({"topic": old, "start": "earliest"}, BATCH), "a")
@@ -326,7 +381,9 @@ def test_a_drain_ends_though_a_topic_goes(desk: SourceDesk, cluster: MemoryBroke
     busy, gone = desk.logs.topic(1), desk.logs.topic(1)
     for topic in (busy, gone):
         desk.send(TopicPartition(topic, 0), *minutes(*range(8)))
-    pipeline = desk.pipeline({"topic": [busy, gone], "on_removed": "drop"}, BATCH | {"max_records": 4})
+    pipeline = desk.pipeline(
+        {"topic": [busy, gone], "on_removed": "drop"}, BATCH | {"max_records": 4}
+    )
     batches = 0
     for _ in run_batches(pipeline, Request("a")):
         batches += 1
@@ -338,17 +395,21 @@ def test_a_drain_ends_though_a_topic_goes(desk: SourceDesk, cluster: MemoryBroke
 
 
 def test_what_lies_before_the_start_is_no_window(desk: SourceDesk) -> None:
-    """The library refuses it as the command does: it would be frozen below where the pipeline begins."""
+    """The library refuses it as the command does: it would be frozen below where the
+    pipeline begins.
+    """
     tp = desk.logs.partition()
     with pytest.raises(GridError, match="before the start"):
         desk.run(desk.pipeline({"topic": tp.topic, "start": "earliest"}), -1)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- hours
+# --------------------------------------------------------------------------------------------------
 
 
 def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
-    """By the hours that their timestamps lie in; what is older than the pipeline's first window counts to that one."""
+    """By the hours that their timestamps lie in; what is older than the pipeline's
+    first window counts to that one.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(130, 70, 5, -600, 500))
     desk.send(tp, *minutes(*range(121, 150)))
@@ -362,7 +423,9 @@ def test_late_and_early_messages_are_rows_and_counted(desk: SourceDesk) -> None:
 
 
 def test_only_the_newest_window_is_published(desk: SourceDesk, cluster: MemoryBroker) -> None:
-    """A backfill of older windows doesn't move the group back, and a group that refuses costs nothing but a count."""
+    """A backfill of older windows doesn't move the group back, and a group that refuses
+    costs nothing but a count.
+    """
     tp = desk.logs.partition()
     desk.send(tp, *minutes(0, 61, 125))
     pipeline = desk.pipeline({"topic": tp.topic, "publish_group": "watchers"})
@@ -381,7 +444,14 @@ def test_only_the_newest_window_is_published(desk: SourceDesk, cluster: MemoryBr
 def test_a_daily_window_of_a_year(desk: SourceDesk) -> None:
     """A grid is its ticks: windows need not be equally long."""
     tp = desk.logs.partition()
-    months = [Window("things", FIRST.replace(month=m, day=1, hour=0), FIRST.replace(month=m + 1, day=1, hour=0)) for m in (1, 2)]
+    months = [
+        Window(
+            "things",
+            FIRST.replace(month=m, day=1, hour=0),
+            FIRST.replace(month=m + 1, day=1, hour=0),
+        )
+        for m in (1, 2)
+    ]
     begun = {"grid": "0 0 1 * *", "start": months[0].start}
     desk.send(tp, *(int((w.start - FIRST).total_seconds() * 1000) + 26 * HOUR for w in months))
     desk.now = FIRST + timedelta(days=120)

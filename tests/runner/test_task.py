@@ -56,7 +56,9 @@ class Steps:
 @pytest.mark.parametrize("error", [ValueError("torn"), KeyboardInterrupt("stopped")])
 @pytest.mark.parametrize("broken", ["read", "decode"])
 def test_a_task_that_fails_discards_what_it_staged(broken: str, error: BaseException) -> None:
-    """Whatever ends it, a cancelled Spark task too: rows and dead letters are let go of, none is finished, the error goes on as it is."""
+    """Whatever ends it, a cancelled Spark task too: rows and dead letters are let go
+    of, none is finished, the error goes on as it is.
+    """
     rows, dead, steps = Recorder(), Recorder(), Steps(broken, error)
     task = SplitTask(steps, steps, steps, lambda _: rows, lambda _: dead)  # type: ignore[arg-type]
     with pytest.raises(type(error)) as raised:
@@ -72,43 +74,98 @@ def decoded(rows: list[tuple[int, str]], deletes: list[tuple[int, str]] | None =
     """Rows and deletes, each with its message's number."""
 
     def split(of: list[tuple[int, str]]) -> tuple[pa.RecordBatch, pa.Array]:
-        return pa.record_batch([pa.array([n for _, n in of], pa.string())], schema=NAMES), pa.array([i for i, _ in of], pa.int64())
+        return pa.record_batch([pa.array([n for _, n in of], pa.string())], schema=NAMES), pa.array(
+            [i for i, _ in of], pa.int64()
+        )
 
     none = pa.array([], pa.string())
-    return Decoded(*split(rows), pa.array([], pa.int64()), none, none, none, deletes=None if deletes is None else Deletes(*split(deletes)))
+    return Decoded(
+        *split(rows),
+        pa.array([], pa.int64()),
+        none,
+        none,
+        none,
+        deletes=None if deletes is None else Deletes(*split(deletes)),
+    )
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(tmp_path: Path, keyed: bool) -> None:
-    """NUL on its way to PostgreSQL, in a row or in a delete's key, costs its message alone, with all of its rows; the others are staged."""
-    layout = RowLayout(change_schema(NAMES, ["name"]) if keyed else NAMES, {"window": "_window", "offset": "_offset"}, "a")
+def test_a_row_that_the_table_has_no_place_for_is_a_dead_letter(
+    tmp_path: Path, keyed: bool
+) -> None:
+    """NUL on its way to PostgreSQL, in a row or in a delete's key, costs its message
+    alone, with all of its rows; the others are staged.
+    """
+    layout = RowLayout(
+        change_schema(NAMES, ["name"]) if keyed else NAMES,
+        {"window": "_window", "offset": "_offset"},
+        "a",
+    )
     stager = PostgresStagerFactory(str(tmp_path), "f", layout, "_window", "w")(SPLIT_OF_FIVE)
     rows = [(0, "a"), (1, "b"), (1, "b\0"), (2, "\0"), (4, "e")]
-    found = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded(rows, [(3, "\0d")] if keyed else None), keyed=keyed)
+    found = stage_rows(
+        stager, messages(SPLIT_OF_FIVE), decoded(rows, [(3, "\0d")] if keyed else None), keyed=keyed
+    )
     assert (found.row_index.to_pylist(), found.rows["name"].to_pylist()) == ([0, 4], ["a", "e"])
     assert found.dead_index.to_pylist() == ([1, 2, 3] if keyed else [1, 2])
-    assert set(zip(found.dead_stage.to_pylist(), found.dead_reason.to_pylist(), strict=True)) == {("schema", "unfit_for_table")}
-    assert found.dead_detail[0].as_py() == "column name holds the character NUL, which no text of PostgreSQL can hold"
+    assert set(zip(found.dead_stage.to_pylist(), found.dead_reason.to_pylist(), strict=True)) == {
+        ("schema", "unfit_for_table")
+    }
+    assert (
+        found.dead_detail[0].as_py()
+        == "column name holds the character NUL, which no text of PostgreSQL can hold"
+    )
     assert stager.finish().rows == 2
 
 
 def test_a_row_that_one_of_several_tables_has_no_place_for(tmp_path: Path) -> None:
-    """No table has taken a row of the batch by then: none keeps one of the message, whichever it is of, and the others are there once."""
+    """No table has taken a row of the batch by then: none keeps one of the message,
+    whichever it is of, and the others are there once.
+    """
     layout = RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a")
-    tables = tuple((name, PostgresStagerFactory(str(tmp_path), name, layout, "_window", "w")) for name in ("first", "second", "other"))
+    tables = tuple(
+        (name, PostgresStagerFactory(str(tmp_path), name, layout, "_window", "w"))
+        for name in ("first", "second", "other")
+    )
     router = Router("column", "name", (Rule(pattern="(?s)a.*"), Rule(pattern="(?s)b.*")))
     stager = RoutedStagerFactory(router, tables)(SPLIT_OF_FIVE)
-    rows = [(0, "a"), (0, "b"), (1, "a1"), (1, "b\0"), (2, "a2\0"), (2, "b2"), (3, "c3\0"), (4, "a4"), (4, "c4")]
+    rows = [
+        (0, "a"),
+        (0, "b"),
+        (1, "a1"),
+        (1, "b\0"),
+        (2, "a2\0"),
+        (2, "b2"),
+        (3, "c3\0"),
+        (4, "a4"),
+        (4, "c4"),
+    ]
     found = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded(rows), keyed=False)
-    assert (found.dead_index.to_pylist(), found.rows["name"].to_pylist()) == ([1, 2, 3], ["a", "b", "a4", "c4"])
+    assert (found.dead_index.to_pylist(), found.rows["name"].to_pylist()) == (
+        [1, 2, 3],
+        ["a", "b", "a4", "c4"],
+    )
     parts = [msgspec.json.decode(part, type=TableRows) for part in stager.finish().committables]
-    assert [(part.table, part.rows, part.messages) for part in parts] == [("first", 2, 2), ("second", 1, 1), ("other", 1, 1)]
+    assert [(part.table, part.rows, part.messages) for part in parts] == [
+        ("first", 2, 2),
+        ("second", 1, 1),
+        ("other", 1, 1),
+    ]
 
 
 def test_a_row_for_a_topic_that_is_not_listed(tmp_path: Path) -> None:
-    """Nor one for no topic: its message is a dead letter, and what the topic is called isn't told."""
+    """Nor one for no topic: its message is a dead letter, and what the topic is called
+    isn't told.
+    """
     form = MessageForm(MessagePart("raw", ("name",)), topic="name", topics=("orders",))
-    stager = KafkaStagerFactory(str(tmp_path), RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a"), form, "w")(SPLIT_OF_FIVE)
-    found = stage_rows(stager, messages(SPLIT_OF_FIVE), decoded([(0, "orders"), (1, "hunter2"), (3, "")]), keyed=False)
+    stager = KafkaStagerFactory(
+        str(tmp_path), RowLayout(NAMES, {"window": "_window", "offset": "_offset"}, "a"), form, "w"
+    )(SPLIT_OF_FIVE)
+    found = stage_rows(
+        stager,
+        messages(SPLIT_OF_FIVE),
+        decoded([(0, "orders"), (1, "hunter2"), (3, "")]),
+        keyed=False,
+    )
     assert (found.dead_index.to_pylist(), found.rows["name"].to_pylist()) == ([1, 3], ["orders"])
     assert set(found.dead_detail.to_pylist()) == {"column name names none of sink.topics"}

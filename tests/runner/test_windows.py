@@ -1,4 +1,6 @@
-"""Many windows in one run: each is committed exactly once, in order, whatever goes wrong in the middle."""
+"""Many windows in one run: each is committed exactly once, in order, whatever goes
+wrong in the middle.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ import pytest
 from tests.runner.test_run import PLAIN, START, Desk, hour
 from tests.sinks.delta.pieces import delta_pieces
 from windrow.ingest.crashpoints import CRASH_POINTS, CrashPoint
-from windrow.ingest.errors import DataLossError, DeadLetterLimitError, IdentityError, NotClosedError, RefusedError, UnreachableError
+from windrow.ingest.errors import (
+    DataLossError,
+    DeadLetterLimitError,
+    IdentityError,
+    NotClosedError,
+    RefusedError,
+    UnreachableError,
+)
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
@@ -41,7 +50,9 @@ def desk(tmp_path: Path) -> Desk:
     """Twelve hours of ten messages each."""
     made = Desk(tmp_path)
     for i in range(30, 130):
-        made.broker.produce(TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i))
+        made.broker.produce(
+            TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i)
+        )
     return made
 
 
@@ -55,7 +66,12 @@ def verdict(desk: Desk, windows: int = 12) -> None:
     pipeline = desk.pipeline()
     receipts = [c.receipt for c in pipeline.sink.receipts()]
     dead = [pipeline.dead_letters.read(r.window, r.attempt) for r in receipts]
-    report = check({TOPIC: dict.fromkeys(range(10 * windows))}, delta_pieces(str(desk.folder / "table")), dead, receipts)
+    report = check(
+        {TOPIC: dict.fromkeys(range(10 * windows))},
+        delta_pieces(str(desk.folder / "table")),
+        dead,
+        receipts,
+    )
     assert report.ok, report
 
 
@@ -99,7 +115,9 @@ class Asked:
 
 
 def test_each_window_is_committed_in_order(desk: Desk) -> None:
-    """Twelve windows that share one job: each has its own rows and its receipt, in order; again, each is only reported."""
+    """Twelve windows that share one job: each has its own rows and its receipt, in
+    order; again, each is only reported.
+    """
     assert until(run_windows(desk.pipeline(), WINDOWS, PLAIN)) == WINDOWS
     verdict(desk)
     version = desk.version()
@@ -118,12 +136,19 @@ def test_committed_windows_between_others_are_reported_in_their_turn(desk: Desk)
 
 
 def test_what_windows_share_is_asked_once(desk: Desk) -> None:
-    """However many windows, the cluster, the table and the engine are asked for all together; a window adds its own commit alone."""
+    """However many windows, the cluster, the table and the engine are asked for all
+    together; a window adds its own commit alone.
+    """
 
     def asked(windows: Sequence[Window]) -> tuple[Counter[str], Counter[str], Counter[str]]:
         broker, sink, engine = Counter[str](), Counter[str](), Counter[str]()
         made = desk.pipeline()
-        made = replace(made, broker=Asked(made.broker, broker), sink=Asked(made.sink, sink), engine=Asked(made.engine, engine))
+        made = replace(
+            made,
+            broker=Asked(made.broker, broker),
+            sink=Asked(made.sink, sink),
+            engine=Asked(made.engine, engine),
+        )
         list(run_windows(made, windows, PLAIN))
         return broker, sink, engine
 
@@ -156,8 +181,10 @@ def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
 @pytest.mark.parametrize("point", CRASH_POINTS)
 def test_a_crash_in_the_middle_leaves_finished_windows_finished(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
-) -> None:  # fmt: skip
-    """Whatever step dies, at the fifth window: what came before it stays, and the rerun makes the rest, each window exactly once."""
+) -> None:
+    """Whatever step dies, at the fifth window: what came before it stays, and the rerun
+    makes the rest, each window exactly once.
+    """
     from windrow.ingest import crashpoints
 
     passed, at = 0, 1 if point.startswith(("boundary", "plan")) else 5  # all are frozen at once
@@ -179,27 +206,42 @@ def test_a_crash_in_the_middle_leaves_finished_windows_finished(
         until(run_windows(desk.pipeline(), WINDOWS, PLAIN))
     before = committed(desk)
     assert [w.key for w in before][: len(keys_before(ended.value))] == keys_before(ended.value)
-    assert len(before) == {"dead.before": 4, "commit.before": 4, "commit.after": 5, "report.before": 5}.get(point, 0)
+    assert len(before) == {
+        "dead.before": 4,
+        "commit.before": 4,
+        "commit.after": 5,
+        "report.before": 5,
+    }.get(point, 0)
     monkeypatch.undo()
-    assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [w in before for w in WINDOWS]
+    assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [
+        w in before for w in WINDOWS
+    ]
     verdict(desk)
 
 
 def test_a_refused_window_stops_it_and_all_behind_it(desk: Desk) -> None:
-    """The windows before a refused one are committed, it and those behind it are not; once it may pass, the rest is made."""
+    """The windows before a refused one are committed, it and those behind it are not;
+    once it may pass, the rest is made.
+    """
     desk.broker.produce(TOPIC, b"poison", timestamp=START + timedelta(hours=12, minutes=1))
     for i in range(10):
-        desk.broker.produce(TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(hours=13, minutes=i))
+        desk.broker.produce(
+            TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(hours=13, minutes=i)
+        )
     windows = [hour(n) for n in range(14)]
     with pytest.raises(DeadLetterLimitError) as ended:
         until(run_windows(desk.pipeline(limits={"max_dead_count": 0}), windows, PLAIN))
     assert committed(desk) == windows[:12]
     assert keys_before(ended.value) == [w.key for w in windows[:12]]
-    assert len(list(run_windows(desk.pipeline(limits={"max_dead_ratio": None}), windows, PLAIN))) == 14
+    assert (
+        len(list(run_windows(desk.pipeline(limits={"max_dead_ratio": None}), windows, PLAIN))) == 14
+    )
 
 
 def test_a_window_that_is_not_closed_stops_those_behind_it_alone(desk: Desk) -> None:
-    """What is still open is found before anything is read, and the windows before it are committed all the same."""
+    """What is still open is found before anything is read, and the windows before it
+    are committed all the same.
+    """
     early = replace(desk.pipeline(), now=lambda: START + timedelta(hours=7, minutes=30))
     with pytest.raises(NotClosedError) as ended:
         until(run_windows(early, WINDOWS, PLAIN))
@@ -208,7 +250,9 @@ def test_a_window_that_is_not_closed_stops_those_behind_it_alone(desk: Desk) -> 
 
 
 def test_an_outage_is_told_soon(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that doesn't answer is waited for twice, for all windows and for the first alone, however many there are."""
+    """A cluster that doesn't answer is waited for twice, for all windows and for the
+    first alone, however many there are.
+    """
     asked = 0
 
     def away(*_: object) -> None:
@@ -223,7 +267,9 @@ def test_an_outage_is_told_soon(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Stumbles(LocalEngine):
-    """Can't finish a job of several windows; a worker dies with the fourth's messages, as often as it is told."""
+    """Can't finish a job of several windows; a worker dies with the fourth's messages,
+    as often as it is told.
+    """
 
     def __init__(self, *, always: bool) -> None:
         self.always, self.sizes = always, list[int]()
@@ -232,12 +278,16 @@ class Stumbles(LocalEngine):
         """See `Engine.run`."""
         self.sizes.append(len(splits))
         if len(splits) > 1 or (self.always and splits[0].start == 30):
-            raise UnreachableError("Spark could not finish the tasks", "stage", "Run the window again.")
+            raise UnreachableError(
+                "Spark could not finish the tasks", "stage", "Run the window again."
+            )
         yield from super().run(task, splits)
 
 
 def test_a_lost_job_of_many_is_done_window_by_window(desk: Desk) -> None:
-    """Where a job over many windows can't be finished, each is read alone: none is lost to another one's worker."""
+    """Where a job over many windows can't be finished, each is read alone: none is lost
+    to another one's worker.
+    """
     engine = Stumbles(always=False)
     assert until(run_windows(replace(desk.pipeline(), engine=engine), WINDOWS, PLAIN)) == WINDOWS
     assert engine.sizes == [12] + [1] * 12
@@ -269,12 +319,16 @@ def test_an_interrupt_leaves_finished_windows_finished(desk: Desk) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert committed(desk) == WINDOWS[:3]
-    assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [True] * 3 + [False] * 9
+    assert [r.recovered for r in run_windows(desk.pipeline(), WINDOWS, PLAIN)] == [True] * 3 + [
+        False
+    ] * 9
     verdict(desk)
 
 
 def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows share a job only while they are small together, so that the first needn't wait long and the driver keeps little."""
+    """Windows share a job only while they are small together, so that the first needn't
+    wait long and the driver keeps little.
+    """
     sizes: list[int] = []
 
     class Noting(LocalEngine):
@@ -297,7 +351,9 @@ def test_a_large_window_has_a_job_of_its_own(desk: Desk, monkeypatch: pytest.Mon
 
 
 def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
-    """Whether it is found before a job, in it or behind it: what refuses a window is told in its turn, and all others are committed."""
+    """Whether it is found before a job, in it or behind it: what refuses a window is
+    told in its turn, and all others are committed.
+    """
     desk = Desk(tmp_path, MemoryBroker())
     for i in range(30, 120):
         value = b"poison" if i // 10 in {6, 7, 11} else b'{"id": %d, "name": null}' % i
@@ -308,22 +364,35 @@ def test_refused_windows_are_passed_over(tmp_path: Path) -> None:
     class Lossy(MemoryReader):
         def read(self, split: Split, take: Take) -> ReadSummary:
             if split.start == 90:
-                raise DataLossError("gone", "read", "Go on without it.", TOPIC.topic, TOPIC.partition, 90)
+                raise DataLossError(
+                    "gone", "read", "Go on without it.", TOPIC.topic, TOPIC.partition, 90
+                )
             return super().read(split, take)
 
-    outcomes = list(run_past_refused(replace(made, reader=lambda plan: Lossy(desk.broker, plan)), WINDOWS, PLAIN))
+    outcomes = list(
+        run_past_refused(
+            replace(made, reader=lambda plan: Lossy(desk.broker, plan)), WINDOWS, PLAIN
+        )
+    )
     told = [o.window if isinstance(o, PassedOver) else o.committed.receipt.window for o in outcomes]
     refused = [WINDOWS.index(o.window) for o in outcomes if isinstance(o, PassedOver)]
     assert (told, refused) == (WINDOWS, [0, 1, 2, 3, 4, 6, 7, 9, 11])
     assert committed(desk) == [w for n, w in enumerate(WINDOWS) if n not in refused]
     names = ", ".join(WINDOWS[n].key for n in refused)
-    assert all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what == f"9 of 12 windows were refused: {names}"
+    assert (
+        all_refused([o for o in outcomes if isinstance(o, PassedOver)], 12).what
+        == f"9 of 12 windows were refused: {names}"
+    )
 
 
 @pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.parametrize("how", ["cluster", "topic"])
-def test_what_refuses_every_window_stops_at_the_first(desk: Desk, *, frozen: bool, how: str) -> None:
-    """A wrong cluster in the spec, or a topic that was made anew: no window is marked as refused for its data that isn't."""
+def test_what_refuses_every_window_stops_at_the_first(
+    desk: Desk, *, frozen: bool, how: str
+) -> None:
+    """A wrong cluster in the spec, or a topic that was made anew: no window is marked
+    as refused for its data that isn't.
+    """
     made, rest = desk.pipeline(), WINDOWS[2:5]
     list(run_windows(made, WINDOWS[:2], PLAIN))
     if frozen:
@@ -333,13 +402,16 @@ def test_what_refuses_every_window_stops_at_the_first(desk: Desk, *, frozen: boo
             made.ledger.freeze_plan(plan)
     other = MemoryBroker("other" if how == "cluster" else "memory")
     other.create_topic(TOPIC.topic, 1)
-    own = frozen and how == "topic"  # each of these windows has lost its messages, and none that comes later
+    # each of these windows has lost its messages, and none that comes later
+    own = frozen and how == "topic"
     outcomes, ended = list[Result | PassedOver](), None
     try:
         outcomes += run_past_refused(replace(made, broker=other), rest, PLAIN)
     except IdentityError as error:
         ended = error
-    assert [o.window for o in outcomes if isinstance(o, PassedOver) and not o.error.of_setting] == (rest if own else [])
+    assert [o.window for o in outcomes if isinstance(o, PassedOver) and not o.error.of_setting] == (
+        rest if own else []
+    )
     assert (ended is None) == own
     if ended is not None:
         assert ended.of_setting
@@ -352,7 +424,9 @@ def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> N
     """With `on_removed: drop` a wrong cluster in the spec gives up no window's messages."""
     desk = Desk(tmp_path, MemoryBroker())
     for i in range(30, 50):
-        desk.broker.produce(TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i))
+        desk.broker.produce(
+            TOPIC, b'{"id": %d, "name": null}' % i, timestamp=START + timedelta(minutes=6 * i)
+        )
     source = {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.things", "on_removed": "drop"}
     made = desk.pipeline(source=source)
     made.ledger.freeze_plan(preview(made, WINDOWS[0]))
@@ -360,8 +434,12 @@ def test_a_topic_that_another_cluster_lacks_was_not_removed(tmp_path: Path) -> N
         list(run_windows(replace(made, broker=MemoryBroker("other")), WINDOWS[:1], PLAIN))
 
 
-def test_what_goes_wrong_behind_a_commit_refuses_no_window(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that is committed is never told as refused: whatever refuses to hear of it ends the run."""
+def test_what_goes_wrong_behind_a_commit_refuses_no_window(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window that is committed is never told as refused: whatever refuses to hear of
+    it ends the run.
+    """
 
     def refuse(*_: object) -> None:
         raise RefusedError("no", "ledger", "Look.")
@@ -374,7 +452,9 @@ def test_what_goes_wrong_behind_a_commit_refuses_no_window(desk: Desk, monkeypat
 
 
 def test_seconds_are_a_windows_own(desk: Desk) -> None:
-    """Of windows that one job reads, the time that one takes is in its own receipt, and in no other."""
+    """Of windows that one job reads, the time that one takes is in its own receipt, and
+    in no other.
+    """
 
     class Slow(MemoryReader):
         def read(self, split: Split, take: Take) -> ReadSummary:

@@ -1,4 +1,7 @@
-"""The cases of the contract suites that hang on how an object store takes a commit. The others are the same wherever a table lies."""
+"""The cases of the contract suites that hang on how an object store takes a commit.
+
+The others are the same wherever a table lies.
+"""
 
 from __future__ import annotations
 
@@ -23,4 +26,6 @@ _CASES = (
     SinkAuditContract.test_what_is_committed_is_never_swept,
 )
 
-OF_A_STORE: type[SinkUnderTest] = type("OfAStore", (SinkUnderTest,), {case.__name__: case for case in _CASES})
+OF_A_STORE: type[SinkUnderTest] = type(
+    "OfAStore", (SinkUnderTest,), {case.__name__: case for case in _CASES}
+)

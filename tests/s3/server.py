@@ -1,7 +1,11 @@
-"""An S3 server on loopback: moto's, made as atomic as S3 is, with faults on demand. Nothing of it speaks to any other machine.
+"""An S3 server on loopback: moto's, made as atomic as S3 is, with faults on demand.
 
-moto looks whether a key is there, and then puts it: between the two another thread may come. S3 does both in one step, so here one request
-is carried out at a time. A twin that is kinder or harsher than the real thing would prove nothing (`tests/s3/test_server.py`).
+Nothing of it speaks to any other machine.
+
+moto looks whether a key is there, and then puts it: between the two another thread may
+come. S3 does both in one step, so here one request is carried out at a time. A twin
+that is kinder or harsher than the real thing would prove nothing
+(`tests/s3/test_server.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 How = Literal["lost", "cut", "slow_down", "broken", "no_conditions", "unconditional"]
-"""`lost`: it is done, and the connection is cut before the answer. `unconditional`: it is done as if the request had no condition. With
-the others nothing is done: the connection is cut; or the answer is 503, 500, or 501 as of a store that knows no conditions."""
+"""`lost`: it is done, and the connection is cut before the answer.
+
+`unconditional`: it is done as if the request had no condition. With the others nothing
+is done: the connection is cut; or the answer is 503, 500, or 501 as of a store that
+knows no conditions.
+"""
 
 _ANSWERS = {
     "slow_down": ("503 Slow Down", "SlowDown"),
@@ -28,7 +36,9 @@ _ANSWERS = {
 
 @dataclass
 class Fault:
-    """What goes wrong with the next `times` requests of a method whose path has `part` in it; `hit` counts them."""
+    """What goes wrong with the next `times` requests of a method whose path has `part`
+    in it; `hit` counts them.
+    """
 
     how: How
     method: str
@@ -104,7 +114,11 @@ class S3Server:
         return fault
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        body = environ["wsgi.input"].read() if environ.get("wsgi.input_terminated") else environ["wsgi.input"].read(_length(environ))
+        body = (
+            environ["wsgi.input"].read()
+            if environ.get("wsgi.input_terminated")
+            else environ["wsgi.input"].read(_length(environ))
+        )
         environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         with self._lock:
             fault = self._fault(environ)
@@ -138,6 +152,9 @@ def _length(environ: dict[str, Any]) -> int:
 
 def _refusal(how: str, start: Callable[..., Any]) -> list[bytes]:
     status, code = _ANSWERS[how]
-    content = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as a test wants it</Message></Error>".encode()
+    content = (
+        f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>as a test wants"
+        " it</Message></Error>".encode()
+    )
     start(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(content)))])
     return [content]

@@ -1,4 +1,6 @@
-"""The S3 server that tests stand on keeps what S3 promises of a conditional put, and goes wrong as it is told."""
+"""The S3 server that tests stand on keeps what S3 promises of a conditional put, and
+goes wrong as it is told.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def status(put: Callable[[], Any]) -> int:
 
 def put(client: Any, bucket: str, key: str, content: bytes) -> Callable[[], int]:
     """A put that is to be the first of its key."""
-    return lambda: status(lambda: client.put_object(Bucket=bucket.removeprefix("s3://"), Key=key, Body=content, IfNoneMatch="*"))
+    return lambda: status(
+        lambda: client.put_object(
+            Bucket=bucket.removeprefix("s3://"), Key=key, Body=content, IfNoneMatch="*"
+        )
+    )
 
 
 def content(client: Any, bucket: str, key: str) -> bytes:
@@ -36,7 +42,9 @@ def content(client: Any, bucket: str, key: str) -> bytes:
 
 
 def test_of_sixteen_puts_of_one_key_one_wins(s3: S3Server) -> None:
-    """At the same moment, round after round: one is done, all others are told that the key is taken, and the one's content is there."""
+    """At the same moment, round after round: one is done, all others are told that the
+    key is taken, and the one's content is there.
+    """
     bucket, client = s3.bucket(), s3.client()
     for n in range(8):
         answers = together([put(client, bucket, f"key {n}", b"%d" % i) for i in range(16)])
@@ -53,7 +61,9 @@ def test_a_put_without_the_condition_overwrites(s3: S3Server) -> None:
 
 
 def test_a_lost_answer_is_of_a_put_that_is_done(s3: S3Server) -> None:
-    """The connection is cut, the content is there, and the same put again is told that the key is taken."""
+    """The connection is cut, the content is there, and the same put again is told that
+    the key is taken.
+    """
     bucket, client = s3.bucket(), s3.client()
     s3.fail("lost", "PUT", "/k")
     assert put(client, bucket, "k", b"mine")() == 0
@@ -61,7 +71,9 @@ def test_a_lost_answer_is_of_a_put_that_is_done(s3: S3Server) -> None:
     assert put(client, bucket, "k", b"mine")() == 412
 
 
-@pytest.mark.parametrize(("how", "answer"), [("cut", 0), ("slow_down", 503), ("broken", 500), ("no_conditions", 501)])
+@pytest.mark.parametrize(
+    ("how", "answer"), [("cut", 0), ("slow_down", 503), ("broken", 500), ("no_conditions", 501)]
+)
 def test_other_faults_do_nothing(s3: S3Server, how: Any, answer: int) -> None:
     """They are hit as often as was said, nothing is there after them, and then all is well."""
     bucket, client = s3.bucket(), s3.client()
@@ -71,6 +83,8 @@ def test_other_faults_do_nothing(s3: S3Server, how: Any, answer: int) -> None:
 
 
 def test_it_speaks_on_loopback_alone(s3: S3Server, tmp_path: Path) -> None:
-    """What deltalake, Arrow and boto3 find by the environment is this server, and no other address is in it."""
+    """What deltalake, Arrow and boto3 find by the environment is this server, and no
+    other address is in it.
+    """
     addresses = {value for value in s3.env.values() if "//" in value}
     assert addresses == {f"http://127.0.0.1:{s3.port}"}

@@ -1,4 +1,6 @@
-"""A second implementation of the checksum, a value at a time: slow, and written from the words of `ingest.schema.checksum` alone."""
+"""A second implementation of the checksum, a value at a time: slow, and written from
+the words of `ingest.schema.checksum` alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-G, A, B, L, H = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F
+G, A, B, L, H = (
+    0x9E3779B97F4A7C15,
+    0xBF58476D1CE4E5B9,
+    0x94D049BB133111EB,
+    0xD6E8FEB86659FD93,
+    0xA0761D6478BD642F,
+)
 ALL = 2**64 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -46,11 +54,16 @@ def of(kind: pa.DataType, value: Any) -> int:
     if pa.types.is_struct(kind):
         return sum(cell(f.name, f.type, value[f.name]) for f in kind) & ALL
     if pa.types.is_map(kind):
-        entries = [mix(cell("key", kind.key_type, k) + cell("value", kind.item_type, v)) for k, v in value]
+        entries = [
+            mix(cell("key", kind.key_type, k) + cell("value", kind.item_type, v)) for k, v in value
+        ]
         return (L * len(value) + sum(entries)) & ALL
     if isinstance(value, list):
         element = kind.value_type
-        added = [0 if v is None else stir(of(element, v) + (i + 1) * G & ALL) for i, v in enumerate(value)]
+        added = [
+            0 if v is None else stir(of(element, v) + (i + 1) * G & ALL)
+            for i, v in enumerate(value)
+        ]
         return (L * len(value) + sum(added)) & ALL
     return _plain(kind, value)
 
@@ -61,11 +74,17 @@ def _plain(kind: pa.DataType, value: Any) -> int:
     if isinstance(value, bytes):
         return of_bytes(value)
     if isinstance(value, float):
-        return 0x7FF8000000000000 if math.isnan(value) else int.from_bytes(struct.pack("<d", value), "little")
+        return (
+            0x7FF8000000000000
+            if math.isnan(value)
+            else int.from_bytes(struct.pack("<d", value), "little")
+        )
     if isinstance(value, Decimal):
         sign, digits, exponent = value.as_tuple()
         assert isinstance(exponent, int)
-        unscaled = int("".join(map(str, digits))) * 10 ** (exponent + kind.scale) * (-1 if sign else 1) & (2**128 - 1)
+        unscaled = int("".join(map(str, digits))) * 10 ** (exponent + kind.scale) * (
+            -1 if sign else 1
+        ) & (2**128 - 1)
         low, high = unscaled & ALL, unscaled >> 64
         return (low + H * (high - (ALL if low >> 63 else 0))) & ALL
     if isinstance(value, datetime):

@@ -6,18 +6,31 @@ import pyarrow as pa
 
 from windrow.ingest.schema.changes import change_schema, changes, only_rows
 
-ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)])
+ROWS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string(), nullable=False)]
+)
 
 
 def test_deletes_stand_before_the_rows_of_their_message() -> None:
-    """An update that changes the key deletes and writes; what is deleted has its key, and nulls beside."""
-    rows = pa.record_batch([pa.array([1, 2, 3], pa.int64()), pa.array(["a", "b", "c"])], schema=ROWS)
+    """An update that changes the key deletes and writes; what is deleted has its key,
+    and nulls beside.
+    """
+    rows = pa.record_batch(
+        [pa.array([1, 2, 3], pa.int64()), pa.array(["a", "b", "c"])], schema=ROWS
+    )
     keys = pa.record_batch([pa.array([7, 8, 9], pa.int64())], ["id"])
-    found, index = changes(rows, pa.array([0, 1, 2], pa.int64()), keys, pa.array([1, 1, 4], pa.int64()))
+    found, index = changes(
+        rows, pa.array([0, 1, 2], pa.int64()), keys, pa.array([1, 1, 4], pa.int64())
+    )
     assert index.to_pylist() == [0, 1, 1, 1, 2, 4]
     assert [tuple(row.values()) for row in found.to_pylist()] == [
-        (1, "a", False), (7, None, True), (8, None, True), (2, "b", False), (3, "c", False), (9, None, True),
-    ]  # fmt: skip
+        (1, "a", False),
+        (7, None, True),
+        (8, None, True),
+        (2, "b", False),
+        (3, "c", False),
+        (9, None, True),
+    ]
     assert found.schema.names == change_schema(ROWS, ["id"]).names
     assert [f.nullable for f in change_schema(ROWS, ["id"])] == [False, True, False]
 

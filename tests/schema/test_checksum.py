@@ -1,4 +1,6 @@
-"""The checksum of receipts: its values are fixed for ever, it sees every change, and nothing that is none."""
+"""The checksum of receipts: its values are fixed for ever, it sees every change, and
+nothing that is none.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,35 @@ from tests.schema import reference
 from windrow.ingest.schema.checksum import checksum, row_hashes, text, total
 from windrow.ingest.schema.messages import HEADERS
 
-DEEP = pa.struct([pa.field("city", pa.string()), pa.field("marks", pa.list_(pa.float64())), pa.field("at", pa.struct([("x", pa.int8())]))])
+DEEP = pa.struct(
+    [
+        pa.field("city", pa.string()),
+        pa.field("marks", pa.list_(pa.float64())),
+        pa.field("at", pa.struct([("x", pa.int8())])),
+    ]
+)
 COLUMNS: dict[str, pa.DataType] = {
-    "bool": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(), "float32": pa.float32(),
-    "float64": pa.float64(), "date": pa.date32(), "stamp": pa.timestamp("us", "UTC"), "local": pa.timestamp("us"),
-    "small": pa.decimal128(12, 2), "large": pa.decimal128(38, 4), "text": pa.string(), "bytes": pa.binary(), "struct": DEEP,
-    "list": pa.list_(pa.int32()), "lists": pa.list_(pa.list_(pa.string())), "structs": HEADERS, "map": pa.map_(pa.string(), pa.binary()),
+    "bool": pa.bool_(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "date": pa.date32(),
+    "stamp": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+    "small": pa.decimal128(12, 2),
+    "large": pa.decimal128(38, 4),
+    "text": pa.string(),
+    "bytes": pa.binary(),
+    "struct": DEEP,
+    "list": pa.list_(pa.int32()),
+    "lists": pa.list_(pa.list_(pa.string())),
+    "structs": HEADERS,
+    "map": pa.map_(pa.string(), pa.binary()),
     "maps": pa.map_(pa.string(), pa.list_(pa.int64())),
-}  # fmt: skip
+}
 """Every type that a table of windrow can hold."""
 
 
@@ -36,10 +59,17 @@ def numbers(bits: int) -> st.SearchStrategy[int]:
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
     """Values of a type, nulls among them wherever there may be any."""
     plain: dict[pa.DataType, st.SearchStrategy[Any]] = {
-        pa.bool_(): st.booleans(), pa.int8(): numbers(8), pa.int16(): numbers(16), pa.int32(): numbers(32), pa.int64(): numbers(64),
-        pa.float32(): st.floats(width=32), pa.float64(): st.floats(), pa.date32(): st.dates(),
-        pa.string(): st.text(st.characters(exclude_categories=["Cs"]), max_size=90), pa.binary(): st.binary(max_size=90),
-    }  # fmt: skip
+        pa.bool_(): st.booleans(),
+        pa.int8(): numbers(8),
+        pa.int16(): numbers(16),
+        pa.int32(): numbers(32),
+        pa.int64(): numbers(64),
+        pa.float32(): st.floats(width=32),
+        pa.float64(): st.floats(),
+        pa.date32(): st.dates(),
+        pa.string(): st.text(st.characters(exclude_categories=["Cs"]), max_size=90),
+        pa.binary(): st.binary(max_size=90),
+    }
     if kind in plain:
         return plain[kind]
     if pa.types.is_timestamp(kind):
@@ -49,10 +79,17 @@ def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
         unscaled = st.integers(-(10**kind.precision) + 1, 10**kind.precision - 1)
         return unscaled.map(lambda n: Decimal(f"{n}E-{kind.scale}"))
     if pa.types.is_struct(kind):
-        return st.fixed_dictionaries({f.name: nullable(values(f.type)) if f.nullable else values(f.type) for f in kind})
+        return st.fixed_dictionaries(
+            {f.name: nullable(values(f.type)) if f.nullable else values(f.type) for f in kind}
+        )
     if pa.types.is_map(kind):
-        return st.dictionaries(values(kind.key_type), nullable(values(kind.item_type)), max_size=4).map(lambda d: list(d.items()))
-    return st.lists(nullable(values(kind.value_type)) if kind != HEADERS else values(kind.value_type), max_size=12)
+        return st.dictionaries(
+            values(kind.key_type), nullable(values(kind.item_type)), max_size=4
+        ).map(lambda d: list(d.items()))
+    return st.lists(
+        nullable(values(kind.value_type)) if kind != HEADERS else values(kind.value_type),
+        max_size=12,
+    )
 
 
 def nullable(of: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -63,23 +100,34 @@ def batches(most: int = 8) -> st.SearchStrategy[pa.RecordBatch]:
     """Rows of some columns, with their offsets."""
 
     def filled(kinds: dict[str, pa.DataType]) -> st.SearchStrategy[pa.RecordBatch]:
-        row = st.fixed_dictionaries({"_offset": numbers(64), **{name: nullable(values(kind)) for name, kind in kinds.items()}})
-        schema = pa.schema([pa.field("_offset", pa.int64()), *(pa.field(n, k) for n, k in kinds.items())])
+        row = st.fixed_dictionaries(
+            {
+                "_offset": numbers(64),
+                **{name: nullable(values(kind)) for name, kind in kinds.items()},
+            }
+        )
+        schema = pa.schema(
+            [pa.field("_offset", pa.int64()), *(pa.field(n, k) for n, k in kinds.items())]
+        )
         return st.lists(row, min_size=1, max_size=most).map(lambda rows: made(schema, rows))
 
-    some = st.lists(st.sampled_from(sorted(COLUMNS)), unique=True, max_size=5).map(lambda names: {n: COLUMNS[n] for n in names})
+    some = st.lists(st.sampled_from(sorted(COLUMNS)), unique=True, max_size=5).map(
+        lambda names: {n: COLUMNS[n] for n in names}
+    )
     return some.flatmap(filled)
 
 
 def made(schema: pa.Schema, rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([r[f.name] for r in rows], f.type) for f in schema], schema=schema)
+    return pa.record_batch(
+        [pa.array([r[f.name] for r in rows], f.type) for f in schema], schema=schema
+    )
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return batch.to_pylist()
 
 
-# ---------------------------------------------------------------------------------------------------------------- what it is
+# --------------------------------------------------------------------------------------------------
 
 FIXED: list[tuple[str, pa.DataType, Any, str]] = [
     ("bool", pa.bool_(), True, "46c7571005d7e069"),
@@ -93,7 +141,12 @@ FIXED: list[tuple[str, pa.DataType, Any, str]] = [
     ("negative zero", pa.float64(), -0.0, "d3647cae5f9f8c27"),
     ("nan", pa.float64(), float("nan"), "3865f2d1555ed706"),
     ("date", pa.date32(), date(1969, 12, 31), "6721c542ac0d02b5"),
-    ("stamp", pa.timestamp("us", "UTC"), datetime(2026, 1, 2, 3, 4, 5, 678901, UTC), "679bd5efa5215582"),
+    (
+        "stamp",
+        pa.timestamp("us", "UTC"),
+        datetime(2026, 1, 2, 3, 4, 5, 678901, UTC),
+        "679bd5efa5215582",
+    ),
     ("local", pa.timestamp("us"), datetime.fromisoformat("0001-01-01"), "e56f52c0034c7eeb"),
     ("small decimal", pa.decimal128(12, 2), Decimal("-12.34"), "f6ba729b6bfb777f"),
     ("large decimal", pa.decimal128(38, 4), Decimal("9" * 34 + ".9999"), "dc5c483e6cef41ae"),
@@ -107,14 +160,21 @@ FIXED: list[tuple[str, pa.DataType, Any, str]] = [
     ("struct of nulls", DEEP, {"city": None, "marks": None, "at": None}, "4fc52ffdecab5a57"),
     ("empty list", pa.list_(pa.int32()), [], "4fc52ffdecab5a57"),
     ("list", pa.list_(pa.int32()), [3, None, -1], "02708278c74fe5fd"),
-    ("headers", HEADERS, [{"key": "h", "value": b"1"}, {"key": "h", "value": None}], "02c478111f8c1dd5"),
+    (
+        "headers",
+        HEADERS,
+        [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+        "02c478111f8c1dd5",
+    ),
     ("empty map", pa.map_(pa.string(), pa.binary()), [], "4fc52ffdecab5a57"),
     ("map", pa.map_(pa.string(), pa.binary()), [("k", b"v"), ("n", None)], "ed38807afe032ab3"),
 ]
 """Never to be edited: receipts hold such values."""
 
 
-@pytest.mark.parametrize(("kind", "value", "known"), [pytest.param(*case[1:], id=case[0]) for case in FIXED])
+@pytest.mark.parametrize(
+    ("kind", "value", "known"), [pytest.param(*case[1:], id=case[0]) for case in FIXED]
+)
 def test_known_answers(kind: pa.DataType, value: Any, known: str) -> None:
     """The checksum of one row with one value, of each type, is what it has always been."""
     assert text(checksum(pa.record_batch({"v": pa.array([value], kind)}))) == known
@@ -124,23 +184,42 @@ def test_known_rows() -> None:
     """Whole rows, with what windrow adds to them: each row's hash, and their sum."""
     rows = pa.record_batch(
         {
-            "_topic": ["shop.orders"] * 3, "_partition": pa.array([0, 0, 1], pa.int32()), "_offset": [0, 1, 0],
-            "amount": pa.array([Decimal("1.00"), None, Decimal("2.50")], pa.decimal128(12, 2)), "note": ["a", None, ""],
+            "_topic": ["shop.orders"] * 3,
+            "_partition": pa.array([0, 0, 1], pa.int32()),
+            "_offset": [0, 1, 0],
+            "amount": pa.array([Decimal("1.00"), None, Decimal("2.50")], pa.decimal128(12, 2)),
+            "note": ["a", None, ""],
         }
-    )  # fmt: skip
-    assert [text(int(h)) for h in row_hashes(rows)] == ["8cbbaa5d68639713", "557272d66a546230", "a666e2b391926fa1"]
+    )
+    assert [text(int(h)) for h in row_hashes(rows)] == [
+        "8cbbaa5d68639713",
+        "557272d66a546230",
+        "a666e2b391926fa1",
+    ]
     assert text(checksum(rows)) == "8894ffe7644a68e4"
 
 
 @settings(max_examples=examples(60))
 @given(batches())
 def test_it_is_what_its_definition_says(batch: pa.RecordBatch) -> None:
-    """Column-wise and one value at a time, from the words of the definition, it is the same number."""
+    """Column-wise and one value at a time, from the words of the definition, it is the
+    same number.
+    """
     assert checksum(batch) == reference.checksum(batch.schema, rows_of(batch))
 
 
 @pytest.mark.parametrize(
-    "lengths", [[0], [0, 0], [7, 8, 9], [16, 16, 16], [0, 63, 64, 65, 66], [200_000, 0, 1, 70_000], [64] * 40, [3] * 20_000]
+    "lengths",
+    [
+        [0],
+        [0, 0],
+        [7, 8, 9],
+        [16, 16, 16],
+        [0, 63, 64, 65, 66],
+        [200_000, 0, 1, 70_000],
+        [64] * 40,
+        [3] * 20_000,
+    ],
 )
 def test_texts_of_all_lengths(lengths: list[int]) -> None:
     """Equal lengths, unequal ones, empty ones and long ones are hashed by the one definition."""
@@ -148,7 +227,9 @@ def test_texts_of_all_lengths(lengths: list[int]) -> None:
     found = [rng.bytes(n) for n in lengths]
     for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
         batch = pa.record_batch({"v": pa.array(found, kind)})
-        assert row_hashes(batch).tolist() == [reference.mix(reference.cell("v", pa.binary(), v)) for v in found]
+        assert row_hashes(batch).tolist() == [
+            reference.mix(reference.cell("v", pa.binary(), v)) for v in found
+        ]
 
 
 def test_lists_of_all_lengths() -> None:
@@ -160,13 +241,15 @@ def test_lists_of_all_lengths() -> None:
     ]
 
 
-# ----------------------------------------------------------------------------------------------------- what it does not depend on
+# --------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=examples(60))
 @given(batches(), st.data())
 def test_order_and_cuts_mean_nothing(batch: pa.RecordBatch, data: st.DataObject) -> None:
-    """Rows and columns in any order, in batches cut anywhere out of a longer one, have one checksum."""
+    """Rows and columns in any order, in batches cut anywhere out of a longer one, have
+    one checksum.
+    """
     order = data.draw(st.permutations(range(batch.num_rows)))
     names = data.draw(st.permutations(batch.schema.names))
     cut = data.draw(st.integers(0, batch.num_rows))
@@ -174,14 +257,19 @@ def test_order_and_cuts_mean_nothing(batch: pa.RecordBatch, data: st.DataObject)
     around = pa.concat_batches(
         [batch.select(names), shuffled, batch.select(names)]
     )  # so that the slices don't begin or end where the buffers do
-    parts = [around.slice(batch.num_rows, cut), around.slice(batch.num_rows + cut, batch.num_rows - cut)]
+    parts = [
+        around.slice(batch.num_rows, cut),
+        around.slice(batch.num_rows + cut, batch.num_rows - cut),
+    ]
     assert sum(map(checksum, parts)) % 2**64 == checksum(batch)
 
 
 @settings(max_examples=examples(60))
 @given(batches(), st.sampled_from(sorted(COLUMNS)))
 def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> None:
-    """Old rows read with a nullable column that came later have the checksum that they always had."""
+    """Old rows read with a nullable column that came later have the checksum that they
+    always had.
+    """
     wider = batch.append_column("later", pa.nulls(batch.num_rows, COLUMNS[name]))
     assert checksum(wider) == checksum(batch)
 
@@ -202,14 +290,24 @@ def test_a_column_of_nulls_adds_nothing(batch: pa.RecordBatch, name: str) -> Non
         (pa.timestamp("us", "UTC"), pa.timestamp("us"), [0, -1, None]),
         (pa.timestamp("us"), pa.timestamp("ns"), [0, -1000, None]),
         (pa.list_(pa.int32()), pa.large_list(pa.int64()), [[1, None], [], None]),
-        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.large_string(), pa.int64()), [[("a", 1)], [], None]),
+        (
+            pa.map_(pa.string(), pa.int64()),
+            pa.map_(pa.large_string(), pa.int64()),
+            [[("a", 1)], [], None],
+        ),
     ],
     ids=str,
 )
-def test_the_same_values_otherwise_laid_out(kind: pa.DataType, other: pa.DataType, values: list[Any]) -> None:
+def test_the_same_values_otherwise_laid_out(
+    kind: pa.DataType, other: pa.DataType, values: list[Any]
+) -> None:
     """Wider numbers, dictionaries, other offsets: how values are stored is none of its business."""
     one = pa.array(values, kind)
-    two = pa.array(values, other) if not pa.types.is_dictionary(other) else pa.array(values, other.value_type).dictionary_encode()
+    two = (
+        pa.array(values, other)
+        if not pa.types.is_dictionary(other)
+        else pa.array(values, other.value_type).dictionary_encode()
+    )
     if other == pa.timestamp("ns"):
         two = one.cast(other)
     assert checksum(pa.record_batch({"v": one})) == checksum(pa.record_batch({"v": two}))
@@ -219,12 +317,22 @@ def test_what_lies_under_a_null_means_nothing() -> None:
     """Arrow doesn't say what the buffers hold where a value is null."""
     valid = pa.py_buffer(bytes([0b101]))
     hidden = pa.Array.from_buffers(pa.int64(), 3, [valid, pa.py_buffer(np.array([1, 99, 3]))])
-    assert checksum(pa.record_batch({"v": hidden})) == checksum(pa.record_batch({"v": pa.array([1, None, 3])}))
+    assert checksum(pa.record_batch({"v": hidden})) == checksum(
+        pa.record_batch({"v": pa.array([1, None, 3])})
+    )
     edges, data = pa.py_buffer(np.array([0, 1, 5, 6], np.int32)), pa.py_buffer(b"ahideb  ")
-    for build, kind in ((hidden_texts, pa.string()), (hidden_list, pa.list_(pa.int64())), (hidden_map, pa.map_(pa.string(), pa.int64()))):
+    for build, kind in (
+        (hidden_texts, pa.string()),
+        (hidden_list, pa.list_(pa.int64())),
+        (hidden_map, pa.map_(pa.string(), pa.int64())),
+    ):
         column, clear = build(valid, edges, data)
-        assert checksum(pa.record_batch({"v": column})) == checksum(pa.record_batch({"v": pa.array(clear, kind)}))
-        assert checksum(pa.record_batch({"v": column.slice(1)})) == checksum(pa.record_batch({"v": pa.array(clear[1:], kind)}))
+        assert checksum(pa.record_batch({"v": column})) == checksum(
+            pa.record_batch({"v": pa.array(clear, kind)})
+        )
+        assert checksum(pa.record_batch({"v": column.slice(1)})) == checksum(
+            pa.record_batch({"v": pa.array(clear[1:], kind)})
+        )
 
 
 def hidden_texts(valid: pa.Buffer, edges: pa.Buffer, data: pa.Buffer) -> tuple[pa.Array, list[Any]]:
@@ -232,24 +340,34 @@ def hidden_texts(valid: pa.Buffer, edges: pa.Buffer, data: pa.Buffer) -> tuple[p
 
 
 def hidden_list(valid: pa.Buffer, edges: pa.Buffer, data: pa.Buffer) -> tuple[pa.Array, list[Any]]:
-    return pa.Array.from_buffers(pa.list_(pa.int64()), 3, [valid, edges], children=[pa.array(range(6))]), [[0], None, [5]]
+    return pa.Array.from_buffers(
+        pa.list_(pa.int64()), 3, [valid, edges], children=[pa.array(range(6))]
+    ), [[0], None, [5]]
 
 
 def hidden_map(valid: pa.Buffer, edges: pa.Buffer, data: pa.Buffer) -> tuple[pa.Array, list[Any]]:
     kind = pa.map_(pa.string(), pa.int64())
-    entries = pa.StructArray.from_arrays([pa.array(list("abcdef")), pa.array(range(6))], fields=[kind.key_field, kind.item_field])
-    return pa.Array.from_buffers(kind, 3, [valid, edges], children=[entries]), [[("a", 0)], None, [("f", 5)]]
+    entries = pa.StructArray.from_arrays(
+        [pa.array(list("abcdef")), pa.array(range(6))], fields=[kind.key_field, kind.item_field]
+    )
+    return pa.Array.from_buffers(kind, 3, [valid, edges], children=[entries]), [
+        [("a", 0)],
+        None,
+        [("f", 5)],
+    ]
 
 
 def test_the_order_of_a_maps_entries_means_nothing() -> None:
-    """A map is a set of entries, and programs that copy it may turn them round; of a list the order counts."""
+    """A map is a set of entries, and programs that copy it may turn them round; of a
+    list the order counts.
+    """
     there, turned = [("a", 1), ("b", None), ("c", 3)], [("c", 3), ("a", 1), ("b", None)]
     kind = pa.map_(pa.string(), pa.int64())
     assert of(kind, there) == of(kind, turned)
     assert of(pa.list_(pa.int64()), [1, 2]) != of(pa.list_(pa.int64()), [2, 1])
 
 
-# -------------------------------------------------------------------------------------------------------------------- what it sees
+# --------------------------------------------------------------------------------------------------
 
 
 def of(kind: pa.DataType, value: Any) -> int:
@@ -263,7 +381,13 @@ def test_any_other_value_changes_it(batch: pa.RecordBatch, data: st.DataObject) 
     rows = rows_of(batch)
     at = data.draw(st.integers(0, len(rows) - 1))
     field = data.draw(st.sampled_from(list(batch.schema)))
-    other = made(batch.schema, [r if i != at else r | {field.name: data.draw(nullable(values(field.type)))} for i, r in enumerate(rows)])
+    other = made(
+        batch.schema,
+        [
+            r if i != at else r | {field.name: data.draw(nullable(values(field.type)))}
+            for i, r in enumerate(rows)
+        ],
+    )
     assume(not other.equals(batch))
     if repr(rows_of(other)) != repr(rows):  # NaN is not itself
         assert checksum(other) != checksum(batch) or unordered(rows_of(other)) == unordered(rows)
@@ -281,37 +405,109 @@ def unordered(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        (pa.string(), [None, "", "\0", "\0\0", "a", "a\0", "\0a", "ab", "ba", "a" * 8, "a" * 9, "a" * 16, "b" + "a" * 7, "a" * 7 + "b"]),
+        (
+            pa.string(),
+            [
+                None,
+                "",
+                "\0",
+                "\0\0",
+                "a",
+                "a\0",
+                "\0a",
+                "ab",
+                "ba",
+                "a" * 8,
+                "a" * 9,
+                "a" * 16,
+                "b" + "a" * 7,
+                "a" * 7 + "b",
+            ],
+        ),
         (pa.float64(), [None, 0.0, -0.0, 5e-324, float("nan"), float("inf"), float("-inf")]),
         (pa.bool_(), [None, False, True]),
-        (pa.decimal128(38, 0), [None, Decimal(0), Decimal(-1), Decimal(2**63), Decimal(-(2**63)), Decimal(2**64), Decimal(2**64 - 1)]),
-        (pa.list_(pa.int64()), [None, [], [None], [None, None], [0], [0, None], [None, 0], [1], [0, 1], [1, 0]]),
-        (pa.list_(pa.list_(pa.string())), [None, [], [[]], [None], [[None]], [[""]], [[], []], [["a"], []], [[], ["a"]], [["a", "b"]],
-                                       [["a"], ["b"]]]),
-        (pa.map_(pa.string(), pa.string()), [None, [], [("a", None)], [("a", "")], [("", "a")], [("a", "b")], [("b", "a")],
-                                             [("a", "a"), ("b", "b")], [("a", "b"), ("b", "a")]]),
-        (DEEP, [None, {"city": None, "marks": None, "at": None}, {"city": "", "marks": None, "at": None},
+        (
+            pa.decimal128(38, 0),
+            [
+                None,
+                Decimal(0),
+                Decimal(-1),
+                Decimal(2**63),
+                Decimal(-(2**63)),
+                Decimal(2**64),
+                Decimal(2**64 - 1),
+            ],
+        ),
+        (
+            pa.list_(pa.int64()),
+            [None, [], [None], [None, None], [0], [0, None], [None, 0], [1], [0, 1], [1, 0]],
+        ),
+        (
+            pa.list_(pa.list_(pa.string())),
+            [
+                None,
+                [],
+                [[]],
+                [None],
+                [[None]],
+                [[""]],
+                [[], []],
+                [["a"], []],
+                [[], ["a"]],
+                [["a", "b"]],
+                [["a"], ["b"]],
+            ],
+        ),
+        (
+            pa.map_(pa.string(), pa.string()),
+            [
+                None,
+                [],
+                [("a", None)],
+                [("a", "")],
+                [("", "a")],
+                [("a", "b")],
+                [("b", "a")],
+                [("a", "a"), ("b", "b")],
+                [("a", "b"), ("b", "a")],
+            ],
+        ),
+        (
+            DEEP,
+            [
+                None,
+                {"city": None, "marks": None, "at": None},
+                {"city": "", "marks": None, "at": None},
                 {"city": None, "marks": [], "at": None},
-                {"city": None, "marks": None, "at": {"x": None}}, {"city": None, "marks": None, "at": {"x": 0}}]),
+                {"city": None, "marks": None, "at": {"x": None}},
+                {"city": None, "marks": None, "at": {"x": 0}},
+            ],
+        ),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_close_values_differ(kind: pa.DataType, values: list[Any]) -> None:
     """Null, empty, zero and their kin are all told apart."""
     assert len({of(kind, v) for v in values}) == len(values)
 
 
 def test_what_moves_between_rows_and_columns_is_seen() -> None:
-    """Two rows that exchange a value, two columns that do, a column of another name, a row twice: each another checksum."""
+    """Two rows that exchange a value, two columns that do, a column of another name, a
+    row twice: each another checksum.
+    """
 
     def held(**columns: list[Any]) -> int:
         return checksum(pa.record_batch({name: pa.array(v) for name, v in columns.items()}))
 
     sums = [
-        held(o=[1, 2], a=[5, 6], b=[7, 8]), held(o=[1, 2], a=[6, 5], b=[7, 8]), held(o=[1, 2], a=[7, 6], b=[5, 8]),
-        held(o=[1, 2], a=[5, 6], c=[7, 8]), held(o=[1, 2, 2], a=[5, 6, 6], b=[7, 8, 8]),
-        held(o=[2, 1], a=[5, 6], b=[7, 8]), held(o=[], a=[]),
-    ]  # fmt: skip
+        held(o=[1, 2], a=[5, 6], b=[7, 8]),
+        held(o=[1, 2], a=[6, 5], b=[7, 8]),
+        held(o=[1, 2], a=[7, 6], b=[5, 8]),
+        held(o=[1, 2], a=[5, 6], c=[7, 8]),
+        held(o=[1, 2, 2], a=[5, 6, 6], b=[7, 8, 8]),
+        held(o=[2, 1], a=[5, 6], b=[7, 8]),
+        held(o=[], a=[]),
+    ]
     assert len(set(sums)) == len(sums)
 
 
@@ -323,5 +519,9 @@ def test_a_type_without_a_definition_is_refused() -> None:
 
 def test_the_text_form() -> None:
     """Sixteen digits, whatever the number; sums that ran over wrap around."""
-    assert [text(0), text(255), text(2**64 + 1)] == ["0" * 16, "00000000000000ff", "0000000000000001"]
+    assert [text(0), text(255), text(2**64 + 1)] == [
+        "0" * 16,
+        "00000000000000ff",
+        "0000000000000001",
+    ]
     assert total(np.full(2, 2**63, np.uint64)) == 0

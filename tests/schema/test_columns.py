@@ -19,7 +19,11 @@ from windrow.ingest.schema.columns import Columns
 
 def made(annotation: Any, field: Any = None, **config: Any) -> Any:
     """A model with one column `x`."""
-    body: dict[str, Any] = {"__annotations__": {"x": annotation}, "Config": type("Config", (), config), "__module__": __name__}
+    body: dict[str, Any] = {
+        "__annotations__": {"x": annotation},
+        "Config": type("Config", (), config),
+        "__module__": __name__,
+    }
     if field is not None:
         body["x"] = field
     return type("Made", (pp.DataFrameModel,), body)
@@ -64,7 +68,10 @@ def test_described_names_type_and_nullability() -> None:
 def test_descriptions_and_checks_are_kept_for_people() -> None:
     """A column carries its description and its checks in words."""
     columns = Columns.of(made(pl.Int64, pp.Field(ge=0, description="how many")))
-    assert (columns.columns[0].description, columns.columns[0].constraints) == ("how many", ("greater_than_or_equal_to(0)",))
+    assert (columns.columns[0].description, columns.columns[0].constraints) == (
+        "how many",
+        ("greater_than_or_equal_to(0)",),
+    )
 
 
 def test_columns_survive_pickling() -> None:
@@ -76,24 +83,45 @@ def test_columns_survive_pickling() -> None:
 @pytest.mark.parametrize(
     ("annotation", "said"),
     [
-        (pl.UInt32, "no unsigned integers"), (pl.UInt64, "Decimal(20, 0)"), (pl.Categorical, "isin"), (pl.Enum(["a"]), "isin"),
+        (pl.UInt32, "no unsigned integers"),
+        (pl.UInt64, "Decimal(20, 0)"),
+        (pl.Categorical, "isin"),
+        (pl.Enum(["a"]), "isin"),
         (pl.Object, "supported are"),
-        (pl.Duration("us"), "Int64"), (pl.Time, "String"), (pl.Array(pl.Int8, 2), "List"),
+        (pl.Duration("us"), "Int64"),
+        (pl.Time, "String"),
+        (pl.Array(pl.Int8, 2), "List"),
         (pl.Datetime("us"), "Datetime('us', 'UTC')"),
-        (pl.Datetime("ns", "UTC"), "Datetime('us', 'UTC')"), (pl.Datetime("us", "Europe/Paris"), "Datetime('us', 'UTC')"),
+        (pl.Datetime("ns", "UTC"), "Datetime('us', 'UTC')"),
+        (pl.Datetime("us", "Europe/Paris"), "Datetime('us', 'UTC')"),
         (pl.Null, "supported are"),
-        (pl.List(pl.UInt8), "no unsigned integers"), (pl.Struct({"a": pl.Int8, "A": pl.Int8}), "differ by case"),
+        (pl.List(pl.UInt8), "no unsigned integers"),
+        (pl.Struct({"a": pl.Int8, "A": pl.Int8}), "differ by case"),
         (pl.Struct({"a": pl.Time}), "String"),
-        (pl.List, "List(String)"), (pl.Struct, "Struct({'city'"), (pl.Decimal, "Decimal(18, 2)"), (Decimal, "Decimal(18, 2)"),
-        (pl.Decimal(5, 7), "Decimal(18, 2)"), (pl.Decimal(39, 2), "Decimal(18, 2)"), (pl.Decimal(0, 0), "Decimal(18, 2)"),
-        (pl.Datetime, "Datetime('us', 'UTC')"), (pl.Array, "List"), (pl.Enum, "isin"), (pl.Duration, "Int64"),
-        (list, "List(String)"), (pl.List(pl.List), "List(String)"), (pl.List(pl.Struct), "Struct({'city'"),
+        (pl.List, "List(String)"),
+        (pl.Struct, "Struct({'city'"),
+        (pl.Decimal, "Decimal(18, 2)"),
+        (Decimal, "Decimal(18, 2)"),
+        (pl.Decimal(5, 7), "Decimal(18, 2)"),
+        (pl.Decimal(39, 2), "Decimal(18, 2)"),
+        (pl.Decimal(0, 0), "Decimal(18, 2)"),
+        (pl.Datetime, "Datetime('us', 'UTC')"),
+        (pl.Array, "List"),
+        (pl.Enum, "isin"),
+        (pl.Duration, "Int64"),
+        (list, "List(String)"),
+        (pl.List(pl.List), "List(String)"),
+        (pl.List(pl.Struct), "Struct({'city'"),
         (pl.List(pl.Decimal), "Decimal(18, 2)"),
-        (pl.List(pl.Array), "List"), (pl.List(pl.Enum), "isin"), (pl.Struct({"a": pl.List}), "List(String)"), (pl.List(pl.Datetime), "UTC"),
-        (pl.Struct({"a": pl.Decimal}), "Decimal(18, 2)"), (pl.Struct({"a": pl.Decimal(5, 7)}), "Decimal(18, 2)"),
+        (pl.List(pl.Array), "List"),
+        (pl.List(pl.Enum), "isin"),
+        (pl.Struct({"a": pl.List}), "List(String)"),
+        (pl.List(pl.Datetime), "UTC"),
+        (pl.Struct({"a": pl.Decimal}), "Decimal(18, 2)"),
+        (pl.Struct({"a": pl.Decimal(5, 7)}), "Decimal(18, 2)"),
         (pl.List(pl.Object), "supported are"),
     ],
-)  # fmt: skip
+)
 def test_a_type_that_no_table_holds_is_refused(annotation: Any, said: str) -> None:
     """The refusal names the column and says what to take instead."""
     text = refused(made(annotation))
@@ -104,13 +132,16 @@ def test_a_type_that_no_table_holds_is_refused(annotation: Any, said: str) -> No
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        (pp.Field(unique=True), "unique"), (pp.Field(coerce=True), "coerce"), (pp.Field(regex=True), "regex"),
+        (pp.Field(unique=True), "unique"),
+        (pp.Field(coerce=True), "coerce"),
+        (pp.Field(regex=True), "regex"),
         (pp.Field(default=1), "default"),
-        (pp.Field(ge=0, raise_warning=True), "raise_warning"), (pp.Field(metadata={"epoch": "ms"}), "epoch"),
+        (pp.Field(ge=0, raise_warning=True), "raise_warning"),
+        (pp.Field(metadata={"epoch": "ms"}), "epoch"),
         (pp.Field(metadata={"map": True}), "map"),
         (pp.Field(alias="a\x00b"), "control characters"),
     ],
-)  # fmt: skip
+)
 def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, said: str) -> None:
     """Nothing is accepted and ignored, and nothing that holds per batch only."""
     assert said in refused(made(pl.Int64, field))
@@ -119,17 +150,24 @@ def test_a_field_that_would_change_or_lose_data_is_refused(field: Any, said: str
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"unique": ["x"]}, "unique"), ({"coerce": True}, "coerce"), ({"add_missing_columns": True}, "add_missing_columns"),
-        ({"drop_invalid_rows": True}, "drop_invalid_rows"), ({"dtype": pl.Int64}, "all columns at once"),
+        ({"unique": ["x"]}, "unique"),
+        ({"coerce": True}, "coerce"),
+        ({"add_missing_columns": True}, "add_missing_columns"),
+        ({"drop_invalid_rows": True}, "drop_invalid_rows"),
+        ({"dtype": pl.Int64}, "all columns at once"),
     ],
-)  # fmt: skip
-def test_a_config_that_would_change_or_lose_data_is_refused(config: dict[str, Any], said: str) -> None:
+)
+def test_a_config_that_would_change_or_lose_data_is_refused(
+    config: dict[str, Any], said: str
+) -> None:
     """The same for the model as a whole."""
     assert said in refused(made(pl.Int64, **config))
 
 
 def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
-    """It names the way out, by the name as it was written; an inherited one is found, a private constant is none, and the way out works."""
+    """It names the way out, by the name as it was written; an inherited one is found, a
+    private constant is none, and the way out works.
+    """
 
     class Above(pp.DataFrameModel):
         _id: pl.Int64
@@ -142,23 +180,32 @@ def test_a_field_that_pandera_leaves_out_is_a_mistake() -> None:
 
     text = refused(Event)
     for name in ("_id", "__deleted", "_op"):
-        assert f'{name}: pandera leaves out a field that is called so: call it otherwise, with pa.Field(alias="{name}")' in text
+        assert (
+            f"{name}: pandera leaves out a field that is called so: call it otherwise, with"
+            f' pa.Field(alias="{name}")' in text
+        )
     assert "_limit" not in text
-    assert [column.name for column in Columns.of(made(pl.Int64, pp.Field(alias="__deleted"))).columns] == ["__deleted"]
+    assert [
+        column.name for column in Columns.of(made(pl.Int64, pp.Field(alias="__deleted"))).columns
+    ] == ["__deleted"]
 
 
 def test_an_unknown_epoch_unit_is_refused() -> None:
     """The refusal says which there are."""
-    assert "one of s, ms, us, ns" in refused(made(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ps"})))
+    assert "one of s, ms, us, ns" in refused(
+        made(pl.Datetime("us", "UTC"), pp.Field(metadata={"epoch": "ps"}))
+    )
 
 
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"zone": "Berlin"}, "must be the name of a time zone"), ({"zone": "../UTC"}, "must be the name of a time zone"),
-        ({"zone": 1}, "must be the name of a time zone"), ({"zone": "UTC", "epoch": "s"}, "without metadata epoch"),
+        ({"zone": "Berlin"}, "must be the name of a time zone"),
+        ({"zone": "../UTC"}, "must be the name of a time zone"),
+        ({"zone": 1}, "must be the name of a time zone"),
+        ({"zone": "UTC", "epoch": "s"}, "without metadata epoch"),
     ],
-)  # fmt: skip
+)
 def test_a_zone_that_there_is_not(metadata: dict[str, Any], said: str) -> None:
     """Nor one of a number; a good one is the column's."""
     assert said in refused(made(pl.Datetime("us", "UTC"), pp.Field(metadata=metadata)))
@@ -169,16 +216,24 @@ def test_a_zone_that_there_is_not(metadata: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("annotation", "metadata", "said"),
     [
-        (pl.Int64, {"aliases": "old"}, "must be a list of names"), (pl.Int64, {"aliases": [""]}, "must be a list of names"),
+        (pl.Int64, {"aliases": "old"}, "must be a list of names"),
+        (pl.Int64, {"aliases": [""]}, "must be a list of names"),
         (pl.Int64, {"aliases": ["x"]}, "which is a column's name or alias already"),
-        (pl.Int64, {"aliases": ["a", "a"]}, None), (pl.Int8, {"default": 300}, "metadata default is no value of int8"),
-        (pl.Int64, {"default": 1.5}, "metadata default is no value of int64"), (pl.Int64, {"default": "1"}, "no value of int64"),
+        (pl.Int64, {"aliases": ["a", "a"]}, None),
+        (pl.Int8, {"default": 300}, "metadata default is no value of int8"),
+        (pl.Int64, {"default": 1.5}, "metadata default is no value of int64"),
+        (pl.Int64, {"default": "1"}, "no value of int64"),
         (pl.Decimal(9, 2), {"default": Decimal("1.005")}, "no value of decimal128(9, 2)"),
-        (pl.List(pl.Int64), {"default": [1, None]}, None), (pl.String, {"default": None}, None),
+        (pl.List(pl.Int64), {"default": [1, None]}, None),
+        (pl.String, {"default": None}, None),
     ],
-)  # fmt: skip
-def test_what_a_writers_schema_may_lack(annotation: Any, metadata: dict[str, Any], said: str | None) -> None:
-    """Aliases are names of nothing else, and a default is a value of its column's, exactly; a good one travels."""
+)
+def test_what_a_writers_schema_may_lack(
+    annotation: Any, metadata: dict[str, Any], said: str | None
+) -> None:
+    """Aliases are names of nothing else, and a default is a value of its column's,
+    exactly; a good one travels.
+    """
     model = made(annotation, pp.Field(metadata=metadata))
     if said is not None:
         assert said in refused(model)
@@ -190,7 +245,7 @@ def test_what_a_writers_schema_may_lack(annotation: Any, metadata: dict[str, Any
 
 def test_an_optional_column_is_refused() -> None:
     """A row has every column."""
-    assert "nullable=True" in refused(made(Optional[pl.Int64]))  # noqa: UP045  # pandera's own spelling
+    assert "nullable=True" in refused(made(Optional[pl.Int64]))  # pandera's own spelling  # noqa: UP045
 
 
 def test_parsers_are_refused() -> None:
@@ -200,7 +255,7 @@ def test_parsers_are_refused() -> None:
         x: pl.Int64
 
         @pandas_pandera.dataframe_parser
-        def parse(cls, data: Any) -> Any:  # noqa: N805  # pandera's own form
+        def parse(cls, data: Any) -> Any:  # pandera's own form  # noqa: N805
             return data
 
     assert "parsers" in refused(Parsed)

@@ -37,7 +37,10 @@ def test_a_file_relative_to_the_folder(folder: Path) -> None:
 
 def test_a_module() -> None:
     """`package.module:Class`, by Python's own import."""
-    assert load_model(ModelReference("tests.formats.json.models:Nested", Path("/"))).__name__ == "Nested"
+    assert (
+        load_model(ModelReference("tests.formats.json.models:Nested", Path("/"))).__name__
+        == "Nested"
+    )
 
 
 def test_a_mended_file_counts_at_once(folder: Path) -> None:
@@ -52,10 +55,14 @@ def test_a_mended_file_counts_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("reference", "said"),
     [
-        ("none.py:M", "can't be read: No such file"), ("model.py:X", "no class X"), ("model.py:N", "not a pandera.polars DataFrameModel"),
-        ("model.py:pl", "not a pandera.polars DataFrameModel"), ("no.such.module:M", "ModuleNotFoundError"), ("model.py", "names no class"),
+        ("none.py:M", "can't be read: No such file"),
+        ("model.py:X", "no class X"),
+        ("model.py:N", "not a pandera.polars DataFrameModel"),
+        ("model.py:pl", "not a pandera.polars DataFrameModel"),
+        ("no.such.module:M", "ModuleNotFoundError"),
+        ("model.py", "names no class"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(folder: Path, reference: str, said: str) -> None:
     """Each way to be wrong has its own sentence."""
     with pytest.raises(SpecError, match=said):
@@ -75,10 +82,17 @@ def test_an_import_error_shows_type_and_text(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "line", "said"),
     [
-        ("import polars as pl\nimport polarz\n", 2, "ModuleNotFoundError: No module named 'polarz' ("),
+        (
+            "import polars as pl\nimport polarz\n",
+            2,
+            "ModuleNotFoundError: No module named 'polarz' (",
+        ),
         ("\nfrom polars import Int46\n", 2, "cannot import name 'Int46'"),
         (
-            "import pandera.polars as pa\nimport polars as pl\nclass M(pa.DataFrameModel):\n    x: pl.Int46\n",
+            (
+                "import pandera.polars as pa\nimport polars as pl\nclass M(pa.DataFrameModel):\n   "
+                " x: pl.Int46\n"
+            ),
             3,
             "module 'polars' has no attribute 'Int46'",
         ),
@@ -87,7 +101,9 @@ def test_an_import_error_shows_type_and_text(folder: Path) -> None:
     ],
 )
 def test_an_import_error_shows_its_line(folder: Path, code: str, line: int, said: str) -> None:
-    """File and line of what can't be imported, in the schema itself, and the name; also where the file would end the process."""
+    """File and line of what can't be imported, in the schema itself, and the name; also
+    where the file would end the process.
+    """
     (folder / "bad.py").write_text(code)
     with pytest.raises(SpecError) as told:
         load_model(ModelReference("bad.py:M", folder))
@@ -103,9 +119,15 @@ def test_a_module_that_is_missing_is_named() -> None:
 
 @pytest.mark.parametrize("flavour", ["pandas"])
 @pytest.mark.parametrize("named", ["DataFrameModel", "DataFrameSchema"])
-def test_a_model_of_another_pandera_says_how_to_change(folder: Path, flavour: str, named: str) -> None:
+def test_a_model_of_another_pandera_says_how_to_change(
+    folder: Path, flavour: str, named: str
+) -> None:
     """Who brings a model of pandera.pandas is told what windrow takes and what to write."""
-    made = "class M(pa.DataFrameModel): pass" if named == "DataFrameModel" else "M = pa.DataFrameSchema({})"
+    made = (
+        "class M(pa.DataFrameModel): pass"
+        if named == "DataFrameModel"
+        else "M = pa.DataFrameSchema({})"
+    )
     (folder / "other.py").write_text(f"import pandera.{flavour} as pa\n{made}\n")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -118,11 +140,21 @@ def test_a_model_of_another_pandera_says_how_to_change(folder: Path, flavour: st
 def test_loading_leaves_the_environment_alone() -> None:
     """pandera's first import sets two variables that Spark reads; ours takes them back."""
     code = (
-        "import os; before = dict(os.environ)\n"
-        "from pathlib import Path; from windrow.ingest.schema.load import ModelReference, load_model\n"
-        "load_model(ModelReference('tests.formats.json.models:Nested', Path('/')))\n"
-        "for name in ('SPARK_LOCAL_IP', 'PYARROW_IGNORE_TIMEZONE'): assert os.environ.get(name) == before.get(name), name\n"
+        "import os; before = dict(os.environ)\nfrom pathlib import Path; from"
+        " windrow.ingest.schema.load import ModelReference,"
+        " load_model\nload_model(ModelReference('tests.formats.json.models:Nested',"
+        " Path('/')))\nfor name in ('SPARK_LOCAL_IP', 'PYARROW_IGNORE_TIMEZONE'): assert"
+        " os.environ.get(name) == before.get(name), name\n"
     )
-    environment = {k: v for k, v in os.environ.items() if k not in {"SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE"}}
-    subprocess.run([sys.executable, "-c", code],
-                   check=True, env=environment, cwd=Path(__file__).parents[2], timeout=120)  # fmt: skip
+    environment = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in {"SPARK_LOCAL_IP", "PYARROW_IGNORE_TIMEZONE"}
+    }
+    subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        timeout=120,
+    )

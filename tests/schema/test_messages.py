@@ -10,7 +10,9 @@ from windrow.ingest.schema.messages import for_rows
 
 
 def test_a_value_is_there_once_however_many_rows_it_became() -> None:
-    """A message of many rows stands beside each of them, and its value's bytes in memory once: else it would cost their product."""
+    """A message of many rows stands beside each of them, and its value's bytes in
+    memory once: else it would cost their product.
+    """
     messages = valued([b"x" * 1_000_000, None, b"yz"], [b"a", None, b"c"], [[("h", b"1")], [], []])
     index = pa.array([0] * 10_000 + [1, 2, 2], pa.int64())
     beside = for_rows(messages, index)
@@ -19,5 +21,8 @@ def test_a_value_is_there_once_however_many_rows_it_became() -> None:
     size, ordinal, key, offset = columns(["value-size", "ordinal", "key", "offset"], beside, "a1")
     assert size.to_pylist() == [1_000_000] * 10_000 + [None, 2, 2]
     assert ordinal.to_pylist() == [*range(10_000), 0, 0, 1]
-    assert (key.to_pylist()[-4:], offset.to_pylist()[-4:]) == ([b"a", None, b"c", b"c"], [0, 1, 2, 2])
+    assert (key.to_pylist()[-4:], offset.to_pylist()[-4:]) == (
+        [b"a", None, b"c", b"c"],
+        [0, 1, 2, 2],
+    )
     assert columns(["headers"], beside, "a1")[0].to_pylist()[9_999:] == [[("h", b"1")], [], [], []]

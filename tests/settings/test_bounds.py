@@ -1,4 +1,6 @@
-"""Hostile and unlucky spec files: each is a mistake with its line, soon, in little memory, and never a bug of ours."""
+"""Hostile and unlucky spec files: each is a mistake with its line, soon, in little
+memory, and never a bug of ours.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ sink: {path: lake}
 """
 ROOT = Path(__file__).parents[2]
 BOMB = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]" for n in range(9))
-CHAIN = "\n".join(f"a{n}: &a{n} {'[' * 17}{f'*a{n - 1}' if n else 'x'}{']' * 17}" for n in range(47))
+CHAIN = "\n".join(
+    f"a{n}: &a{n} {'[' * 17}{f'*a{n - 1}' if n else 'x'}{']' * 17}" for n in range(47)
+)
 READER = """
 import json, resource, signal, sys
 from pathlib import Path
@@ -73,39 +77,117 @@ def changed(old: str, new: str) -> str:
 
 
 HOSTILE = {
-    "deep": (f"{GOOD}x: {'[' * 3000}{']' * 3000}\n", f"line 6: nested deeper than {DEPTH_MAX} levels"),
+    "deep": (
+        f"{GOOD}x: {'[' * 3000}{']' * 3000}\n",
+        f"line 6: nested deeper than {DEPTH_MAX} levels",
+    ),
     "laughs": (f"{BOMB}\n{GOOD}", "its aliases stand for more than 20,000 values"),
-    "aliases in depth": (f"{CHAIN}\n{GOOD}", f"its aliases nest deeper than {DEPTH_MAX} levels: write out what is meant"),
-    "half a variable": (changed("id: orders", r'''id: "{{ env('\ud800') }}"'''), "line 1: id: holds control characters"),
+    "aliases in depth": (
+        f"{CHAIN}\n{GOOD}",
+        f"its aliases nest deeper than {DEPTH_MAX} levels: write out what is meant",
+    ),
+    "half a variable": (
+        changed("id: orders", r'''id: "{{ env('\ud800') }}"'''),
+        "line 1: id: holds control characters",
+    ),
     "many": (f"{GOOD}x: [{'1,' * 30_000}]\n", "line 6: more than 20,000 values"),
-    "digits": (changed("id: orders", f"id: {'9' * 5000}"), "line 1: id: YAML reads this as a number of 5,000 digits"),
-    "memory": (changed("orders\n", "\"{{ 'a' * 10**11 }}\"\n"), "line 1: id: is not a template that can be used here"),
+    "digits": (
+        changed("id: orders", f"id: {'9' * 5000}"),
+        "line 1: id: YAML reads this as a number of 5,000 digits",
+    ),
+    "memory": (
+        changed("orders\n", "\"{{ 'a' * 10**11 }}\"\n"),
+        "line 1: id: is not a template that can be used here",
+    ),
     "list": (changed("orders\n", '"{{ range(10**9) | list }}"\n'), "line 1: id: is not a template"),
-    "format": (changed("orders\n", "\"{{ '%1000000000d' | format(1) }}\"\n"), "line 1: id: is not a template"),
-    "center": (changed("orders\n", '"{{ env.NAME | center(10**10) }}"\n'), "line 1: id: is not a template"),
+    "format": (
+        changed("orders\n", "\"{{ '%1000000000d' | format(1) }}\"\n"),
+        "line 1: id: is not a template",
+    ),
+    "center": (
+        changed("orders\n", '"{{ env.NAME | center(10**10) }}"\n'),
+        "line 1: id: is not a template",
+    ),
     "power": (changed("orders\n", '"{{ 9**9**9 }}"\n'), "line 1: id: is not a template"),
-    "loops": (changed("orders\n", f'"{"{% for a in range(99999) %}" * 4}x{"{% endfor %}" * 4}"\n'), "line 1: id: is not a template"),
-    "recursion": (changed("orders\n", '"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"\n'), "line 1: id: is not a template"),
-    "brackets": (changed("orders\n", f'"{{{{ {"(" * 50_000} }}}}"\n'), "line 1: id: is not a template"),
-    "pattern": (changed("topic: shop.orders", f"topic_pattern: {'(' * 900}a{')' * 900}"), "line 2: source.topic_pattern: "),
-    "repeats": (changed("topic: shop.orders", "topic_pattern: 'a{99999999999999999999}'"), "line 2: source.topic_pattern: "),
+    "loops": (
+        changed("orders\n", f'"{"{% for a in range(99999) %}" * 4}x{"{% endfor %}" * 4}"\n'),
+        "line 1: id: is not a template",
+    ),
+    "recursion": (
+        changed("orders\n", '"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"\n'),
+        "line 1: id: is not a template",
+    ),
+    "brackets": (
+        changed("orders\n", f'"{{{{ {"(" * 50_000} }}}}"\n'),
+        "line 1: id: is not a template",
+    ),
+    "pattern": (
+        changed("topic: shop.orders", f"topic_pattern: {'(' * 900}a{')' * 900}"),
+        "line 2: source.topic_pattern: ",
+    ),
+    "repeats": (
+        changed("topic: shop.orders", "topic_pattern: 'a{99999999999999999999}'"),
+        "line 2: source.topic_pattern: ",
+    ),
     "cron": (changed("hourly", f"'*/{'9' * 5000} * * * *'"), "line 3: window.grid: must be hourly"),
-    "last day": (changed("2026-01-01", "9999-12-31"), "line 3: window.start: 9999-12-31T00:00:00Z lies too far in the future"),
-    "outside": (changed("2026-01-01T00:00:00Z", "9999-12-31T23:00:00-05:00"), "line 3: window.start: lies outside the calendar"),
-    "no day": (changed("2026-01-01T00:00:00Z", "2026-02-31"), "line 3: window.start: is not an instant"),
-    "delay": (changed("grid: hourly", "grid: hourly, delay: 99999999d"), "line 3: window.delay: must not be more than 3650d"),
-    "long delay": (changed("grid: hourly", f"grid: hourly, delay: {'9' * 5000}s"), "line 3: window.delay: must be a duration"),
-    "home": (changed("path: lake", "path: ~nobody-has-this-name/lake"), "line 5: sink.path: begins with ~"),
+    "last day": (
+        changed("2026-01-01", "9999-12-31"),
+        "line 3: window.start: 9999-12-31T00:00:00Z lies too far in the future",
+    ),
+    "outside": (
+        changed("2026-01-01T00:00:00Z", "9999-12-31T23:00:00-05:00"),
+        "line 3: window.start: lies outside the calendar",
+    ),
+    "no day": (
+        changed("2026-01-01T00:00:00Z", "2026-02-31"),
+        "line 3: window.start: is not an instant",
+    ),
+    "delay": (
+        changed("grid: hourly", "grid: hourly, delay: 99999999d"),
+        "line 3: window.delay: must not be more than 3650d",
+    ),
+    "long delay": (
+        changed("grid: hourly", f"grid: hourly, delay: {'9' * 5000}s"),
+        "line 3: window.delay: must be a duration",
+    ),
+    "home": (
+        changed("path: lake", "path: ~nobody-has-this-name/lake"),
+        "line 5: sink.path: begins with ~",
+    ),
     "state": (f"{GOOD}state: ~nobody-has-this-name/state.db\n", "line 6: state: begins with ~"),
-    "folder": (changed("id: orders", 'id: ".."'), "line 1: id: must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots"),
-    "one slash": (changed("path: lake", "path: s3:/bucket/lake"), "line 5: sink.path: has one slash where a URL has two: write s3://"),
+    "folder": (
+        changed("id: orders", 'id: ".."'),
+        "line 1: id: must be 1 to 100 of a-z A-Z 0-9 . _ -, not only dots",
+    ),
+    "one slash": (
+        changed("path: lake", "path: s3:/bucket/lake"),
+        "line 5: sink.path: has one slash where a URL has two: write s3://",
+    ),
     "no place": (changed("path: lake", "path: ''"), "line 5: sink.path: must not be empty"),
-    "any share": (f"{GOOD}limits: {{max_dead_ratio: true}}\n", "line 6: limits.max_dead_ratio: must be a number"),
-    "one letter": (f"{GOOD}limits: {{max_dead_count: true}}\n", "line 6: limits.max_dead_count: must be a whole number"),
-    "nul": (changed("path: lake", r'path: "la\0ke"'), "line 5: sink.path: holds control characters"),
-    "half": (changed("path: lake", r'path: "\ud800"'), "line 5: sink.path: holds control characters"),
-    "schema": (changed("my.schemas:Order", f"{'a' * 5000}.py:Order"), "line 4: decode.schema: there is no file"),
-    "tag": (changed("id: orders", "id: !!int orders"), "line 1: a tag, which begins with !, is not read"),
+    "any share": (
+        f"{GOOD}limits: {{max_dead_ratio: true}}\n",
+        "line 6: limits.max_dead_ratio: must be a number",
+    ),
+    "one letter": (
+        f"{GOOD}limits: {{max_dead_count: true}}\n",
+        "line 6: limits.max_dead_count: must be a whole number",
+    ),
+    "nul": (
+        changed("path: lake", r'path: "la\0ke"'),
+        "line 5: sink.path: holds control characters",
+    ),
+    "half": (
+        changed("path: lake", r'path: "\ud800"'),
+        "line 5: sink.path: holds control characters",
+    ),
+    "schema": (
+        changed("my.schemas:Order", f"{'a' * 5000}.py:Order"),
+        "line 4: decode.schema: there is no file",
+    ),
+    "tag": (
+        changed("id: orders", "id: !!int orders"),
+        "line 1: a tag, which begins with !, is not read",
+    ),
     "binary": (changed("id: orders", "id: 0b_"), "line 1: id: YAML reads 0b_ as a number"),
     "documents": (f"{GOOD}---\n{GOOD}", "line 7: a second document begins here"),
     "merge": (f"{GOOD}<<: {{id: a}}\n", "line 6: <<: unknown key"),
@@ -115,19 +197,31 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a process of its own, with 2 GiB of memory and half a minute for each, says of them all."""
+    """What a process of its own, with 2 GiB of memory and half a minute for each, says
+    of them all.
+    """
     folder = tmp_path_factory.mktemp("hostile")
     for name, (text, _) in HOSTILE.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    asked, environment = [sys.executable, "-c", READER, str(folder)], {**os.environ, "NAME": "orders"}
-    done = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    asked, environment = (
+        [sys.executable, "-c", READER, str(folder)],
+        {
+            **os.environ,
+            "NAME": "orders",
+        },
+    )
+    done = subprocess.run(
+        asked, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_specs(answers: dict[str, str], name: str) -> None:
-    """Whatever a file holds, reading it ends in a mistake that says where and what, not in memory, time or a stack that has run out."""
+    """Whatever a file holds, reading it ends in a mistake that says where and what, not
+    in memory, time or a stack that has run out.
+    """
     assert HOSTILE[name][1] in answers.get(name, "nothing: the process died")
 
 
@@ -146,13 +240,27 @@ def test_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "read"),
-    [("010", "the number 8"), ("0x10", "the number 16"), ("1_000", "the number 1000"), ("12:30:00", "the number 45000"),
-     ("+5", "the number 5"), ("on", "true"), ("no", "false"), ("Yes", "true"), (".inf", "a number")],
-)  # fmt: skip
+    [
+        ("010", "the number 8"),
+        ("0x10", "the number 16"),
+        ("1_000", "the number 1000"),
+        ("12:30:00", "the number 45000"),
+        ("+5", "the number 5"),
+        ("on", "true"),
+        ("no", "false"),
+        ("Yes", "true"),
+        (".inf", "a number"),
+    ],
+)
 def test_what_yaml_reads_otherwise(tmp_path: Path, text: str, read: str) -> None:
-    """A name that YAML 1.1 takes for something else is a mistake that says so; in quotes it is the name."""
+    """A name that YAML 1.1 takes for something else is a mistake that says so; in
+    quotes it is the name.
+    """
     said = refused(tmp_path, changed("shop.orders", text))
-    assert f"line 2: source.topic: YAML reads {text} as {read}: put it in quotes if it is a text, or write" in said
+    assert (
+        f"line 2: source.topic: YAML reads {text} as {read}: put it in quotes if it is a text, or"
+        " write" in said
+    )
     if ":" not in text and text != "+5":
         assert load(tmp_path, changed("shop.orders", f'"{text}"')).source.topic == text
 
@@ -163,7 +271,10 @@ def test_what_yaml_reads_as_it_stands(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, changed("shop.orders", text)).source.topic == text
 
 
-@pytest.mark.parametrize(("setting", "old"), [("id", "orders\n"), ("sink.path", "lake}"), ("source.topic", "shop.orders")])
+@pytest.mark.parametrize(
+    ("setting", "old"),
+    [("id", "orders\n"), ("sink.path", "lake}"), ("source.topic", "shop.orders")],
+)
 def test_a_number_that_would_change(tmp_path: Path, setting: str, old: str) -> None:
     """1.10 would become 1.1: a name must not be a number with a point."""
     new = old.replace(old.rstrip("}\n"), "1.10")
@@ -172,7 +283,13 @@ def test_a_number_that_would_change(tmp_path: Path, setting: str, old: str) -> N
 
 def test_aliases_within_bounds(tmp_path: Path) -> None:
     """An alias that repeats a little is read."""
-    assert load(tmp_path, f"{changed('id: orders', 'id: &name orders').replace('path: lake', 'path: *name')}").sink.path == "orders"
+    assert (
+        load(
+            tmp_path,
+            f"{changed('id: orders', 'id: &name orders').replace('path: lake', 'path: *name')}",
+        ).sink.path
+        == "orders"
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,12 +303,22 @@ def test_aliases_within_bounds(tmp_path: Path) -> None:
         ("{{ env('UNSET', '') }}x", "x"),
     ],
 )
-def test_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, is_: str) -> None:
+def test_templates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: str, is_: str
+) -> None:
     """Each form of a template asks for the environment; what it finds is not looked into again."""
     monkeypatch.delenv("UNSET", raising=False)
-    assert load(tmp_path, changed("sink: {path: lake}", f"sink:\n  path: >-\n    {template}")).sink.path == is_
+    assert (
+        load(
+            tmp_path, changed("sink: {path: lake}", f"sink:\n  path: >-\n    {template}")
+        ).sink.path
+        == is_
+    )
     monkeypatch.setenv("NAME", "{{ env.NAME }}{% x %}")
-    assert load(tmp_path, changed("path: lake", 'path: "{{ env.NAME }}"')).sink.path == "{{ env.NAME }}{% x %}"
+    assert (
+        load(tmp_path, changed("path: lake", 'path: "{{ env.NAME }}"')).sink.path
+        == "{{ env.NAME }}{% x %}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,22 +326,36 @@ def test_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, template: st
     [
         ("hourly", "9999-12-31T23:00:00Z", "too far in the future"),
         ("hourly", "9999-12-31T23:00:00-05:00", "outside the calendar"),
-        ("* * * * *", "2026-01-01T00:00:00Z/8999-01-01T00:00:00Z", "names more than 100,000 windows"),
+        (
+            "* * * * *",
+            "2026-01-01T00:00:00Z/8999-01-01T00:00:00Z",
+            "names more than 100,000 windows",
+        ),
         ("batch", "0/999999999", "names more than 100,000 windows"),
     ],
 )
 def test_windows_without_end(grid: str, text: str, said: str) -> None:
-    """A window at the end of the calendar, and more windows than anybody means, are mistakes of usage."""
+    """A window at the end of the calendar, and more windows than anybody means, are
+    mistakes of usage.
+    """
     with pytest.raises(SpecError, match=said):
         parse_windows("p", grid, text)
 
 
 def test_a_start_with_another_offset_off_the_grid(tmp_path: Path) -> None:
     """Midnight elsewhere is told on both clocks, beside the nearest starts."""
-    said = refused(tmp_path, changed("hourly", "daily").replace("2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"))
-    assert "window.start: 2026-01-01T00:00:00+02:00 is 2025-12-31T22:00:00Z, and grids are in UTC. " in said
+    said = refused(
+        tmp_path,
+        changed("hourly", "daily").replace("2026-01-01T00:00:00Z", "2026-01-01T00:00:00+02:00"),
+    )
+    assert (
+        "window.start: 2026-01-01T00:00:00+02:00 is 2025-12-31T22:00:00Z, and grids are in UTC. "
+        in said
+    )
     assert "The nearest starts are 2025-12-31T00:00:00Z or 2026-01-01T00:00:00Z." in said
-    assert load(tmp_path, changed("T00:00:00Z", "T02:00:00+02:00")).window.start == datetime(2026, 1, 1, tzinfo=UTC)
+    assert load(tmp_path, changed("T00:00:00Z", "T02:00:00+02:00")).window.start == datetime(
+        2026, 1, 1, tzinfo=UTC
+    )
 
 
 def test_a_misspelled_topic_is_one_mistake(tmp_path: Path) -> None:
@@ -226,6 +367,13 @@ def test_a_misspelled_topic_is_one_mistake(tmp_path: Path) -> None:
 
 def test_no_stage_behind_a_mistake() -> None:
     """A message about the spec does not end with the word in brackets."""
-    assert str(SpecError("The spec is a folder", "spec", "Name the file.")) == "The spec is a folder. Name the file."
-    assert str(SpecError("It is empty", "spec", "Fill it.", "t", 0)) == "It is empty (t[0]). Fill it."
-    assert str(SpecError("It is empty", "plan", "Fill it.", "t")) == "It is empty (plan, t). Fill it."
+    assert (
+        str(SpecError("The spec is a folder", "spec", "Name the file."))
+        == "The spec is a folder. Name the file."
+    )
+    assert (
+        str(SpecError("It is empty", "spec", "Fill it.", "t", 0)) == "It is empty (t[0]). Fill it."
+    )
+    assert (
+        str(SpecError("It is empty", "plan", "Fill it.", "t")) == "It is empty (plan, t). Fill it."
+    )

@@ -36,7 +36,7 @@ attributes:
   sink:
     path: lake/orders  # relative
   state: postgresql://me@db/windrow
-"""
+"""  # noqa: E501
 PIECES = (
     "{",
     "}",
@@ -118,7 +118,11 @@ def mangled(draw: st.DrawFn) -> str:
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
         to = min(len(text), at + draw(st.integers(0, 30)))
-        middle = draw(st.one_of(st.just(""), st.sampled_from(PIECES), st.text(max_size=8), st.just(text[at:to] * 2)))
+        middle = draw(
+            st.one_of(
+                st.just(""), st.sampled_from(PIECES), st.text(max_size=8), st.just(text[at:to] * 2)
+            )
+        )
         text = text[:at] + middle + text[to:]
     return text
 
@@ -152,7 +156,9 @@ def test_it_is_read_as_it_stands() -> None:
 @example(WHOLE.replace("orders", "\x85"))
 @example(WHOLE.replace("lake/orders", '"{{ env.PATH }}\\0"'))
 def test_a_mangled_spec(text: str) -> None:
-    """Whatever becomes of a spec file, reading it ends in a spec that can be used or in a SpecError."""
+    """Whatever becomes of a spec file, reading it ends in a spec that can be used or in
+    a SpecError.
+    """
     found = read(text)
     if found is not None:
         assert found.sink_path()
@@ -161,16 +167,38 @@ def test_a_mangled_spec(text: str) -> None:
         assert repr(found)
 
 
-PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=4) | st.datetimes() | st.dates()
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.binary(max_size=4)
+    | st.datetimes()
+    | st.dates()
+)
 VALUES: st.SearchStrategy[object] = st.recursive(
     PLAIN | st.sampled_from(PIECES),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 KEYS: dict[str, tuple[str, ...]] = {
     "id": (),
     "state": (),
-    "source": ("bootstrap_servers", "topic", "topic_pattern", "partitions", "start", "isolation", "tuning", "client", "split_records"),
+    "source": (
+        "bootstrap_servers",
+        "topic",
+        "topic_pattern",
+        "partitions",
+        "start",
+        "isolation",
+        "tuning",
+        "client",
+        "split_records",
+    ),
     "window": ("grid", "start", "delay", "max_wait", "max_records", "every"),
     "decode": ("schema", "on_null"),
     "sink": ("path", "kind"),
@@ -178,7 +206,11 @@ KEYS: dict[str, tuple[str, ...]] = {
     "metadata": ("topic", "key"),
 }
 SPECS = st.fixed_dictionaries(
-    {}, optional={key: st.fixed_dictionaries({}, optional=dict.fromkeys(below, VALUES)) if below else VALUES for key, below in KEYS.items()}
+    {},
+    optional={
+        key: st.fixed_dictionaries({}, optional=dict.fromkeys(below, VALUES)) if below else VALUES
+        for key, below in KEYS.items()
+    },
 )
 
 

@@ -1,4 +1,6 @@
-"""The README's text, cut into its sections and code blocks: what a newcomer copies is what the tests run."""
+"""The README's text, cut into its sections and code blocks: what a newcomer copies is
+what the tests run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def section(heading: str) -> str:
     """What stands under a heading of the second level, to the next one."""
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", README, re.DOTALL | re.MULTILINE
+    )
     assert found, f"the README has no section {heading!r}"
     return found[1]
 

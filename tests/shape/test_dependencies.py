@@ -28,12 +28,20 @@ def imported(path: Path) -> set[str]:
 
 
 def test_everything_imported_is_asked_for() -> None:
-    """No module stands on a package that is only there because something else, or a developer, wanted it."""
+    """No module stands on a package that is only there because something else, or a
+    developer, wanted it.
+    """
     asked_for = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = asked_for["project"]
-    wanted = [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
     asked = {re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-") for each in wanted}
-    for_developers = {re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-") for each in asked_for["dependency-groups"]["dev"]}
+    for_developers = {
+        re.split(r"[\[<>=!~ ]", each)[0].lower().replace("_", "-")
+        for each in asked_for["dependency-groups"]["dev"]
+    }
     providers = packages_distributions()
     missing = {
         (str(path.relative_to(ROOT)), name)

@@ -25,7 +25,11 @@ def _kinds() -> list[type[errors.WindrowError]]:
             importlib.import_module(module.name)
     found = [errors.WindrowError]
     for kind in found:
-        found += [k for k in kind.__subclasses__() if k not in found and k.__module__.startswith("windrow.ingest.")]
+        found += [
+            k
+            for k in kind.__subclasses__()
+            if k not in found and k.__module__.startswith("windrow.ingest.")
+        ]
     return found
 
 
@@ -42,10 +46,18 @@ def test_error_comes_back_from_a_worker(kind: type[errors.WindrowError]) -> None
 
 
 def test_an_error_of_somebody_elses_kind_comes_back() -> None:
-    """One that a transform made for itself is raised as windrow's own that it is, not as a bug in bringing it back."""
+    """One that a transform made for itself is raised as windrow's own that it is, not
+    as a bug in bringing it back.
+    """
     kind = type("NoRateError", (errors.SpecError,), {})
-    back = from_json(to_json(ErrorData.of(kind("no rate for a currency", "validate", "Mend the rates."))), ErrorData).error()
-    assert (type(back), str(back)) == (errors.SpecError, "no rate for a currency (validate). Mend the rates.")
+    back = from_json(
+        to_json(ErrorData.of(kind("no rate for a currency", "validate", "Mend the rates."))),
+        ErrorData,
+    ).error()
+    assert (type(back), str(back)) == (
+        errors.SpecError,
+        "no rate for a currency (validate). Mend the rates.",
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -59,20 +71,32 @@ def test_error_survives_pickling(kind: type[errors.WindrowError]) -> None:
 
 def test_error_names_its_place() -> None:
     """The paragraph says where it happened."""
-    assert "shop.orders[3]@42" in str(errors.RefusedError("gone", "read", "Look.", "shop.orders", 3, 42))
+    assert "shop.orders[3]@42" in str(
+        errors.RefusedError("gone", "read", "Look.", "shop.orders", 3, 42)
+    )
 
 
-@pytest.mark.parametrize("path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem
+)
 def test_no_error_advises_what_is_not_there(path: Path) -> None:
     """Every command that a text sends a person to is one."""
     advised = set(re.findall(r"windrow (\w+) SPEC", path.read_text(encoding="utf-8")))
-    assert advised <= {(c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands}
+    assert advised <= {
+        (c.name or getattr(c.callback, "__name__", "")) for c in app.registered_commands
+    }
 
 
-@pytest.mark.parametrize("path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(Path(windrow.ingest.__path__[0]).rglob("*.py")), ids=lambda path: path.stem
+)
 def test_the_root_is_never_raised(path: Path) -> None:
     """An error of no branch would say neither who must act nor whether to try again."""
-    calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    calls = [
+        node.func
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
     assert "WindrowError" not in {ast.unparse(called) for called in calls}
 
 
@@ -99,7 +123,10 @@ EXIT_CODES = {
     "UnreachableError": 3,
     "WindrowError": 70,
 }
-"""1 data refused, 2 wrong spec, 3 try again, 4 not yet, 70 a bug. The root is of no branch, and never raised."""
+"""1 data refused, 2 wrong spec, 3 try again, 4 not yet, 70 a bug.
+
+The root is of no branch, and never raised.
+"""
 
 
 def test_each_error_ends_the_command_with_its_own_code() -> None:
@@ -108,7 +135,9 @@ def test_each_error_ends_the_command_with_its_own_code() -> None:
 
 
 def test_the_page_of_errors_shows_each_under_its_code() -> None:
-    """The tree at the top of `ingest.errors` names every error, below the branch whose exit code it has."""
+    """The tree at the top of `ingest.errors` names every error, below the branch whose
+    exit code it has.
+    """
     branch, drawn = 0, {"WindrowError": errors.WindrowError.exit_code}
     for name, code in re.findall(r"── (\w+Error)(?: +exit (\d+))?", errors.__doc__ or ""):
         branch = int(code or branch)

@@ -22,17 +22,54 @@ __all__ = ["stage"]  # the fixture
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 NAMES = {
-    "BugError", "Chosen", "Committed", "MendRequest", "Mended", "NotClosedError", "Pipeline", "PipelineSpec", "Plan", "Receipt",
-    "RefusedError", "RefusedMessage", "Request", "Result", "SpecError", "UnreachableError", "WindrowError", "WindrowKafka", "WindrowSource",
-    "Window", "load_spec", "mend_window", "open_pipeline", "preview_window", "read_receipts", "run_batches", "run_window", "windows_named",
-}  # fmt: skip
+    "BugError",
+    "Chosen",
+    "Committed",
+    "MendRequest",
+    "Mended",
+    "NotClosedError",
+    "Pipeline",
+    "PipelineSpec",
+    "Plan",
+    "Receipt",
+    "RefusedError",
+    "RefusedMessage",
+    "Request",
+    "Result",
+    "SpecError",
+    "UnreachableError",
+    "WindrowError",
+    "WindrowKafka",
+    "WindrowSource",
+    "Window",
+    "load_spec",
+    "mend_window",
+    "open_pipeline",
+    "preview_window",
+    "read_receipts",
+    "run_batches",
+    "run_window",
+    "windows_named",
+}
 """What users may rely on: a name that goes, or changes its meaning, breaks their code."""
 
 
 DAGSTER_NAMES = [
-    "SPARK_KEY", "KafkaSource", "KafkaTable", "LedgerState", "Spark", "Table", "kafka_key", "kafka_table", "ledger_key", "partitions_of",
-    "sink_key", "standing_on", "table_key", "when_complete",
-]  # fmt: skip
+    "SPARK_KEY",
+    "KafkaSource",
+    "KafkaTable",
+    "LedgerState",
+    "Spark",
+    "Table",
+    "kafka_key",
+    "kafka_table",
+    "ledger_key",
+    "partitions_of",
+    "sink_key",
+    "standing_on",
+    "table_key",
+    "when_complete",
+]
 """The same of `windrow.dagster`, sorted as a linter wants it."""
 
 
@@ -56,7 +93,11 @@ def test_the_names_for_dagster_are_these() -> None:
     import windrow.dagster
 
     assert windrow.dagster.__all__ == DAGSTER_NAMES
-    assert [name for name in DAGSTER_NAMES if not hasattr(windrow.dagster, name) or f"`{name}" not in PAGE] == []
+    assert [
+        name
+        for name in DAGSTER_NAMES
+        if not hasattr(windrow.dagster, name) or f"`{name}" not in PAGE
+    ] == []
 
 
 def test_type_checkers_see_what_runs() -> None:
@@ -70,13 +111,19 @@ def test_type_checkers_see_what_runs() -> None:
 def test_type_checkers_refuse_another_name() -> None:
     """A `__getattr__` that a type checker sees would let any misspelt name pass."""
     tree = ast.parse((ROOT / "windrow" / "__init__.py").read_text(encoding="utf-8"))
-    hidden = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "not TYPE_CHECKING"]
+    hidden = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "not TYPE_CHECKING"
+    ]
     assert [getattr(node, "name", None) for part in hidden for node in part.body] == ["__getattr__"]
     assert "__getattr__" not in {getattr(node, "name", None) for node in tree.body}
 
 
 def test_no_name_is_a_modules() -> None:
-    """Importing a module of `windrow` puts it among the package's attributes: it must not hide a name."""
+    """Importing a module of `windrow` puts it among the package's attributes: it must
+    not hide a name.
+    """
     modules = {path.stem for path in (ROOT / "windrow").iterdir()}
     assert not NAMES & modules
 
@@ -88,7 +135,9 @@ def test_another_name_is_an_error() -> None:
 
 
 def test_importing_it_loads_nothing() -> None:
-    """`import windrow` loads no module besides itself; a name loads what it stands on, and no Spark and no schema for a spec."""
+    """`import windrow` loads no module besides itself; a name loads what it stands on,
+    and no Spark and no schema for a spec.
+    """
     script = """
 import json, sys
 before = set(sys.modules)
@@ -97,15 +146,26 @@ alone = set(sys.modules) - before
 windrow.load_spec
 print(json.dumps([sorted(alone), sorted(sys.modules)]))
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     alone, later = json.loads(done.stdout)
     assert alone == ["windrow"]
-    assert not {"pyspark", "pandera", "polars", "duckdb", "confluent_kafka", "deltalake"} & set(later)
+    assert not {"pyspark", "pandera", "polars", "duckdb", "confluent_kafka", "deltalake"} & set(
+        later
+    )
 
 
 @pytest.fixture
 def payments(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """The page's pipeline in memory: three messages at nine o'clock, one of them poison, two at ten."""
+    """The page's pipeline in memory: three messages at nine o'clock, one of them
+    poison, two at ten.
+    """
     folder = stage.folder / "payments"
     folder.mkdir()
     for name, source in (("defs.yaml", stage.spec), ("schema.py", stage.folder / "schema.py")):
@@ -124,13 +184,18 @@ def test_the_example_runs(payments: Stage, capsys: pytest.CaptureFixture[str]) -
     said = capsys.readouterr().out.splitlines()
     nine, ten = "2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z"
     assert said == [
-        f"{nine} has 3 offsets", f"{nine} has 2 rows and 1 dead letters",
-        f"{ten} has 2 offsets", f"{ten} has 2 rows and 0 dead letters",
-        f"{nine} was committed with generation 0", f"{ten} was committed with generation 0",
-    ]  # fmt: skip
+        f"{nine} has 3 offsets",
+        f"{nine} has 2 rows and 1 dead letters",
+        f"{ten} has 2 offsets",
+        f"{ten} has 2 rows and 0 dead letters",
+        f"{nine} was committed with generation 0",
+        f"{ten} was committed with generation 0",
+    ]
 
 
-def test_the_example_stops_at_a_window_that_is_not_over(payments: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_stops_at_a_window_that_is_not_over(
+    payments: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The errors of the public face are those that its functions raise."""
     payments.now = payments.now.replace(day=5, hour=10, minute=30)
     (code,) = blocks("python", PAGE)

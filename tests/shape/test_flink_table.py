@@ -1,4 +1,6 @@
-"""FLINK.md compares with what is there: its settings, modules, commands and names exist, and no option of Flink's tables is left out."""
+"""FLINK.md compares with what is there: its settings, modules, commands and names
+exist, and no option of Flink's tables is left out.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,29 @@ key.fields-prefix value.fields-include scan.startup.mode scan.startup.specific-o
 scan.bounded.specific-offsets scan.bounded.timestamp-millis scan.topic-partition-discovery.interval scan.parallelism
 sink.delivery-guarantee sink.transactional-id-prefix sink.transaction-naming-strategy sink.partitioner sink.parallelism
 sink.buffer-flush.max-rows sink.buffer-flush.interval
-"""
+"""  # noqa: E501
 """What somebody has in a `CREATE TABLE ... WITH ('connector' = 'kafka')` that they bring along."""
 
 HEADS = ("Flink", "Flink's committer")
-FLIP_27 = ("split assignment", "threading model", "checkpoint", "failover", "watermark alignment", "split discovery", "metrics")
+FLIP_27 = (
+    "split assignment",
+    "threading model",
+    "checkpoint",
+    "failover",
+    "watermark alignment",
+    "split discovery",
+    "metrics",
+)
 """Parts without a class of their own."""
 
 
 def rows() -> list[list[str]]:
     """The cells of every row of every table, without the heads."""
-    lines = [[cell.strip() for cell in line[1:-1].split("|")] for line in TEXT.splitlines() if line.startswith("|")]
+    lines = [
+        [cell.strip() for cell in line[1:-1].split("|")]
+        for line in TEXT.splitlines()
+        if line.startswith("|")
+    ]
     return [cells for cells in lines if set("".join(cells)) - {"-"} and cells[0] not in HEADS]
 
 
@@ -77,7 +91,9 @@ def test_every_row_has_three_cells() -> None:
 
 
 def test_every_option_stands_there() -> None:
-    """Who looks up an option of Flink's table connector finds it in the first column of some row."""
+    """Who looks up an option of Flink's table connector finds it in the first column of
+    some row.
+    """
     firsts = {span for cells in rows() for span in spans(cells[0])}
     assert [option for option in OPTIONS.split() if option not in firsts] == []
 
@@ -108,9 +124,17 @@ def test_what_windrow_has_is_there() -> None:
 def test_what_the_reasons_name_is_there() -> None:
     """Settings of a section, paths and commands elsewhere in the page exist too."""
     reasons = [span for cells in rows() for span in spans(cells[2])]
-    assert [s for s in reasons if re.fullmatch(r"(source|window|decode|limits|metadata)\.[a-z_.-]+", s) and not exists(s)] == []
+    assert [
+        s
+        for s in reasons
+        if re.fullmatch(r"(source|window|decode|limits|metadata)\.[a-z_.-]+", s) and not exists(s)
+    ] == []
     assert [s for s in reasons if s.startswith("windrow ") and command_mistake(s) is not None] == []
-    assert [s for s in spans(TEXT) if re.match(r"(ingest|assets|resources)/", s) and not (ROOT / s).exists()] == []
+    assert [
+        s
+        for s in spans(TEXT)
+        if re.match(r"(ingest|assets|resources)/", s) and not (ROOT / s).exists()
+    ] == []
 
 
 def test_the_page_travels_and_is_found() -> None:

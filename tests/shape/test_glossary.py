@@ -1,8 +1,9 @@
 """One word, one meaning: the glossary of DESIGN.md holds in the code.
 
-Four rules. A class's name is there once. A class that is called like a word of the glossary is the one that the word means, and stands
-where the glossary says. What stands in code formatting under "never for" names no class, field, function or parameter. And what other
-modules call or pass has a name that says what it is.
+Four rules. A class's name is there once. A class that is called like a word of the
+glossary is the one that the word means, and stands where the glossary says. What stands
+in code formatting under "never for" names no class, field, function or parameter. And
+what other modules call or pass has a name that says what it is.
 """
 
 from __future__ import annotations
@@ -32,14 +33,21 @@ class Word:
     @property
     def classes(self) -> dict[str, str]:
         """Its classes, each with its module."""
-        return {name: path for path, _, name in (place.partition(": ") for place in self.places) if name}
+        return {
+            name: path for path, _, name in (place.partition(": ") for place in self.places) if name
+        }
 
 
 def glossary() -> list[Word]:
     """The table under its head."""
     lines = DESIGN.partition(HEAD)[2].strip().splitlines()[1:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[: next(i for i, line in enumerate(lines) if not line)]]
-    return [Word(tuple(name.split(", ")), spans(never), spans(code)) for name, _, never, code in rows]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines[: next(i for i, line in enumerate(lines) if not line)]
+    ]
+    return [
+        Word(tuple(name.split(", ")), spans(never), spans(code)) for name, _, never, code in rows
+    ]
 
 
 def spans(text: str) -> tuple[str, ...]:
@@ -63,11 +71,15 @@ def definitions(*kinds: type[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
                 yield str(path.relative_to(ROOT)), node
 
 
-CLASSES = [(path, node) for path, node in definitions(ast.ClassDef) if isinstance(node, ast.ClassDef)]
+CLASSES = [
+    (path, node) for path, node in definitions(ast.ClassDef) if isinstance(node, ast.ClassDef)
+]
 
 
 def names() -> Iterator[tuple[str, str]]:
-    """What another module sees by name: classes and their fields, functions and their parameters; each with where it is."""
+    """What another module sees by name: classes and their fields, functions and their
+    parameters; each with where it is.
+    """
     for path, node in definitions(ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
         assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if node.name.startswith("_"):
@@ -75,9 +87,16 @@ def names() -> Iterator[tuple[str, str]]:
         place = f"{path}:{node.lineno} {node.name}"
         yield node.name, place
         if isinstance(node, ast.ClassDef):
-            yield from ((f.target.id, place) for f in node.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name))
+            yield from (
+                (f.target.id, place)
+                for f in node.body
+                if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)
+            )
         else:
-            yield from ((a.arg, place) for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+            yield from (
+                (a.arg, place)
+                for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            )
 
 
 def test_the_glossary_is_there() -> None:
@@ -98,7 +117,11 @@ def test_a_words_classes_are_where_the_glossary_says(word: Word) -> None:
 def test_a_class_called_like_a_word_is_what_the_word_means() -> None:
     """Nothing else borrows a word of the glossary for its own name."""
     meant = {class_name(name): word.classes for word in WORDS for name in word.names}
-    borrowed = [f"{path}: {node.name}" for path, node in CLASSES if node.name in meant and meant[node.name].get(node.name) != path]
+    borrowed = [
+        f"{path}: {node.name}"
+        for path, node in CLASSES
+        if node.name in meant and meant[node.name].get(node.name) != path
+    ]
     assert borrowed == []
 
 

@@ -1,4 +1,6 @@
-"""What the README promises is what CI runs, and the lock says nothing of where packages come from."""
+"""What the README promises is what CI runs, and the lock says nothing of where packages
+come from.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +33,35 @@ def recipe(target: str) -> str:
     make = shutil.which("make")
     assert make is not None
     command = [make, "--dry-run", "--no-print-directory", target]
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    return subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True, timeout=120).stdout
+    outside = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
+    return subprocess.run(
+        command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True, timeout=120
+    ).stdout
 
 
 def project_files() -> list[Path]:
     """What belongs to the project: tracked, or new and not ignored."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+        ["git", "ls-files", "-z", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     ).stdout
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
 def test_readme_names_the_two_commands() -> None:
-    """To try it, a newcomer types `make demo` and `make test`, nothing else; every other make command in the page exists too."""
-    assert [line for text in blocks("sh", section("Try it")) for line in text.splitlines()] == ["make demo", "make test"]
+    """To try it, a newcomer types `make demo` and `make test`, nothing else; every
+    other make command in the page exists too.
+    """
+    assert [line for text in blocks("sh", section("Try it")) for line in text.splitlines()] == [
+        "make demo",
+        "make test",
+    ]
     for target in sorted(set(re.findall(r"`make ([a-z-]+)`", README))):
         assert recipe(target)
 
@@ -60,46 +76,75 @@ def test_readme_shows_a_spec_that_loads(tmp_path: Path) -> None:
 
 
 def test_every_command_is_told() -> None:
-    """The table of docs/operations.md has the commands that windrow has, each once; the README's has some of them."""
-    named, few = (re.findall(r"^\| `windrow ([a-z]+)", page, re.MULTILINE) for page in (OPERATIONS, README))
+    """The table of docs/operations.md has the commands that windrow has, each once; the
+    README's has some of them.
+    """
+    named, few = (
+        re.findall(r"^\| `windrow ([a-z]+)", page, re.MULTILINE) for page in (OPERATIONS, README)
+    )
     assert sorted(named) == sorted(get_command(app).commands)  # type: ignore[attr-defined]
     assert few
     assert set(few) < set(named)
 
 
 def test_every_exit_code_is_told() -> None:
-    """The table of docs/operations.md has the codes that errors end the command with, 0, and those of a bug and of Ctrl-C."""
+    """The table of docs/operations.md has the codes that errors end the command with,
+    0, and those of a bug and of Ctrl-C.
+    """
     named = {int(code) for code in re.findall(r"^\| ([0-9]+) \|", OPERATIONS, re.MULTILINE)}
     assert named == {0, BUG, INTERRUPTED} | {
-        kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.WindrowError)
+        kind.exit_code
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.WindrowError)
     }
 
 
 def test_ci_runs_make_test_and_nothing_else() -> None:
-    """What CI checks is what a person can check; only that nothing may be skipped there is said to the tests."""
-    script = re.sub(r"^#.*", "", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    """What CI checks is what a person can check; only that nothing may be skipped there
+    is said to the tests.
+    """
+    script = re.sub(
+        r"^#.*", "", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert re.findall(r"\b(?:make|pytest|python)\b.*", script) == ["make test </dev/null"]
     assert "export CI=true" in script
 
 
 @pytest.mark.parametrize(("target", "more"), [("test", {"--short"}), ("test-all", set())])
 def test_make_test_checks_all(target: str, more: set[str]) -> None:
-    """Style, form, types, layers and last the suite, of which nothing but `--short` leaves tests out."""
+    """Style, form, types, layers and last the suite, of which nothing but `--short`
+    leaves tests out.
+    """
     commands = recipe(target)
-    for tool in (".ci/setup", "ruff check .", "ruff format --check .", "mypy", "lint-imports", "python -m pytest"):
+    for tool in (
+        ".ci/setup",
+        "ruff check .",
+        "ruff format --check .",
+        "mypy",
+        "lint-imports",
+        "python -m pytest",
+    ):
         assert tool in commands
     _, found, options = commands.strip().splitlines()[-1].partition("python -m pytest ")
     assert found
-    assert {option.partition("=")[0] for option in options.split()} == {"--numprocesses", "--durations"} | more
+    assert {option.partition("=")[0] for option in options.split()} == {
+        "--numprocesses",
+        "--durations",
+    } | more
 
 
 def test_make_clean_takes_the_demos_variables_too() -> None:
     """Nothing that make wrote is left to point the command at a broker that is gone."""
-    assert "python -m windrow.assets.demo forget" in (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nclean:")[2]
+    assert (
+        "python -m windrow.assets.demo forget"
+        in (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nclean:")[2]
+    )
 
 
 def test_the_demo_is_among_the_tests() -> None:
-    """What `make demo` ends in is the command that the demo's tests run, so `make test-all` covers the README's other command."""
+    """What `make demo` ends in is the command that the demo's tests run, so `make
+    test-all` covers the README's other command.
+    """
     assert recipe("demo").strip().splitlines()[-1].strip().endswith(f" {COMMAND}")
 
 
@@ -111,29 +156,53 @@ def test_lock_names_no_place() -> None:
 
 def test_lock_has_a_hash_for_everything() -> None:
     """Each requirement is pinned to a version, and its bytes to hashes."""
-    entries = re.split(r"^(?=[a-z0-9])", re.sub(r"^\s*#.*\n", "", LOCK, flags=re.MULTILINE), flags=re.MULTILINE)[1:]
+    entries = re.split(
+        r"^(?=[a-z0-9])", re.sub(r"^\s*#.*\n", "", LOCK, flags=re.MULTILINE), flags=re.MULTILINE
+    )[1:]
     assert len(entries) > 50
-    assert [entry.split("\n")[0] for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
+    assert [
+        entry.split("\n")[0]
+        for entry in entries
+        if "==" not in entry or "--hash=sha256:" not in entry
+    ] == []
 
 
 def test_lock_fits_the_project() -> None:
-    """Everything that pyproject.toml asks for is in the lock, within its range: who changes one runs `make lock`."""
-    pinned = {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==([^ ]+)", LOCK, re.MULTILINE)}
+    """Everything that pyproject.toml asks for is in the lock, within its range: who
+    changes one runs `make lock`.
+    """
+    pinned = {
+        canonicalize_name(name): version
+        for name, version in re.findall(r"^([\w.-]+)==([^ ]+)", LOCK, re.MULTILINE)
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"].values()
     asked = [
         Requirement(line)
-        for group in (project["project"]["dependencies"], *extras, *project["dependency-groups"].values())
+        for group in (
+            project["project"]["dependencies"],
+            *extras,
+            *project["dependency-groups"].values(),
+        )
         for line in group
     ]
-    assert [str(r) for r in asked if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"), prereleases=True)] == []
+    assert [
+        str(r)
+        for r in asked
+        if not r.specifier.contains(pinned.get(canonicalize_name(r.name), "0"), prereleases=True)
+    ] == []
 
 
 def test_no_file_names_a_registry() -> None:
     """No host of a package registry stands in the project."""
     hosts = [
         ".".join(parts)
-        for parts in (("pypi", "org"), ("pythonhosted", "org"), ("repo", "maven", "apache", "org"), ("repo1", "maven", "org"))
+        for parts in (
+            ("pypi", "org"),
+            ("pythonhosted", "org"),
+            ("repo", "maven", "apache", "org"),
+            ("repo1", "maven", "org"),
+        )
     ]
     found = {
         f"{path.relative_to(ROOT)}: {host}"

@@ -38,19 +38,39 @@ def place(path: Path, node: Function) -> str:
 
 
 def test_every_folder_is_a_package() -> None:
-    """A folder of the three packages with modules in it has an `__init__.py`: tools that walk packages see all of it."""
+    """A folder of the three packages with modules in it has an `__init__.py`: tools
+    that walk packages see all of it.
+    """
     folders = {path.parent for path in modules(*PACKAGES)}
-    assert [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+    assert [
+        str(folder.relative_to(ROOT))
+        for folder in sorted(folders)
+        if not (folder / "__init__.py").is_file()
+    ] == []
 
 
 def test_every_test_says_its_promise() -> None:
     """Each test function has a docstring: the promise that it checks."""
-    tests = [(path, node) for path in modules("tests") for node in functions(path) if node.name.startswith("test_")]
+    tests = [
+        (path, node)
+        for path in modules("tests")
+        for node in functions(path)
+        if node.name.startswith("test_")
+    ]
     assert [place(path, node) for path, node in tests if not ast.get_docstring(node)] == []
 
 
 def test_a_task_loads_without_pandas() -> None:
-    """The order of a task is known without pandas, which takes as long to load as all else together."""
+    """The order of a task is known without pandas, which takes as long to load as all
+    else together.
+    """
     asked = "import sys, windrow.ingest.runner.task; print('pandas' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     assert done.stdout.strip() == "False"

@@ -1,4 +1,6 @@
-"""`make mutants` judges what it says: every pure module by a test file of its own, and each survivor by what it changed."""
+"""`make mutants` judges what it says: every pure module by a test file of its own, and
+each survivor by what it changed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_what_is_said_of_modules_is_said_of_those_that_are_mutated() -> None:
     ],
 )
 def test_a_sentences_words_are_not_counted(before: str, after: str, wording: bool) -> None:
-    """Only where nothing but the words of a string with spaces changed; a short word may be data."""
+    """Only where nothing but the words of a string with spaces changed; a short word
+    may be data.
+    """
     diff = f"--- a\n+++ b\n@@ -1 +1 @@\n context\n-    {before}\n+    {after}\n"
     assert changed(diff) == f"- {before}\n+ {after}"
     assert is_wording(changed(diff)) == wording
@@ -43,7 +47,9 @@ def test_a_sentences_words_are_not_counted(before: str, after: str, wording: boo
 @pytest.mark.long
 @pytest.mark.slow
 def test_one_module_can_be_measured() -> None:
-    """The smallest one, with the real tool: it has mutants, all of them are judged, and each is noticed."""
+    """The smallest one, with the real tool: it has mutants, all of them are judged, and
+    each is noticed.
+    """
     score = measure("ingest/model/codec.py")
     assert score.mutants > 0
     assert (score.killed, score.alive, score.stale) == (score.counted, (), ())

@@ -1,4 +1,6 @@
-"""The suite itself: what was random is had again, what is long is left to `make test-all`, nothing waits for ever."""
+"""The suite itself: what was random is had again, what is long is left to `make
+test-all`, nothing waits for ever.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ class TestCases:
     def test_more_cases(self, case):
         assert False
 """
-"""A module with each kind of failure; SPARK is in capitals because this module itself needs none."""
+"""A module with each kind of failure; SPARK is in capitals because this module itself
+needs none.
+"""
 
 
 def suite(folder: Path, *options: str) -> str:
@@ -84,10 +88,26 @@ def suite(folder: Path, *options: str) -> str:
     (folder / "test_failing.py").write_text(FAILING.replace("SPARK", "spark"))
     (folder / "conftest.py").write_text('pytest_plugins = ["tests.plugin"]\n')
     command = [
-        sys.executable, "-m", "pytest", f"--config-file={ROOT}/pyproject.toml", f"--rootdir={folder}", f"--override-ini=pythonpath={ROOT}",
-        "-p", "no:cacheprovider", *options, str(folder),
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=folder, env=os.environ | {"CI": "true"}, capture_output=True, text=True, check=False, timeout=240)
+        sys.executable,
+        "-m",
+        "pytest",
+        f"--config-file={ROOT}/pyproject.toml",
+        f"--rootdir={folder}",
+        f"--override-ini=pythonpath={ROOT}",
+        "-p",
+        "no:cacheprovider",
+        *options,
+        str(folder),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"CI": "true"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout
 
@@ -99,51 +119,95 @@ def again(said: str) -> list[str]:
 
 @pytest.mark.slow
 def test_each_failure_comes_with_the_command_that_has_it_again(tmp_path: Path) -> None:
-    """A hang and a skip fail, too; Spark's tests share a worker; the printed command draws the same numbers without workers.
+    """A hang and a skip fail, too; Spark's tests share a worker; the printed command
+    draws the same numbers without workers.
 
-    A short run leaves out what is long and all cases of a test but those that the seed draws, and says how many these are.
+    A short run leaves out what is long and all cases of a test but those that the seed
+    draws, and says how many these are.
     """
     said = suite(tmp_path, "--numprocesses=2", "--timeout=3", "--seed=7", "--short")
     assert "left to make test-all: 5 tests" in said
     assert "seed: 7 (the same again: --seed 7)" in said
     lines = [line for line in again(said) if "TestCases" not in line]
-    assert sorted(test.partition("[")[0] for test in (shlex.split(line)[3] for line in again(said)) if "TestCases" in test) == [
-        "test_failing.py::TestCases::test_cases", "test_failing.py::TestCases::test_more_cases",
-    ]  # fmt: skip
+    assert sorted(
+        test.partition("[")[0]
+        for test in (shlex.split(line)[3] for line in again(said))
+        if "TestCases" in test
+    ) == [
+        "test_failing.py::TestCases::test_cases",
+        "test_failing.py::TestCases::test_more_cases",
+    ]
     assert sorted(shlex.split(line)[3].partition("::")[2] for line in lines) == [
-        "test_fails[a b@c]", "test_hangs", "test_on_spark[0]", "test_on_spark[1]", "test_on_spark[2]", "test_parts[0]", "test_property",
+        "test_fails[a b@c]",
+        "test_hangs",
+        "test_on_spark[0]",
+        "test_on_spark[1]",
+        "test_on_spark[2]",
+        "test_parts[0]",
+        "test_property",
         "test_skips",
-    ]  # fmt: skip
-    assert {shlex.split(line)[4:] == ["--seed", "7", "--hypothesis-profile=short"] for line in lines} == {True}
+    ]
+    assert {
+        shlex.split(line)[4:] == ["--seed", "7", "--hypothesis-profile=short"] for line in lines
+    } == {True}
     assert "Timeout (>3.0s)" in said
     assert "nothing may be skipped in CI" in said
-    assert len({line for line in said.splitlines() if "AssertionError: on gw" in line and line.startswith("E")}) == 1
+    assert (
+        len(
+            {
+                line
+                for line in said.splitlines()
+                if "AssertionError: on gw" in line and line.startswith("E")
+            }
+        )
+        == 1
+    )
     drew = next(line for line in said.splitlines() if line.startswith("E") and "drew" in line)
     alone = suite(tmp_path, "--seed=7", "-k", "test_fails")
     assert drew in alone
 
 
 def test_what_a_test_starts_can_be_ended_from_the_background(tmp_path: Path) -> None:
-    """A shell's background job ignores Ctrl-C; the suite doesn't, so that Dagster, which gives SIGTERM the same, has none ignore that."""
+    """A shell's background job ignores Ctrl-C; the suite doesn't, so that Dagster,
+    which gives SIGTERM the same, has none ignore that.
+    """
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.plugin"]\n')
     (tmp_path / "test_signal.py").write_text(
-        "import signal\n\ndef test_it(): assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+        "import signal\n\ndef test_it(): assert signal.getsignal(signal.SIGINT) is"
+        " signal.default_int_handler\n"
     )
-    words = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", f"--override-ini=pythonpath={ROOT}", "-p", "no:cacheprovider"]
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        f"--rootdir={tmp_path}",
+        f"--override-ini=pythonpath={ROOT}",
+        "-p",
+        "no:cacheprovider",
+    ]
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *words, str(tmp_path)]
     done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=120
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_a_soak_has_all_parts(tmp_path: Path) -> None:
-    """`--soak` brings the parts that are not in the sample, with each other's numbers, and the command to have one again says so."""
+    """`--soak` brings the parts that are not in the sample, with each other's numbers,
+    and the command to have one again says so.
+    """
     said = suite(tmp_path, "--soak", "--seed=7", "-k", "test_parts")
     assert [shlex.split(line)[3:] for line in again(said)] == [
         [f"test_failing.py::test_parts[{n}]", "--seed", "7", "--soak"] for n in range(3)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_soaks_seeds_are_drawn_from_the_first() -> None:
@@ -155,8 +219,12 @@ def test_a_soaks_seeds_are_drawn_from_the_first() -> None:
     assert next(soak.seeds(first[3])) == first[3]
 
 
-def test_a_soak_ends_at_the_first_round_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """It ends with pytest's exit code and the command for that round; without a failure rounds follow until the minutes are over."""
+def test_a_soak_ends_at_the_first_round_that_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with pytest's exit code and the command for that round; without a failure
+    rounds follow until the minutes are over.
+    """
     ran: list[int] = []
 
     def round_of(seed: int, workers: int, more: list[str]) -> int:
@@ -175,20 +243,40 @@ def test_a_soak_ends_at_the_first_round_that_fails(monkeypatch: pytest.MonkeyPat
     assert "round 1, seed 1\n" in capsys.readouterr().out
 
 
-# ------------------------------------------------------------------------------------------------------------- what is random
+# --------------------------------------------------------------------------------------------------
 
 
 def test_no_profile_repeats_itself_or_watches_the_clock() -> None:
-    """In CI, too, Hypothesis explores, and a busy machine fails no property; `short` and `fast` try fewer examples, `soak` more."""
-    profiles = {name: settings.get_profile(name) for name in ("default", "ci", "short", "fast", "soak")}
-    assert {name for name, profile in profiles.items() if profile.derandomize or profile.deadline is not None} == set()
-    assert profiles["fast"].max_examples < profiles["short"].max_examples < profiles["ci"].max_examples < profiles["soak"].max_examples
+    """In CI, too, Hypothesis explores, and a busy machine fails no property; `short`
+    and `fast` try fewer examples, `soak` more.
+    """
+    profiles = {
+        name: settings.get_profile(name) for name in ("default", "ci", "short", "fast", "soak")
+    }
+    assert {
+        name
+        for name, profile in profiles.items()
+        if profile.derandomize or profile.deadline is not None
+    } == set()
+    assert (
+        profiles["fast"].max_examples
+        < profiles["short"].max_examples
+        < profiles["ci"].max_examples
+        < profiles["soak"].max_examples
+    )
 
 
 def strays(path: Path) -> list[str]:
-    """Where a module sets up Hypothesis by itself, or says how many examples it wants whatever the profile."""
+    """Where a module sets up Hypothesis by itself, or says how many examples it wants
+    whatever the profile.
+    """
     calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
-    words = [(call.lineno, word) for call in calls if ast.unparse(call.func) == "settings" for word in call.keywords]
+    words = [
+        (call.lineno, word)
+        for call in calls
+        if ast.unparse(call.func) == "settings"
+        for word in call.keywords
+    ]
     stray = [
         line
         for line, word in words
@@ -199,11 +287,15 @@ def strays(path: Path) -> list[str]:
 
 
 def test_hypothesis_is_set_up_in_one_place() -> None:
-    """A property has as many examples as its profile says, or a multiple of that: `fast` and `soak` mean all of them."""
-    assert [stray for path in modules("tests") if path.name != "profiles.py" for stray in strays(path)] == []
+    """A property has as many examples as its profile says, or a multiple of that:
+    `fast` and `soak` mean all of them.
+    """
+    assert [
+        stray for path in modules("tests") if path.name != "profiles.py" for stray in strays(path)
+    ] == []
 
 
-# -------------------------------------------------------------------------------------------------------- every wait has a limit
+# --------------------------------------------------------------------------------------------------
 
 ENDLESS = {"wait", "join", "get", "communicate", "result", "acquire"}
 """Methods that wait for ever where they are given nothing."""
@@ -224,29 +316,43 @@ def endless(call: ast.Call) -> bool:
 def waits(path: Path) -> list[str]:
     """Where a module's calls wait for ever."""
     calls = [node for node in nodes(path) if isinstance(node, ast.Call)]
-    return [f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)[:80]}" for call in calls if endless(call)]
+    return [
+        f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)[:80]}"
+        for call in calls
+        if endless(call)
+    ]
 
 
 def test_every_wait_has_a_limit() -> None:
-    """No test, and nothing that tests stand on, waits for another thread or program for ever: a hang says where it hangs."""
+    """No test, and nothing that tests stand on, waits for another thread or program for
+    ever: a hang says where it hangs.
+    """
     assert [wait for path in modules("tests") for wait in waits(path)] == []
 
 
 @pytest.mark.parametrize(
     ("code", "refused"),
     [
-        ("thread.join()", True), ("thread.join(60)", False), ("', '.join(names)", False), ("barrier.wait()", True),
-        ("process.wait(timeout=5)", False), ("subprocess.run(['ls'], check=True)", True), ("subprocess.run(['ls'], timeout=5)", False),
-        ("subprocess.run(['ls'], **how)", False), ("queue.get()", True), ("found.get(name)", False), ("future.result()", True),
+        ("thread.join()", True),
+        ("thread.join(60)", False),
+        ("', '.join(names)", False),
+        ("barrier.wait()", True),
+        ("process.wait(timeout=5)", False),
+        ("subprocess.run(['ls'], check=True)", True),
+        ("subprocess.run(['ls'], timeout=5)", False),
+        ("subprocess.run(['ls'], **how)", False),
+        ("queue.get()", True),
+        ("found.get(name)", False),
+        ("future.result()", True),
     ],
-)  # fmt: skip
+)
 def test_what_waits_for_ever_is_known_by_its_form(code: str, refused: bool) -> None:
     """The rule sees each of these, and refuses nothing that ends."""
     [call] = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
     assert endless(call) == refused
 
 
-# -------------------------------------------------------------------------------------------------------------- its own page
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_the_index_names_is_there() -> None:
@@ -255,8 +361,16 @@ def test_what_the_index_names_is_there() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in modules("tests"))
     paths = set(re.findall(r"`([a-z_/]+\.py)`", text))
     assert len(paths) > 20
-    assert {path for path in paths if not any((ROOT / base / path).is_file() for base in ("", "tests", "tests/contracts"))} == set()
-    worlds = [line.split("|")[1] for line in text.partition("## Worlds")[2].splitlines() if line.startswith("| `")]
+    assert {
+        path
+        for path in paths
+        if not any((ROOT / base / path).is_file() for base in ("", "tests", "tests/contracts"))
+    } == set()
+    worlds = [
+        line.split("|")[1]
+        for line in text.partition("## Worlds")[2].splitlines()
+        if line.startswith("| `")
+    ]
     names = {name for world in worlds for name in re.findall(r"`(\w+)`", world)}
     assert len(names) > 20
     assert {name for name in names if not re.search(rf"\b(class|def) {name}\b", code)} == set()

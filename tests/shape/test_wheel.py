@@ -1,4 +1,6 @@
-"""What would be installed: one package without the demo, which works where nothing else of the project is."""
+"""What would be installed: one package without the demo, which works where nothing else
+of the project is.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,16 @@ attributes:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built without a network, by what the lock installed."""
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(out),
+        str(ROOT),
+    ]
     built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert built.returncode == 0, built.stdout + built.stderr
     (path,) = out.glob("*.whl")
@@ -58,7 +69,9 @@ def files(wheel: Path) -> dict[str, str]:
 
 
 def test_wheel_holds_one_package_only(files: dict[str, str]) -> None:
-    """Nothing lands beside it: no tests, no dagster_home, and no name that users have in their own projects."""
+    """Nothing lands beside it: no tests, no dagster_home, and no name that users have
+    in their own projects.
+    """
     info = {name.split("/")[0] for name in files if ".dist-info/" in name}
     assert {name.split("/")[0] for name in files} - info == {"windrow"}
     assert len(info) == 1
@@ -66,7 +79,10 @@ def test_wheel_holds_one_package_only(files: dict[str, str]) -> None:
 
 def test_wheel_is_complete(files: dict[str, str]) -> None:
     """Every file of the package is in it but for the demo's: types, the pom, what Spark logs."""
-    folders = [*((f"windrow/{name}", ROOT / name) for name in FOLDERS), ("windrow", ROOT / "windrow")]
+    folders = [
+        *((f"windrow/{name}", ROOT / name) for name in FOLDERS),
+        ("windrow", ROOT / "windrow"),
+    ]
     ours = {
         f"{name}/{path.relative_to(folder)}"
         for name, folder in folders
@@ -74,13 +90,23 @@ def test_wheel_is_complete(files: dict[str, str]) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert {name for name in ours if not name.startswith(LEFT_OUT)} <= set(files)
-    assert {"windrow/py.typed", "windrow/dagster.py", "windrow/ingest/kafka/embedded/kafka-pom.xml"} <= set(files)
+    assert {
+        "windrow/py.typed",
+        "windrow/dagster.py",
+        "windrow/ingest/kafka/embedded/kafka-pom.xml",
+    } <= set(files)
 
 
 def test_the_demo_is_left_out(files: dict[str, str]) -> None:
-    """Who installs windrow gets no pipeline of somebody else's shop, and nothing that is there needs it."""
+    """Who installs windrow gets no pipeline of somebody else's shop, and nothing that
+    is there needs it.
+    """
     assert [name for name in files if name.startswith(LEFT_OUT)] == []
-    assert [name for name, text in files.items() if name.endswith(".py") and re.search(r"assets\.(demo|defs)\b", text)] == []
+    assert [
+        name
+        for name, text in files.items()
+        if name.endswith(".py") and re.search(r"assets\.(demo|defs)\b", text)
+    ] == []
 
 
 def test_wheel_refuses_to_be_uploaded(files: dict[str, str]) -> None:
@@ -99,7 +125,12 @@ def test_wheel_brings_the_command_and_the_component(files: dict[str, str]) -> No
 def test_wheel_passes_the_common_checks(wheel: Path) -> None:
     """check-wheel-contents finds no duplicate, stray or missing file."""
     checked = subprocess.run(
-        [sys.executable, "-m", "check_wheel_contents", str(wheel)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "check_wheel_contents", str(wheel)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
@@ -120,11 +151,20 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(home: Path, code: str, folder: Path, *arguments: str) -> str:
     """What a program of this Python says, in a folder that has nothing to do with the project."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WINDROW_", "DAGSTER_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "WINDROW_", "DAGSTER_"))
+    }
     done = subprocess.run(
         [home / "bin" / "python", "-c", code, *arguments],
-        cwd=folder, env=kept | {"HOME": str(folder)}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=kept | {"HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -133,13 +173,21 @@ def test_the_command_works_where_it_is_installed(installed: Path, tmp_path: Path
     """`windrow --help` comes from the wheel, and so does the public face."""
     said = run(installed, "import windrow; print(windrow.__file__)", tmp_path)
     assert Path(said.strip()).is_relative_to(installed)
-    assert "doctor" in run(installed, "from windrow.ingest.cli.main import main; main()", tmp_path, "--help")
-    assert "sink" in run(installed, "import windrow; print(*windrow.PipelineSpec.model_fields)", tmp_path)
+    assert "doctor" in run(
+        installed, "from windrow.ingest.cli.main import main; main()", tmp_path, "--help"
+    )
+    assert "sink" in run(
+        installed, "import windrow; print(*windrow.PipelineSpec.model_fields)", tmp_path
+    )
 
 
 def test_the_component_works_in_a_project_of_its_own(installed: Path, tmp_path: Path) -> None:
-    """A project that `dg` made takes the component from the wheel, also one that has packages called assets, resources and ingest."""
-    (tmp_path / "pyproject.toml").write_text('[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n')
+    """A project that `dg` made takes the component from the wheel, also one that has
+    packages called assets, resources and ingest.
+    """
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "shop"\n'
+    )
     folder = tmp_path / "src" / "shop" / "defs" / "things"
     folder.mkdir(parents=True)
     (tmp_path / "src" / "shop" / "__init__.py").touch()

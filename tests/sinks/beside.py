@@ -38,7 +38,9 @@ class WithDeadLetters:
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         self.dead_letters.commit(plan, attempt, staged)
 
-    def read_dead(self, window: Window, limit: int | None = None, attempt: str | None = None) -> pa.Table:
+    def read_dead(
+        self, window: Window, limit: int | None = None, attempt: str | None = None
+    ) -> pa.Table:
         return read_dead(self, self.dead_letters, window, limit, attempt)  # type: ignore[arg-type]
 
     def refused(self) -> dict[str, str]:

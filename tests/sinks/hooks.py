@@ -1,4 +1,6 @@
-"""Hooks into the commit loop, at the one seam that all kinds share: the states that a store opens for writing."""
+"""Hooks into the commit loop, at the one seam that all kinds share: the states that a
+store opens for writing.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def in_between(sink: Any, turn: Callable[[], object]) -> None:
 
 
 def answered(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
-    """Have the next puts be answered so, each done before or not; the versions that puts were made on, as they come."""
+    """Have the next puts be answered so, each done before or not; the versions that
+    puts were made on, as they come.
+    """
     left, puts = list(answers), list[int]()
 
     def put(state: Any, change: TableChange) -> Answer:
@@ -68,7 +72,9 @@ def answered(sink: Any, *answers: tuple[Answer | Exception, bool]) -> list[int]:
 
 
 def before_look(sink: Any, turn: Callable[[], object]) -> None:
-    """Another run has its turn once, before the sink's next commit looks, and so before it waits for a lock."""
+    """Another run has its turn once, before the sink's next commit looks, and so before
+    it waits for a lock.
+    """
     writing = sink.store.writing
 
     def hooked() -> Any:

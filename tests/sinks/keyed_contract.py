@@ -1,4 +1,6 @@
-"""What every table with a primary key promises: the last word on each key by the log, whatever the order of windows, kills and replays."""
+"""What every table with a primary key promises: the last word on each key by the log,
+whatever the order of windows, kills and replays.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,28 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change, Keyed, Log, divided, joined, last_changes, random_log
+from tests.sinks.keyed_logs import (
+    KEY,
+    NARROW,
+    ROWS,
+    Change,
+    Keyed,
+    Log,
+    divided,
+    joined,
+    last_changes,
+    random_log,
+)
 from tests.sinks.things import PARTITIONS, PER_WINDOW, together
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.primary_key import PrimaryKey
 
 KEYS = {
-    "upsert": PrimaryKey(KEY, buckets=2), "one-bucket": PrimaryKey(KEY, buckets=1), "marks": PrimaryKey(KEY, marks=True, buckets=3),
+    "upsert": PrimaryKey(KEY, buckets=2),
+    "one-bucket": PrimaryKey(KEY, buckets=1),
+    "marks": PrimaryKey(KEY, marks=True, buckets=3),
     "version": PrimaryKey(KEY, version="revision", buckets=2),
-}  # fmt: skip
+}
 
 A, B, C, D, E = ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)
 
@@ -25,12 +40,15 @@ A, B, C, D, E = ("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)
 def log_of(*windows: list[list[Change]]) -> Log:
     """Messages of partition 0, window by window."""
     return {
-        n: [[*of, *([[]] * (PER_WINDOW - len(of)))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))] for n, of in enumerate(windows)
-    }  # fmt: skip
+        n: [[*of, *([[]] * (PER_WINDOW - len(of)))], *([[[]] * PER_WINDOW] * (PARTITIONS - 1))]
+        for n, of in enumerate(windows)
+    }
 
 
 def replay(dice: random.Random, log: Log, number: int, *, deletes: bool, alone: float) -> Log:
-    """The log with another reading of one window: a schema was mended, so that messages say more, or other things."""
+    """The log with another reading of one window: a schema was mended, so that messages
+    say more, or other things.
+    """
     other = random_log(dice, number + 1, deletes=deletes, alone=alone)[number]
     kept = [
         [new if dice.random() < 0.3 and new else old for old, new in zip(*both, strict=True)]
@@ -39,24 +57,38 @@ def replay(dice: random.Random, log: Log, number: int, *, deletes: bool, alone: 
     return {**log, number: kept}
 
 
-def one_log(dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, alone: float) -> str:
-    """What is wrong with the table after a random run. `alone`: how many rows leave a column alone."""
+def one_log(
+    dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, alone: float
+) -> str:
+    """What is wrong with the table after a random run.
+
+    `alone`: how many rows leave a column alone.
+    """
     deletes, windows = not table.versioned, dice.randint(1, 5)
-    dead, log = divided(dice, random_log(dice, windows, deletes=deletes, alone=alone), dice.choice([0, 0.3]))
+    dead, log = divided(
+        dice, random_log(dice, windows, deletes=deletes, alone=alone), dice.choice([0, 0.3])
+    )
 
     def to_the_end(run: Callable[[], None], retry: Callable[[], None] = lambda: None) -> None:
         table.turn_to(dice.choice([NARROW, ROWS]))
-        monkeypatch.setenv("WINDROW_CRASH", dice.choice(["", "", "commit.before:raise", "commit.after:raise"]))
+        monkeypatch.setenv(
+            "WINDROW_CRASH", dice.choice(["", "", "commit.before:raise", "commit.after:raise"])
+        )
         table.crash(run)
         monkeypatch.setenv("WINDROW_CRASH", "")
         retry()
 
-    for number in range(windows) if alone and dice.random() < 0.5 else dice.sample(range(windows), windows):
+    for number in (
+        range(windows) if alone and dice.random() < 0.5 else dice.sample(range(windows), windows)
+    ):
         run = partial(table.commit, log, number)
         to_the_end(run, run)  # as a retry would, whether it is there or not
         if dice.random() < 0.3:
             again = dice.choice(sorted(table.generations))
-            before, other = table.generations[again], replay(dice, log, again, deletes=deletes, alone=alone)
+            before, other = (
+                table.generations[again],
+                replay(dice, log, again, deletes=deletes, alone=alone),
+            )
             to_the_end(partial(table.commit, other, again, replace=True))
             log = other if table.generations[again] > before else log
         if dice.random() < 0.5:
@@ -69,20 +101,44 @@ def one_log(dice: random.Random, table: Keyed, monkeypatch: pytest.MonkeyPatch, 
 
 
 def mended_between(table: Keyed) -> None:
-    """A window whose refused messages lie before and behind those that it took, with a later window that tells of one of the keys."""
-    taken = log_of([[], [Change(A, 2)], [Change(B, None)], [Change(C, 1)], [], [Change(D, None)], []], [[Change(E, 9)]])
-    dead = log_of([[Change(A, 1), Change(B, 1)], [], [], [], [Change(C, None)], [], [Change(D, 5), Change(E, 5)]], [])
+    """A window whose refused messages lie before and behind those that it took, with a
+    later window that tells of one of the keys.
+    """
+    taken = log_of(
+        [[], [Change(A, 2)], [Change(B, None)], [Change(C, 1)], [], [Change(D, None)], []],
+        [[Change(E, 9)]],
+    )
+    dead = log_of(
+        [
+            [Change(A, 1), Change(B, 1)],
+            [],
+            [],
+            [],
+            [Change(C, None)],
+            [],
+            [Change(D, 5), Change(E, 5)],
+        ],
+        [],
+    )
     table.commit(taken, 1)
     table.commit(taken, 0)
     table.mend(taken, dead, 0)
 
 
-def out_of_order(table: Keyed, meanwhile: Callable[[Callable[[], object]], object] = lambda turn: turn()) -> str:
-    """A newer window first: it updates a key and takes another one out. Then the older one, beside which another window is committed.
+def out_of_order(
+    table: Keyed, meanwhile: Callable[[Callable[[], object]], object] = lambda turn: turn()
+) -> str:
+    """A newer window first: it updates a key and takes another one out.
+
+    Then the older one, beside which another window is committed.
 
     `meanwhile`: takes that other run, and sees that it has its turn.
     """
-    log = log_of([[Change(A, 1)], [Change(B, 1)], [Change(("c", 1), 1)]], [[Change(A, 2)], [Change(B, None)]], [[Change(("c", 1), 2)]])
+    log = log_of(
+        [[Change(A, 1)], [Change(B, 1)], [Change(("c", 1), 1)]],
+        [[Change(A, 2)], [Change(B, None)]],
+        [[Change(("c", 1), 2)]],
+    )
     table.commit(log, 1)
     meanwhile(lambda: type(table)(table.uri, table.key).commit(log, 2))
     table.commit(log, 0)
@@ -97,7 +153,10 @@ def tags(table: Keyed) -> dict[Any, int | None]:
 
 
 class KeyedTableContract:
-    """Runs unchanged on every kind of table with a primary key. `LOGS`: how many random ones a test takes."""
+    """Runs unchanged on every kind of table with a primary key.
+
+    `LOGS`: how many random ones a test takes.
+    """
 
     LOGS = 10
 
@@ -110,8 +169,10 @@ class KeyedTableContract:
     @pytest.mark.parametrize("kind", KEYS)
     def test_random_logs_fold_into_the_table(
         self, part: int, kind: str, dice: random.Random, monkeypatch: pytest.MonkeyPatch
-    ) -> None:  # fmt: skip
-        """Of random logs, in any order, with replays, mendings, crashes, repeated runs and narrower models: the fold is in the table."""
+    ) -> None:
+        """Of random logs, in any order, with replays, mendings, crashes, repeated runs
+        and narrower models: the fold is in the table.
+        """
         for _ in range(self.LOGS):
             seed = dice.randrange(2**32)
             table = self.table(kind, NARROW)
@@ -123,7 +184,11 @@ class KeyedTableContract:
     def test_an_older_window_does_not_undo_a_newer_one(self, order: list[int]) -> None:
         """Neither a row nor a delete of before comes back, whenever its window is committed."""
         table = self.table("upsert")
-        log = log_of([[Change(A, 1)], [Change(B, 2)]], [[Change(A, None)], [Change(B, 3)]], [[Change(B, None)]])
+        log = log_of(
+            [[Change(A, 1)], [Change(B, 2)]],
+            [[Change(A, None)], [Change(B, 3)]],
+            [[Change(B, None)]],
+        )
         for number in order:
             table.commit(log, number)
         assert table.held() == {}
@@ -132,25 +197,46 @@ class KeyedTableContract:
     def test_a_key_that_changes_is_a_delete_and_a_row(self) -> None:
         """In one message the delete counts first, also of the same key."""
         table = self.table("upsert")
-        table.commit(log_of([[Change(A, 1)], [Change(A, None), Change(B, 2)], [Change(B, None), Change(B, 3)]]), 0)
+        table.commit(
+            log_of(
+                [[Change(A, 1)], [Change(A, None), Change(B, 2)], [Change(B, None), Change(B, 3)]]
+            ),
+            0,
+        )
         assert {key: row.amount for key, row in table.held().items()} == {B: 3}
 
     def test_a_delete_marks(self) -> None:
-        """Where deletes mark, the key stays, with null in the columns that a row must have; a row of the key makes it one again."""
+        """Where deletes mark, the key stays, with null in the columns that a row must
+        have; a row of the key makes it one again.
+        """
         table = self.table("marks")
-        log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, None)], [Change(("c", 9), None)]], [[Change(A, 5)]])
+        log = log_of(
+            [[Change(A, 1)], [Change(B, 1)]],
+            [[Change(A, None)], [Change(("c", 9), None)]],
+            [[Change(A, 5)]],
+        )
         table.commit(log, 0)
         table.commit(log, 1)
-        assert {key: row.amount for key, row in table.held().items()} == {A: None, B: 1, ("c", 9): None}
+        assert {key: row.amount for key, row in table.held().items()} == {
+            A: None,
+            B: 1,
+            ("c", 9): None,
+        }
         table.commit(log, 2)
-        assert {key: row.amount for key, row in table.held().items()} == {A: 5, B: 1, ("c", 9): None}
+        assert {key: row.amount for key, row in table.held().items()} == {
+            A: 5,
+            B: 1,
+            ("c", 9): None,
+        }
         assert not table.wrong()
 
     def test_a_version_decides_before_the_log(self) -> None:
         """The greatest version is the row, of two equal ones the later; null is the least."""
         table = self.table("version")
         log = log_of(
-            [[Change(A, 1, 5)], [Change(A, 2, 4)], [Change(B, 3, None)]], [[Change(A, 4, 5)], [Change(B, 5, None)]], [[Change(A, 6, None)]]
+            [[Change(A, 1, 5)], [Change(A, 2, 4)], [Change(B, 3, None)]],
+            [[Change(A, 4, 5)], [Change(B, 5, None)]],
+            [[Change(A, 6, None)]],
         )
         for number in (2, 0, 1):
             table.commit(log, number)
@@ -158,9 +244,17 @@ class KeyedTableContract:
         assert not table.wrong()
 
     def test_a_replacement_that_says_less_is_refused(self) -> None:
-        """What its keys were before nobody knows; where a later window tells of them, it doesn't matter. Nothing changes by the refusal."""
+        """What its keys were before nobody knows; where a later window tells of them,
+        it doesn't matter.
+
+        Nothing changes by the refusal.
+        """
         table = self.table("upsert")
-        log = log_of([[Change(A, 1)], [Change(B, 1)], [Change(("c", 1), 1)]], [[Change(B, None)], [Change(A, 2)]], [[Change(A, None)]])
+        log = log_of(
+            [[Change(A, 1)], [Change(B, 1)], [Change(("c", 1), 1)]],
+            [[Change(B, None)], [Change(A, 2)]],
+            [[Change(A, None)]],
+        )
         for number in range(3):
             table.commit(log, number)
         less = log_of([], [[Change(A, 3)]], [])
@@ -174,7 +268,9 @@ class KeyedTableContract:
         assert not table.wrong()
 
     def test_a_replacement_answers_for_deletes_that_left_nothing(self) -> None:
-        """Also where the table holds no row, and the new attempt nothing, in the bucket of a key that the window took out."""
+        """Also where the table holds no row, and the new attempt nothing, in the bucket
+        of a key that the window took out.
+        """
         table = self.table("upsert")
         log = log_of([[Change(("k", n), None)] for n in range(PER_WINDOW)])
         table.commit(log, 0)
@@ -183,14 +279,22 @@ class KeyedTableContract:
 
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
     def test_mended_messages_count_where_they_lie(self, kind: str) -> None:
-        """A later message of the window itself stands, row or delete; an earlier one goes; and older windows hear of what is buried now."""
+        """A later message of the window itself stands, row or delete; an earlier one
+        goes; and older windows hear of what is buried now.
+        """
         table = self.table(kind)
         mended_between(table)
-        assert {key: row.amount for key, row in table.held().items() if row.amount is not None} == {A: 2, D: 5, E: 9}
+        assert {key: row.amount for key, row in table.held().items() if row.amount is not None} == {
+            A: 2,
+            D: 5,
+            E: 9,
+        }
         assert not table.wrong()
 
     def test_racing_windows_all_arrive(self) -> None:
-        """Of runs that merge the same keys at the same moment each looks again until its merge is on what is there."""
+        """Of runs that merge the same keys at the same moment each looks again until
+        its merge is on what is there.
+        """
         table = self.table("upsert")
         log = random_log(random.Random(7), 4, deletes=True)
         sinks = [table.made() for _ in log]
@@ -202,7 +306,9 @@ class KeyedTableContract:
 
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
     def test_a_row_keeps_what_its_change_leaves_alone(self, kind: str) -> None:
-        """Of the row in the table, or of the change before it in the window; a delete between them, or no row, leaves nothing to keep."""
+        """Of the row in the table, or of the change before it in the window; a delete
+        between them, or no row, leaves nothing to keep.
+        """
         table = self.table(kind)
         log = log_of(
             [[Change(A, 1), Change(B, 2)], [Change(C, 3)], [Change(B, 4, alone=True)]],
@@ -222,13 +328,24 @@ class KeyedTableContract:
         for number in (2, 3):
             table.commit(log, number)
             assert not table.wrong()
-        assert {key: tag for key, tag in tags(table).items() if key != B} == {A: 9, C: None, D: None}
+        assert {key: tag for key, tag in tags(table).items() if key != B} == {
+            A: 9,
+            C: None,
+            D: None,
+        }
         assert tags(table)[B] is None
         assert [c.receipt.merged.kept for c in table.made().receipts()] == [1, 3, 1, 2]
 
     def test_what_would_have_been_kept_never_comes_late(self) -> None:
-        """An older window of a key that a later one kept something of, another attempt, and a mending: refused, nothing changes."""
-        log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, 2)]], [[], [Change(A, 3, alone=True)]], [[Change(B, 4)]])
+        """An older window of a key that a later one kept something of, another attempt,
+        and a mending: refused, nothing changes.
+        """
+        log = log_of(
+            [[Change(A, 1)], [Change(B, 1)]],
+            [[Change(A, 2)]],
+            [[], [Change(A, 3, alone=True)]],
+            [[Change(B, 4)]],
+        )
         table = self.table("upsert")
         for number in (0, 2):
             table.commit(log, number)

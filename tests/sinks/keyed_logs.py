@@ -1,7 +1,8 @@
-"""Random logs of rows and deletes, a table that they are merged into, and the fold that says what must be in it.
+"""Random logs of rows and deletes, a table that they are merged into, and the fold that
+says what must be in it.
 
-The fold knows nothing of tables: it goes through all messages of the committed windows in the order of windows, topic-partitions and
-offsets, and keeps a dict.
+The fold knows nothing of tables: it goes through all messages of the committed windows
+in the order of windows, topic-partitions and offsets, and keeps a dict.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ Key = tuple[str, int]
 
 
 class Change(NamedTuple):
-    """What a message does to a key. `amount`: of its row; None: it takes the row out. `alone`: it leaves the row's tags as they are."""
+    """What a message does to a key.
+
+    `amount`: of its row; None: it takes the row out. `alone`: it leaves the row's tags as they are.
+    """
 
     key: Key
     amount: int | None
@@ -67,7 +71,10 @@ Log = dict[int, list[list[Message]]]
 
 
 class Row(NamedTuple):
-    """What the table must hold of a key; `amount` None: it is marked as deleted. `tag`: the number among its tags."""
+    """What the table must hold of a key; `amount` None: it is marked as deleted.
+
+    `tag`: the number among its tags.
+    """
 
     amount: int | None
     revision: int | None
@@ -95,9 +102,19 @@ def last_changes(log: Log, number: int, versioned: bool) -> dict[Key, Row]:
     """What a window by itself says of each of its keys."""
     found: dict[Key, Row] = {}
     for change, partition, offset in placed(log, number):
-        tag = change.amount if not change.alone else found[change.key].tag if change.key in found else ALONE
+        tag = (
+            change.amount
+            if not change.alone
+            else found[change.key].tag
+            if change.key in found
+            else ALONE
+        )
         row = Row(change.amount, change.revision, number, partition, offset, tag)
-        if not versioned or change.key not in found or _revision(row) >= _revision(found[change.key]):
+        if (
+            not versioned
+            or change.key not in found
+            or _revision(row) >= _revision(found[change.key])
+        ):
             found[change.key] = row
     return found
 
@@ -117,22 +134,38 @@ def _revision(row: Row) -> tuple[bool, int]:
     return (row.revision is not None, row.revision or 0)
 
 
-def last_words(committed: Mapping[int, dict[Key, Row]], number: int, versioned: bool) -> dict[Key, Row]:
-    """The keys that nobody but a window tells of: what the table holds of them, or doesn't, is its doing."""
+def last_words(
+    committed: Mapping[int, dict[Key, Row]], number: int, versioned: bool
+) -> dict[Key, Row]:
+    """The keys that nobody but a window tells of: what the table holds of them, or
+    doesn't, is its doing.
+    """
     if versioned:
-        return {key: row for key, row in fold(committed, True, True).items() if row.window == number}
+        return {
+            key: row for key, row in fold(committed, True, True).items() if row.window == number
+        }
     later = {key for other, said in committed.items() if other > number for key in said}
     return {key: row for key, row in committed[number].items() if key not in later}
 
 
-def unknown(committed: Mapping[int, dict[Key, Row]], number: int, new: Mapping[Key, Row], versioned: bool) -> int:
+def unknown(
+    committed: Mapping[int, dict[Key, Row]], number: int, new: Mapping[Key, Row], versioned: bool
+) -> int:
     """Of how many keys a replacement of a window leaves open what they were before it."""
     had = last_words(committed, number, versioned)
-    return sum(key not in new or (versioned and _revision(new[key]) < _revision(row)) for key, row in had.items())
+    return sum(
+        key not in new or (versioned and _revision(new[key]) < _revision(row))
+        for key, row in had.items()
+    )
 
 
-def random_log(dice: random.Random, windows: int, *, deletes: bool, keys: int = 6, alone: float = 0) -> Log:
-    """Few keys, so that they meet; amounts that are there once. `alone`: how many rows leave tags alone."""
+def random_log(
+    dice: random.Random, windows: int, *, deletes: bool, keys: int = 6, alone: float = 0
+) -> Log:
+    """Few keys, so that they meet; amounts that are there once.
+
+    `alone`: how many rows leave tags alone.
+    """
     every = [(shop, number) for shop in ("a", "b") for number in range(keys // 2)]
     amounts = iter(range(10**6))
 
@@ -143,18 +176,36 @@ def random_log(dice: random.Random, windows: int, *, deletes: bool, keys: int = 
         if kind < 0.25:
             return []
         if kind < 0.65 or not deletes:
-            return [row] if kind < 0.9 else [row, row._replace(amount=next(amounts), key=dice.choice(every))]
-        return [Change(dice.choice(every), None)] if kind < 0.9 else [Change(dice.choice(every), None), row]
+            return (
+                [row]
+                if kind < 0.9
+                else [row, row._replace(amount=next(amounts), key=dice.choice(every))]
+            )
+        return (
+            [Change(dice.choice(every), None)]
+            if kind < 0.9
+            else [Change(dice.choice(every), None), row]
+        )
 
     length = dice.choice([1, 4, PER_WINDOW])
     return {
-        n: [[message() if at < length else [] for at in range(PER_WINDOW)] for _ in range(PARTITIONS)] for n in range(windows)
-    }  # fmt: skip
+        n: [
+            [message() if at < length else [] for at in range(PER_WINDOW)]
+            for _ in range(PARTITIONS)
+        ]
+        for n in range(windows)
+    }
 
 
 def joined(log: Log, more: Log, number: int) -> Log:
     """The log with more messages in one window, in places where it has none."""
-    return {**log, number: [[a or b for a, b in zip(*both, strict=True)] for both in zip(log[number], more[number], strict=True)]}
+    return {
+        **log,
+        number: [
+            [a or b for a, b in zip(*both, strict=True)]
+            for both in zip(log[number], more[number], strict=True)
+        ],
+    }
 
 
 def divided(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
@@ -164,14 +215,17 @@ def divided(dice: random.Random, log: Log, share: float) -> tuple[Log, Log]:
         chosen = [[dice.random() < share for _ in messages] for messages in of]
         for part, wanted in zip(parts, (True, False), strict=True):
             part[number] = [
-                [m if c is wanted else [] for m, c in zip(*both, strict=True)] for both in zip(of, chosen, strict=True)
-            ]  # fmt: skip
+                [m if c is wanted else [] for m, c in zip(*both, strict=True)]
+                for both in zip(of, chosen, strict=True)
+            ]
     return parts
 
 
 @dataclass
 class Keyed:
-    """A table, what was committed to it, and what must be in it. Each kind of sink has a class of it.
+    """A table, what was committed to it, and what must be in it.
+
+    Each kind of sink has a class of it.
 
     `uri`: the table's place, as that class has places.
     """
@@ -210,35 +264,64 @@ class Keyed:
         self.rows = rows
         self.reopen()
 
-    def staged(self, log: Log, number: int, generation: int, sink: Any = None) -> tuple[Any, list[Staged]]:
+    def staged(
+        self, log: Log, number: int, generation: int, sink: Any = None
+    ) -> tuple[Any, list[Staged]]:
         """What the tasks would bring."""
         self.attempts += 1
         attempt, to = f"a{self.attempts}", sink or self.sink
         planned = plan(to, number)
         factory = to.stager(planned, generation, attempt)
-        staged = [_staged(factory(split), split, log[number][split.partition], to.schema) for split in planned.splits]
+        staged = [
+            _staged(factory(split), split, log[number][split.partition], to.schema)
+            for split in planned.splits
+        ]
         return receipt(planned, staged, generation, attempt), staged
 
     def commit(self, log: Log, number: int, *, replace: bool = False) -> None:
         """One run of a window, to its end or to a crash; the table must be as told after it."""
         new = last_changes(log, number, self.versioned)
-        generation = self.generations.get(number, -1) + 1 if replace and number in self.generations else 0
+        generation = (
+            self.generations.get(number, -1) + 1 if replace and number in self.generations else 0
+        )
         made, staged = self.staged(log, number, generation)
         again = number in self.generations and not generation
         open_keys = unknown(self.committed, number, new, self.versioned) if generation else 0
         self._commit(made, staged, new, open_keys, again=again)
 
     def mend(self, log: Log, mended: Log, number: int) -> None:
-        """The same of a mending of a committed window: `mended` messages join those of the log, where its window has none."""
+        """The same of a mending of a committed window: `mended` messages join those of
+        the log, where its window has none.
+        """
         generation = self.generations[number] + 1
-        free = [[[] if a else b for a, b in zip(*both, strict=True)] for both in zip(log[number], mended[number], strict=True)]
+        free = [
+            [[] if a else b for a, b in zip(*both, strict=True)]
+            for both in zip(log[number], mended[number], strict=True)
+        ]
         made, staged = self.staged({number: free}, number, generation)
         before = self.sink.look(window(number)).receipt.attempt
         made = msgspec.structs.replace(made, mending_=Mending(before, before, 1))
-        self._commit(made, staged, last_changes(joined(log, mended, number), number, self.versioned), 0, again=False)
+        self._commit(
+            made,
+            staged,
+            last_changes(joined(log, mended, number), number, self.versioned),
+            0,
+            again=False,
+        )
 
-    def _commit(self, made: Receipt, staged: list[Staged], new: dict[Key, Row], open_keys: int, *, again: bool) -> None:
-        number, generation = next(n for n in range(100) if window(n) == made.window), made.generation
+    def _commit(
+        self,
+        made: Receipt,
+        staged: list[Staged],
+        new: dict[Key, Row],
+        open_keys: int,
+        *,
+        again: bool,
+    ) -> None:
+        number, generation = (
+            next(n for n in range(100) if window(n) == made.window),
+            made.generation,
+        )
         refused = ""
         try:
             outcome = self.sink.commit(made, staged)
@@ -295,14 +378,25 @@ class Keyed:
         """Verification's word on table and receipts."""
         audit = self.made().audit()
         assert audit.keyed is not None
-        return compare_merged([c.receipt for c in self.made().receipts()], audit, audit.keyed, deep=True, whole=True)
+        return compare_merged(
+            [c.receipt for c in self.made().receipts()], audit, audit.keyed, deep=True, whole=True
+        )
 
     def wrong(self) -> str:
-        """Where the table isn't what it must be, by the fold and by verification; nothing if it is."""
+        """Where the table isn't what it must be, by the fold and by verification;
+        nothing if it is.
+        """
         held, wanted = self.held(), self.wanted()
-        unlike = {key: (held.get(key), wanted.get(key)) for key in held.keys() | wanted.keys() if held.get(key) != wanted.get(key)}
+        unlike = {
+            key: (held.get(key), wanted.get(key))
+            for key in held.keys() | wanted.keys()
+            if held.get(key) != wanted.get(key)
+        }
         return "; ".join(
-            [*(f"{key}: {has}, not {must}" for key, (has, must) in sorted(unlike.items())), *(f.what for f in self.findings())]
+            [
+                *(f"{key}: {has}, not {must}" for key, (has, must) in sorted(unlike.items())),
+                *(f.what for f in self.findings()),
+            ]
         )
 
 
@@ -312,27 +406,67 @@ def _staged(stager: Any, split: Split, of: Sequence[Message], schema: pa.Schema)
     rows = deletes = valid = 0
     for start in (0, PER_WINDOW // 2):
         part = of[start : start + PER_WINDOW // 2]
-        kept = [(at, change) for at, message in enumerate(part) for change in message if change.amount is not None]
-        gone = [(at, change) for at, message in enumerate(part) for change in message if change.amount is None]
+        kept = [
+            (at, change)
+            for at, message in enumerate(part)
+            for change in message
+            if change.amount is not None
+        ]
+        gone = [
+            (at, change)
+            for at, message in enumerate(part)
+            for change in message
+            if change.amount is None
+        ]
         columns = [
-            [c.key[1] for _, c in kept], [c.key[0] for _, c in kept], [c.amount for _, c in kept], [c.revision for _, c in kept],
+            [c.key[1] for _, c in kept],
+            [c.key[0] for _, c in kept],
+            [c.amount for _, c in kept],
+            [c.revision for _, c in kept],
             [None if c.alone else [("n", c.amount)] for _, c in kept],
-        ]  # fmt: skip
+        ]
         keys = pa.record_batch(
-            [pa.array([c.key[0] for _, c in gone], pa.string()), pa.array([c.key[1] for _, c in gone], schema.field("id").type)], list(KEY)
+            [
+                pa.array([c.key[0] for _, c in gone], pa.string()),
+                pa.array([c.key[1] for _, c in gone], schema.field("id").type),
+            ],
+            list(KEY),
         )
         changed, index = changes(
-            pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema),
-            pa.array([at for at, _ in kept], pa.int64()), keys, pa.array([at for at, _ in gone], pa.int64()),
-            pa.array([["tags"] * c.alone for _, c in kept], UNAVAILABLE.type) if any(c.alone for _, c in kept) else None,
-        )  # fmt: skip
+            pa.record_batch(
+                [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+            ),
+            pa.array([at for at, _ in kept], pa.int64()),
+            keys,
+            pa.array([at for at, _ in gone], pa.int64()),
+            (
+                pa.array([["tags"] * c.alone for _, c in kept], UNAVAILABLE.type)
+                if any(c.alone for _, c in kept)
+                else None
+            ),
+        )
         if changed.num_rows:
             stager.add(changed, every.slice(start, PER_WINDOW // 2).take(index))
         rows, deletes, valid = rows + len(kept), deletes + len(gone), valid + sum(map(bool, part))
     staging = stager.finish()
     n = split.stop - split.start
     counts = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, valid, 0, 0, staging.rows, 0, 0,
-        checksums=Checksums(rows=staging.checksum), rows_=rows, filtered_=n - valid, deletes_=deletes,
-    )  # fmt: skip
+        split.topic,
+        split.partition,
+        split.start,
+        split.stop,
+        split.stop,
+        n,
+        n * 2,
+        valid,
+        0,
+        0,
+        staging.rows,
+        0,
+        0,
+        checksums=Checksums(rows=staging.checksum),
+        rows_=rows,
+        filtered_=n - valid,
+        deletes_=deletes,
+    )
     return Staged(split, counts, staging.committables, ())

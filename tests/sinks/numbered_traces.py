@@ -1,6 +1,8 @@
-"""Held to the model of a numbered log (`tests.protocols.numbered`): what sinks do that look, and put under the number that follows.
+"""Held to the model of a numbered log (`tests.protocols.numbered`): what sinks do that
+look, and put under the number that follows.
 
-A kind of sink gives its runs, and a place with a prepared table; the races, deaths and lost answers are the same for all.
+A kind of sink gives its runs, and a place with a prepared table; the races, deaths and
+lost answers are the same for all.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ Open = Callable[[str], "RecordedPuts"]
 
 
 class RecordedPuts(Recorded):
-    """Before a kind of sink that puts. `first`: the newest number when the scenario begins, which the model calls -1.
+    """Before a kind of sink that puts.
 
-    `meanwhile`: another run has its turn once, between look and put. `loses`: the first put isn't answered, and whether it arrives.
+    `first`: the newest number when the scenario begins, which the model calls -1.
+
+    `meanwhile`: another run has its turn once, between look and put. `loses`: the first
+    put isn't answered, and whether it arrives.
     """
 
     first = 0
@@ -69,7 +74,9 @@ class RecordedPuts(Recorded):
 
 
 class RecordedTable(RecordedPuts):
-    """Before a `WindowTable` whose puts go through its method `once` (`tests.sinks.hooks.on_put`), or a twin of it."""
+    """Before a `WindowTable` whose puts go through its method `once`
+    (`tests.sinks.hooks.on_put`), or a twin of it.
+    """
 
     window = ""
 
@@ -83,7 +90,10 @@ class RecordedTable(RecordedPuts):
                 with self.recorder.step(self.who, "look") as reply:
                     state = stack.enter_context(writing())
                     held = committed_by_key(state, [self.window]).get(self.window)
-                    reply(None if held is None else held.receipt.attempt, state.version - self.first - 1)
+                    reply(
+                        None if held is None else held.receipt.attempt,
+                        state.version - self.first - 1,
+                    )
                 yield state
 
         store.writing = looks
@@ -116,7 +126,9 @@ def _killed_at(open_: Open, point: CrashPoint) -> None:
 
 
 class NumberedTraces(ABC):
-    """`begun` prepares a place; `opened`, which other processes find by its name, makes a run's sink there."""
+    """`begun` prepares a place; `opened`, which other processes find by its name, makes
+    a run's sink there.
+    """
 
     model: type[NumberedLog]
 
@@ -150,9 +162,14 @@ class NumberedTraces(ABC):
         waiting.meanwhile = partial(commits, make("B"))
         assert isinstance(commits(waiting), AlreadyDone)
         assert steps(self.follows(recorder)) == [
-            ("A", "keep_letters", "ok"), ("A", "look", None), ("B", "keep_letters", "ok"), ("B", "look", None), ("B", "put", "ok"),
-            ("A", "put", "taken"), ("A", "look", "B"),
-        ]  # fmt: skip
+            ("A", "keep_letters", "ok"),
+            ("A", "look", None),
+            ("B", "keep_letters", "ok"),
+            ("B", "look", None),
+            ("B", "put", "ok"),
+            ("A", "put", "taken"),
+            ("A", "look", "B"),
+        ]
 
     def test_two_windows_at_once_are_followed(self, make: Open, recorder: Recorder) -> None:
         """Both commit; whoever is second looks again."""
@@ -165,7 +182,10 @@ class NumberedTraces(ABC):
         recorder.file.write_text("")
         commits(make("B"), 1)
         commits(make("A"), 2)
-        assert [(e.who, e.said) for e in self.follows(recorder, "two replays") if e.said] == [("B", "Done"), ("A", "Done")]
+        assert [(e.who, e.said) for e in self.follows(recorder, "two replays") if e.said] == [
+            ("B", "Done"),
+            ("A", "Done"),
+        ]
 
     @pytest.mark.parametrize("arrives", [True, False])
     def test_a_lost_answer_is_followed(self, make: Open, recorder: Recorder, arrives: bool) -> None:
@@ -173,7 +193,9 @@ class NumberedTraces(ABC):
         losing = make("A")
         losing.loses = arrives
         assert isinstance(commits(losing), Done)
-        assert [e.reply for e in self.follows(recorder) if e.name == "put"] == (["unknown"] if arrives else ["unknown", "ok"])
+        assert [e.reply for e in self.follows(recorder) if e.name == "put"] == (
+            ["unknown"] if arrives else ["unknown", "ok"]
+        )
 
     @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
     def test_a_kill_is_followed(self, make: Open, recorder: Recorder, point: CrashPoint) -> None:

@@ -1,4 +1,6 @@
-"""Every sink, killed in every way at every point: the next run commits each message exactly once."""
+"""Every sink, killed in every way at every point: the next run commits each message
+exactly once.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Stage(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=SINKS)
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
     """One place for all tests of a kind: it may need a server of its own."""
     folder: Path = tmp_path_factory.mktemp("deaths")
     kind = SINKS[request.param]
@@ -48,7 +52,9 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def in_short(every: Sequence[str], *kept: str) -> list[object]:
     """Parameters, of which `make test` takes these: one a phase."""
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.long) for value in every]
+    return [
+        value if value in kept else pytest.param(value, marks=pytest.mark.long) for value in every
+    ]
 
 
 def ends(job: Job) -> int | None:
@@ -67,30 +73,45 @@ def holds(stage: Stage, number: int, first: str | None = None) -> None:
         assert fresh.look(window(number)).receipt.attempt == first
 
 
-@pytest.mark.parametrize("point", in_short(POINTS, "plan.after", "write.middle", "dead.before", "commit.before", "commit.after"))
+@pytest.mark.parametrize(
+    "point",
+    in_short(POINTS, "plan.after", "write.middle", "dead.before", "commit.before", "commit.after"),
+)
 @pytest.mark.parametrize("how", in_short(("kill", "raise"), "kill"))
 def test_dead_at_a_point(stage: Stage, point: CrashPoint, how: str) -> None:
-    """Killed, or failed: another attempt finds the commit exactly if it had been sent, and every message is there once."""
+    """Killed, or failed: another attempt finds the commit exactly if it had been sent,
+    and every message is there once.
+    """
     job = stage.job.but(window=next(stage.numbers))
-    assert ends(job.but(attempt="first", crash=f"{point}:{how}")) == (CRASHED if how == "raise" else -9)
+    assert ends(job.but(attempt="first", crash=f"{point}:{how}")) == (
+        CRASHED if how == "raise" else -9
+    )
     assert ends(job.but(attempt="retry")) == (ALREADY if point in stage.kind.arrived else DONE)
     holds(stage, job.window, "first" if point in stage.kind.arrived else "retry")
 
 
 @pytest.mark.parametrize("point", in_short(POINTS, "commit.before"))
 def test_a_zombie(stage: Stage, point: CrashPoint) -> None:
-    """Stopped at a point, it wakes when its retry has finished: it reports the retry's receipt, and writes nothing."""
+    """Stopped at a point, it wakes when its retry has finished: it reports the retry's
+    receipt, and writes nothing.
+    """
     job = stage.job.but(window=next(stage.numbers))
     zombie = worker.start(job.but(attempt="zombie", crash=f"{point}:stop"))
     assert stops(zombie)
-    first = "zombie" if point in stage.kind.arrived or (stage.kind.locks and point == "commit.before") else "retry"
+    first = (
+        "zombie"
+        if point in stage.kind.arrived or (stage.kind.locks and point == "commit.before")
+        else "retry"
+    )
     retry = worker.start(job.but(attempt="retry"))
     if first == "retry" or point in stage.kind.arrived:
         retry.join(120)
     worker.signalled(zombie, worker.WAKE)
     zombie.join(120)
     retry.join(120)
-    assert (zombie.exitcode, retry.exitcode) == ((DONE, ALREADY) if first == "zombie" else (ALREADY, DONE))
+    assert (zombie.exitcode, retry.exitcode) == (
+        (DONE, ALREADY) if first == "zombie" else (ALREADY, DONE)
+    )
     holds(stage, job.window, first)
 
 
@@ -110,7 +131,9 @@ KILLS = 10
 
 
 def meets(job: Job, delay: float | None) -> tuple[int | None, float]:
-    """An attempt that is killed so long after its commits began, unless it is over by then: its exit code, and how long they took."""
+    """An attempt that is killed so long after its commits began, unless it is over by
+    then: its exit code, and how long they took.
+    """
     gate = time.monotonic() + 0.3
     process = worker.start(job.but(gate=gate))
     process.join(60 if delay is None else gate + delay - time.monotonic())
@@ -122,7 +145,9 @@ def meets(job: Job, delay: float | None) -> tuple[int | None, float]:
 @pytest.mark.some(1)
 @pytest.mark.sampled(1, of=4)
 def test_killed_at_any_moment(part: int, dice: random.Random, stage: Stage) -> None:
-    """Ten commits killed, one in each tenth of the time that a commit takes; the retries leave each window there once."""
+    """Ten commits killed, one in each tenth of the time that a commit takes; the
+    retries leave each window there once.
+    """
     took = sorted(meets(stage.job.but(window=next(stage.numbers)), None)[1] for _ in range(3))[1]
     codes = []
     for kill in range(KILLS):

@@ -1,4 +1,6 @@
-"""Files that are gone, cut or flipped, and a disk that is full: each is told in a sentence, and none of it is a bug of windrow's."""
+"""Files that are gone, cut or flipped, and a disk that is full: each is told in a
+sentence, and none of it is a bug of windrow's.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def read(sink: Any) -> None:
 
 
 def dead(sink: Any) -> None:
-    summed(sink.look(window(0)).receipt.splits, sink.dead_letters.contents(window(0)), DEFAULT, "a1")
+    summed(
+        sink.look(window(0)).receipt.splits, sink.dead_letters.contents(window(0)), DEFAULT, "a1"
+    )
 
 
 ASKS: dict[bool, list[Callable[[Any], None]]] = {False: [held, deep], True: [counted, read, dead]}
@@ -63,13 +67,18 @@ def made(tmp_path: Path, kind: str) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -> None:
-    """Whatever verification and the dead letters' readers ask, the answer is a sentence; of a file that is gone or cut a finding."""
+    """Whatever verification and the dead letters' readers ask, the answer is a
+    sentence; of a file that is gone or cut a finding.
+    """
     sink = made(tmp_path, kind)
     every = [path for path in tmp_path.rglob("*-*.*") if "data" in path.parts and path.is_file()]
     assert len(every) == 4
     for path in {("_dead/" in str(path)): path for path in every}.values():
         content = path.read_bytes()
-        for harmed in (None, b"", content[: len(content) // 2]) if path.suffix == ".parquet" else (None,):  # of texts, counts tell the rest
+        # of texts, counts tell the rest
+        for harmed in (
+            (None, b"", content[: len(content) // 2]) if path.suffix == ".parquet" else (None,)
+        ):
             path.unlink() if harmed is None else path.write_bytes(harmed)
             for ask in ASKS["_dead/" in str(path)]:
                 with pytest.raises(RefusedError, match=r"gone|damaged"):
@@ -86,9 +95,15 @@ def test_a_file_that_is_gone_cut_or_flipped_is_told(tmp_path: Path, kind: str) -
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_two_files_that_were_exchanged_are_told(tmp_path: Path, kind: str) -> None:
-    """Each row is there, but readers skip files by what the table says of each, and would miss rows."""
+    """Each row is there, but readers skip files by what the table says of each, and
+    would miss rows.
+    """
     sink = made(tmp_path, kind)
-    one, other = (path for path in tmp_path.rglob("*-*.parquet") if "data" in path.parts and "_dead/" not in str(path))
+    one, other = (
+        path
+        for path in tmp_path.rglob("*-*.parquet")
+        if "data" in path.parts and "_dead/" not in str(path)
+    )
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
@@ -100,11 +115,16 @@ def test_two_files_that_were_exchanged_are_told(tmp_path: Path, kind: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("room", [0, 2, 40, 700])
 def test_a_disk_that_is_full_while_rows_are_staged(tmp_path: Path, kind: str, room: int) -> None:
-    """Wherever in the file its room ends: it is said, and what cleans up behind it says nothing else."""
+    """Wherever in the file its room ends: it is said, and what cleans up behind it says
+    nothing else.
+    """
     sink = made(tmp_path, kind)
     planned = plan(sink, 1)
     split = planned.splits[0]
-    stager, letters = sink.stager(planned, 0, "a1")(split), sink.dead_letters.stager(planned, 0, "a1")(split)
+    stager, letters = (
+        sink.stager(planned, 0, "a1")(split),
+        sink.dead_letters.stager(planned, 0, "a1")(split),
+    )
     with files_end_at(room):
         with pytest.raises(UnreachableError, match=r"can't be (read or )?written|room"):
             stage_split(stager, letters, split, dead=True)

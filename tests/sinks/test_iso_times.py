@@ -1,4 +1,6 @@
-"""Dates and times that have no text, found wherever they lie; and what the sinks that write texts say of them."""
+"""Dates and times that have no text, found wherever they lie; and what the sinks that
+write texts say of them.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,18 @@ from windrow.ingest.sinks.staging import RowLayout
 DAY, ZONED, LOCAL = pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")
 EDGES: list[tuple[pa.DataType, type[Any], list[int], list[int]]] = [
     (DAY, np.int32, [-719_162, 0, 2_932_896], [-719_163, 2_932_897, 2**31 - 1, -(2**31)]),
-    (ZONED, np.int64, [-62_135_596_800_000_000, 253_402_300_799_999_999], [253_402_300_800_000_000, 2**63 - 1, -(2**63)]),
-    (LOCAL, np.int64, [-62_135_596_800_000_000, 253_402_300_799_999_999], [-62_135_596_800_000_001, 9_223_372_036_825_200_000]),
+    (
+        ZONED,
+        np.int64,
+        [-62_135_596_800_000_000, 253_402_300_799_999_999],
+        [253_402_300_800_000_000, 2**63 - 1, -(2**63)],
+    ),
+    (
+        LOCAL,
+        np.int64,
+        [-62_135_596_800_000_000, 253_402_300_799_999_999],
+        [-62_135_596_800_000_001, 9_223_372_036_825_200_000],
+    ),
     (pa.timestamp("ms"), np.int64, [253_402_300_799_999], [253_402_300_800_000]),
     (pa.timestamp("ns"), np.int64, [2**63 - 1], []),
 ]
@@ -66,29 +78,47 @@ MAPS = pa.MapArray.from_arrays(pa.array([0, 0, 1, 3], pa.int32()), pa.array(["a"
     ],
 )
 def test_it_is_found_however_deep(column: pa.Array, row: int | None) -> None:
-    """In structs, lists and maps, cut or not, at the row that holds it; what lies under a null is nobody's."""
+    """In structs, lists and maps, cut or not, at the row that holds it; what lies under
+    a null is nobody's.
+    """
     found = without_text({"ok": pa.array([None] * len(column), DAY), "x": column})
-    assert (None if found is None else (found[0].tolist(), found[1])) == (None if row is None else ([row], "x"))
+    assert (None if found is None else (found[0].tolist(), found[1])) == (
+        None if row is None else ([row], "x")
+    )
 
 
 def _staged(factory: Any, column: pa.Array) -> None:
     stager = factory(SPLIT)
     try:
         stager.add(
-            pa.record_batch([pa.nulls(len(column), pa.int64()), column], ["n", "t"]), messages(Split("shop.orders", 1, 4, 4 + len(column)))
+            pa.record_batch([pa.nulls(len(column), pa.int64()), column], ["n", "t"]),
+            messages(Split("shop.orders", 1, 4, 4 + len(column))),
         )
     finally:
         stager.discard()
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "json messages", "texts", "headers"])
-@pytest.mark.parametrize("which", [(DAY, np.int32, 2**31 - 1), (LOCAL, np.int64, 2**63 - 1), (LOCAL, np.int64, -(2**63))])
-def test_what_has_no_text_is_refused_at_its_offset(tmp_path: Path, kind: Any, which: tuple[Any, Any, int]) -> None:
-    """Files of texts and messages name topic-partition, offset and column, and nothing of the value; where it is a number it may be any."""
+@pytest.mark.parametrize(
+    "which", [(DAY, np.int32, 2**31 - 1), (LOCAL, np.int64, 2**63 - 1), (LOCAL, np.int64, -(2**63))]
+)
+def test_what_has_no_text_is_refused_at_its_offset(
+    tmp_path: Path, kind: Any, which: tuple[Any, Any, int]
+) -> None:
+    """Files of texts and messages name topic-partition, offset and column, and nothing
+    of the value; where it is a number it may be any.
+    """
     arrow, width, number = which
     column = _of(arrow, width, [0, 0, number])
-    layout = RowLayout(pa.schema([pa.field("n", pa.int64()), pa.field("t", arrow)]), {"window": DEFAULT["window"]}, "a1")
-    part = {"json messages": MessagePart("json", ("t",)), "texts": MessagePart("string", ("t",))}.get(kind, MessagePart("json", ("n",)))
+    layout = RowLayout(
+        pa.schema([pa.field("n", pa.int64()), pa.field("t", arrow)]),
+        {"window": DEFAULT["window"]},
+        "a1",
+    )
+    part = {
+        "json messages": MessagePart("json", ("t",)),
+        "texts": MessagePart("string", ("t",)),
+    }.get(kind, MessagePart("json", ("n",)))
     form = MessageForm(part, headers={"h": "t"} if kind == "headers" else {})
     factory: Any = (
         FilesStagerFactory(str(tmp_path), layout, "w", FileFormat(kind, "none"))
@@ -98,15 +128,23 @@ def test_what_has_no_text_is_refused_at_its_offset(tmp_path: Path, kind: Any, wh
     if kind in {"texts", "headers"} and pa.types.is_timestamp(arrow):
         assert form.misfit(pa.record_batch([pa.nulls(3, pa.int64()), column], ["n", "t"])) is None
         return
-    with pytest.raises(UnfitRowsError, match="column t holds a date or time outside the years") as refused:
+    with pytest.raises(
+        UnfitRowsError, match="column t holds a date or time outside the years"
+    ) as refused:
         _staged(factory, column)
-    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 1, 6)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+        "shop.orders",
+        1,
+        6,
+    )
     assert list(refused.value.rows) == [2]
     _staged(factory, column.slice(0, 2))
 
 
 def test_json_in_a_database() -> None:
-    """A date within a `jsonb` is one that the server reads; a column of dates holds the others itself."""
+    """A date within a `jsonb` is one that the server reads; a column of dates holds the
+    others itself.
+    """
     with pytest.raises(UnfitValueError, match="column s holds a date or time outside") as unfit:
         rows_of(pa.record_batch([pa.StructArray.from_arrays([ODD], ["d"])], ["s"]))
     assert unfit.value.rows.tolist() == [1]

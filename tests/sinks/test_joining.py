@@ -1,4 +1,6 @@
-"""Promise: texts are joined row by row as Arrow's own function joins them, whatever slices, widths and nulls they come in."""
+"""Promise: texts are joined row by row as Arrow's own function joins them, whatever
+slices, widths and nulls they come in.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ KINDS = st.sampled_from([pa.string(), KIND])
 def parts_of(draw: st.DrawFn) -> list[pa.Array | str]:
     """Columns of one length, each a slice of a longer one, and texts between them."""
     rows, before = draw(st.integers(0, 12)), draw(st.integers(0, 3))
-    columns = st.tuples(st.lists(TEXTS, min_size=before + rows + 2, max_size=before + rows + 2), KINDS)
+    columns = st.tuples(
+        st.lists(TEXTS, min_size=before + rows + 2, max_size=before + rows + 2), KINDS
+    )
     found = [*draw(st.lists(st.one_of(columns, st.text(max_size=10)), max_size=6)), draw(columns)]
-    return [part if isinstance(part, str) else pa.array(*part).slice(before, rows) for part in found]
+    return [
+        part if isinstance(part, str) else pa.array(*part).slice(before, rows) for part in found
+    ]
 
 
 @given(parts_of())
@@ -38,4 +44,6 @@ def test_rows_are_those_that_arrow_joins(parts: list[pa.Array | str]) -> None:
 def test_no_byte_is_lost_or_read_beyond_the_end_of_a_text(size: int) -> None:
     """Texts of every length around the eight bytes that are copied at once."""
     column = pa.array(["abcdefghijklmnopqrstuvwxyz"[:size], "", "z" * size])
-    assert joined("<", column, "|", column, ">").to_pylist() == [f"<{text}|{text}>" for text in column.to_pylist()]
+    assert joined("<", column, "|", column, ">").to_pylist() == [
+        f"<{text}|{text}>" for text in column.to_pylist()
+    ]

@@ -1,4 +1,6 @@
-"""The table of kinds: a spec's `sink` section is read by the model of its kind, and nothing of another kind is loaded."""
+"""The table of kinds: a spec's `sink` section is read by the model of its kind, and
+nothing of another kind is loaded.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.kinds import KINDS, sink_kind
 
 ATTRIBUTES = {
-    "id": "orders", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "t"},
-    "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"}, "decode": {"schema": "a.b:C"},
-}  # fmt: skip
+    "id": "orders",
+    "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "t"},
+    "window": {"grid": "hourly", "start": "2026-01-05T00:00:00Z"},
+    "decode": {"schema": "a.b:C"},
+}
 
 
 def refused(sink: object) -> str:
@@ -30,14 +34,18 @@ def refused(sink: object) -> str:
 
 def schema_mistakes(sink: object) -> list[str]:
     """What the schema for editors says of it."""
-    found = Draft202012Validator(Attributes.model_json_schema()).iter_errors({**ATTRIBUTES, "sink": sink})
+    found = Draft202012Validator(Attributes.model_json_schema()).iter_errors(
+        {**ATTRIBUTES, "sink": sink}
+    )
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
 
 
 @pytest.mark.parametrize("name", ["hudi", "Delta", "", 7, None, ["delta"]])
 def test_an_unknown_kind_is_refused_with_those_there_are(name: object) -> None:
     """Whatever stands there that is no kind, the mistake is told at `sink.kind`, with all kinds."""
-    assert f"sink.kind: must be {' or '.join(map(repr, KINDS))}" in refused({"kind": name, "path": "lake"})
+    assert f"sink.kind: must be {' or '.join(map(repr, KINDS))}" in refused(
+        {"kind": name, "path": "lake"}
+    )
 
 
 def test_without_a_kind_it_is_delta() -> None:
@@ -47,8 +55,15 @@ def test_without_a_kind_it_is_delta() -> None:
 
 
 def test_options_belong_to_their_kind() -> None:
-    """Each kind has its own options, known and missing; another's are unknown keys, and near misses find its own."""
-    assert parse_spec({**ATTRIBUTES, "sink": {"kind": "sqlite", "path": "x", "table": "y"}}, Path("/tmp")).sink_path() == "/tmp/x#y"
+    """Each kind has its own options, known and missing; another's are unknown keys, and
+    near misses find its own.
+    """
+    assert (
+        parse_spec(
+            {**ATTRIBUTES, "sink": {"kind": "sqlite", "path": "x", "table": "y"}}, Path("/tmp")
+        ).sink_path()
+        == "/tmp/x#y"
+    )
     said = refused({"kind": "sqlite", "path": "x", "evolve": "none"})
     assert "sink.evolve: unknown key; known are kind, path, table" in said
     assert "sink.table: is missing" in said
@@ -71,7 +86,10 @@ def test_a_secret_in_a_path_is_not_repeated() -> None:
         ({"kind": "sqlite", "path": "x", "table": "y"}, []),
         ({"kind": "{{ env.KIND }}", "path": "lake"}, []),
         ({"kind": "hudi", "path": "lake"}, ["sink.kind: 'hudi' is not one of ['delta', "]),
-        ({"kind": "delta", "paht": "lake"}, ["sink: 'path' is a required property", "sink: Additional properties are not allowed"]),
+        (
+            {"kind": "delta", "paht": "lake"},
+            ["sink: 'path' is a required property", "sink: Additional properties are not allowed"],
+        ),
         (
             {"kind": "sqlite", "path": "x", "evolve": "none"},
             ["sink: 'table' is a required property", "sink: Additional properties are not allowed"],
@@ -95,10 +113,13 @@ def test_every_line_of_the_table_leads_to_a_kind() -> None:
 def test_a_kind_is_loaded_when_a_spec_names_it() -> None:
     """Who reads the table of kinds loads none of them, and who reads a spec loads no deltalake."""
     script = (
-        "import sys, windrow.ingest.config.load; from pathlib import Path; assert 'windrow.ingest.sinks.delta.kind' not in sys.modules;"
-        f"windrow.ingest.config.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r}, Path('/tmp'));"
-        "print('windrow.ingest.sinks.delta.kind' in sys.modules,"
-        "{'deltalake', 'duckdb', 'windrow.ingest.sinks.delta.store'} & set(sys.modules))"
+        "import sys, windrow.ingest.config.load; from pathlib import Path; assert"
+        " 'windrow.ingest.sinks.delta.kind' not in"
+        f" sys.modules;windrow.ingest.config.load.parse_spec({ {**ATTRIBUTES, 'sink': {'path': 'x'}}!r},"  # noqa: E501
+        " Path('/tmp'));print('windrow.ingest.sinks.delta.kind' in sys.modules,{'deltalake',"
+        " 'duckdb', 'windrow.ingest.sinks.delta.store'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.strip() == "True set()"

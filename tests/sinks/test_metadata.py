@@ -47,19 +47,31 @@ def commit(sink: DeltaBoth, number: int, generation: int = 0) -> None:
 
 
 @given(st.lists(st.lists(HEADER, max_size=5), max_size=8), st.data())
-def test_headers_as_a_map(messages: list[list[tuple[str, bytes | None]]], data: st.DataObject) -> None:
-    """Whatever piece of a batch: one map per message, of equal keys the last value, and nothing else."""
+def test_headers_as_a_map(
+    messages: list[list[tuple[str, bytes | None]]], data: st.DataObject
+) -> None:
+    """Whatever piece of a batch: one map per message, of equal keys the last value, and
+    nothing else.
+    """
     first = data.draw(st.integers(0, len(messages)))
     count = data.draw(st.integers(0, len(messages) - first))
     found = last_headers(pa.array(messages, HEADERS).slice(first, count))
     found.validate(full=True)
-    assert [dict(m) for m in found.to_pylist()] == [dict(m) for m in messages[first : first + count]]
-    assert [len(m) for m in found.to_pylist()] == [len(dict(m)) for m in messages[first : first + count]]
+    assert [dict(m) for m in found.to_pylist()] == [
+        dict(m) for m in messages[first : first + count]
+    ]
+    assert [len(m) for m in found.to_pylist()] == [
+        len(dict(m)) for m in messages[first : first + count]
+    ]
 
 
 @given(st.lists(st.integers(1, 4), max_size=8), st.integers(0, 2**40), st.data())
-def test_ordinals_number_the_rows_of_each_message(rows: list[int], first: int, data: st.DataObject) -> None:
-    """From 0 on, whatever offsets lie between: in a batch, and in a part of one that begins with a message's first row."""
+def test_ordinals_number_the_rows_of_each_message(
+    rows: list[int], first: int, data: st.DataObject
+) -> None:
+    """From 0 on, whatever offsets lie between: in a batch, and in a part of one that
+    begins with a message's first row.
+    """
     offsets = [first + 3 * i for i, count in enumerate(rows) for _ in range(count)]
     skipped = sum(rows[: data.draw(st.integers(0, len(rows)))])
     messages = pa.record_batch({"offset": pa.array(offsets, pa.int64())}).slice(skipped)
@@ -75,7 +87,9 @@ def test_headers_without_equal_keys_keep_their_order() -> None:
 
 
 def test_the_columns_of_a_table(tmp_path: Path) -> None:
-    """In one order, the window's last; never null are only those that no table goes without, so that all others can be added later."""
+    """In one order, the window's last; never null are only those that no table goes
+    without, so that all others can be added later.
+    """
     fields = DeltaTable(made(tmp_path, RENAMED).uri).schema().fields
     assert [f.name for f in fields] == [*ROWS.names, *RENAMED.values()]
     assert {f.name for f in fields if not f.nullable} == {"id", *(RENAMED[name] for name in ALWAYS)}
@@ -83,7 +97,9 @@ def test_the_columns_of_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", LATER)
 def test_a_metadata_column_can_be_added_later(tmp_path: Path, name: str) -> None:
-    """A table takes any other metadata column later: older rows have nulls there, new ones values; also where staging came before."""
+    """A table takes any other metadata column later: older rows have nulls there, new
+    ones values; also where staging came before.
+    """
     base = {n: c for n, c in DEFAULT.items() if n in ALWAYS}
     old = made(tmp_path, base)
     commit(old, 0)
@@ -101,14 +117,21 @@ def test_a_metadata_column_can_be_added_later(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
-        ({n: c for n, c in DEFAULT.items() if n != "timestamp"}, r"_timestamp: in the table \(timestamp\), not in the schema"),
+        (
+            {n: c for n, c in DEFAULT.items() if n != "timestamp"},
+            r"_timestamp: in the table \(timestamp\), not in the schema",
+        ),
         (DEFAULT | {"offset": "position"}, "position: new, but not nullable"),
         (DEFAULT | {"timestamp": "_stamp"}, "_timestamp: in the table"),
         (DEFAULT | {"window": "hour"}, "partitioned by _window, not by hour"),
     ],
 )
-def test_any_other_change_of_an_existing_table_is_refused(tmp_path: Path, metadata: Mapping[str, str], says: str) -> None:
-    """A metadata column that is left out or renamed later is a changed schema, as any column is; nothing is done."""
+def test_any_other_change_of_an_existing_table_is_refused(
+    tmp_path: Path, metadata: Mapping[str, str], says: str
+) -> None:
+    """A metadata column that is left out or renamed later is a changed schema, as any
+    column is; nothing is done.
+    """
     commit(made(tmp_path, DEFAULT), 0)
     version = DeltaTable(str(tmp_path / "orders")).version()
     with pytest.raises(SchemaChangedError, match=says):
@@ -117,29 +140,47 @@ def test_any_other_change_of_an_existing_table_is_refused(tmp_path: Path, metada
 
 
 def test_a_look_with_another_window_column_is_refused(tmp_path: Path) -> None:
-    """Also where nothing is prepared: a replacement by the wrong column would take other windows' rows with it."""
+    """Also where nothing is prepared: a replacement by the wrong column would take
+    other windows' rows with it.
+    """
     commit(made(tmp_path, RENAMED), 0)
     other = DeltaBoth(str(tmp_path / "orders"), ROWS)
-    for ask in (lambda: other.look(window(0)), lambda: list(other.receipts()), lambda: other.commit(*staged_receipt(other, 1))):
+    for ask in (
+        lambda: other.look(window(0)),
+        lambda: list(other.receipts()),
+        lambda: other.commit(*staged_receipt(other, 1)),
+    ):
         with pytest.raises(SchemaChangedError, match="partitioned by kafka-window"):
             ask()
 
 
 def test_filters_find_their_rows(tmp_path: Path) -> None:
-    """Maps, lists and bytes beside them hide no row from a reader that filters, on a column that Delta keeps bounds of or on none."""
+    """Maps, lists and bytes beside them hide no row from a reader that filters, on a
+    column that Delta keeps bounds of or on none.
+    """
     sink = made(tmp_path, RENAMED)
     for number in range(3):
         commit(sink, number)
     data = DeltaTable(sink.uri).to_pyarrow_dataset()
     asked: list[tuple[Any, int]] = [
-        (ds.field("kafka-offset") == 11, 2), (ds.field("id") == "1-21", 1), (ds.field("kafka-window") == window(1).key, 18),
-        (ds.field("kafka-leader-epoch") == 7, 54), (ds.field("kafka-value-size") == 3, 36), (ds.field("kafka-key").is_null(), 54),
-        (ds.field("kafka-attempt") == "a1", 54), (ds.field("kafka-timestamp-type") == "LogAppendTime", 0),
-    ]  # fmt: skip
+        (ds.field("kafka-offset") == 11, 2),
+        (ds.field("id") == "1-21", 1),
+        (ds.field("kafka-window") == window(1).key, 18),
+        (ds.field("kafka-leader-epoch") == 7, 54),
+        (ds.field("kafka-value-size") == 3, 36),
+        (ds.field("kafka-key").is_null(), 54),
+        (ds.field("kafka-attempt") == "a1", 54),
+        (ds.field("kafka-timestamp-type") == "LogAppendTime", 0),
+    ]
     for filter_, expected in asked:
         assert data.to_table(filter=filter_).num_rows == expected, str(filter_)
     query = """select count(*) from t where "kafka-offset" = 11 and "kafka-attempt" = 'a1'"""
-    assert pa.table(QueryBuilder().register("t", DeltaTable(sink.uri)).execute(query)).column(0)[0].as_py() == 2
+    assert (
+        pa.table(QueryBuilder().register("t", DeltaTable(sink.uri)).execute(query))
+        .column(0)[0]
+        .as_py()
+        == 2
+    )
 
 
 def test_the_janitor_knows_what_counts(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The names of a table's parts: identities never collide, whatever pipelines and attempts are called."""
+"""The names of a table's parts: identities never collide, whatever pipelines and
+attempts are called.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,21 @@ from windrow.ingest.sinks.dead_letters import note, window_of
 from windrow.ingest.sinks.delta.names import safe, staged_path
 
 TEXT = st.text(max_size=20) | st.sampled_from(["a", "a.b", "a_b", "a/b", 'a","b', "A", "ä"])
-STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis adds the zone
+STARTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
 @given(TEXT, TEXT, TEXT, TEXT)
 def test_notes_of_dead_letters_are_injective(a: str, b: str, c: str, d: str) -> None:
-    """Two attempts never share a note, whatever pipelines and attempts are called; and a note says whose it is."""
+    """Two attempts never share a note, whatever pipelines and attempts are called; and
+    a note says whose it is.
+    """
     one, other = Window(a, 1, 2), Window(c, 1, 2)
     assert (note("dead", one, b) == note("dead", other, d)) == ((a, b) == (c, d))
     assert note("dead", one, b) != note("published", one, b)
-    assert (window_of(note("dead", one, b), "dead"), window_of(note("dead", one, b), "published")) == ((one.key, b), None)
+    assert (
+        window_of(note("dead", one, b), "dead"),
+        window_of(note("dead", one, b), "published"),
+    ) == ((one.key, b), None)
 
 
 @given(TEXT, TEXT)
@@ -37,4 +44,6 @@ def test_file_name_parts_are_injective_and_plain(a: str, b: str) -> None:
 @given(STARTS | st.integers(0, 10**9))
 def test_a_staged_path_needs_no_escaping(start: Label) -> None:
     """Whatever the window, its folder's name is plain."""
-    assert re.fullmatch(r"data/[A-Za-z0-9.]+/[A-Za-z0-9_-]+\.parquet", staged_path(label_text(start), "a/1"))
+    assert re.fullmatch(
+        r"data/[A-Za-z0-9.]+/[A-Za-z0-9_-]+\.parquet", staged_path(label_text(start), "a/1")
+    )

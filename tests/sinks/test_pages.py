@@ -31,7 +31,9 @@ def many(folder: Place, windows: int) -> str:
 
 
 def test_pages_say_all_that_was_committed(tmp_path: Path) -> None:
-    """In the order of the commits, by no more files than doublings, to a process that read none before."""
+    """In the order of the commits, by no more files than doublings, to a process that
+    read none before.
+    """
     folder = Place(str(tmp_path))
     pages = PageFiles("orders").read(folder, many(folder, 100))
     assert list(pages.windows.items()) == [(f"w{n}", line(n)) for n in range(100)]
@@ -50,12 +52,19 @@ def test_a_newer_line_counts_and_comes_last(tmp_path: Path) -> None:
     for reader in (files, PageFiles("orders")):
         pages = reader.read(folder, head)
         assert list(pages.windows.items())[-1] == ("w3", newer)
-        assert (len(pages.windows), pages.notes["n3"], pages.note("n3"), pages.note("none")) == (20, 7, 7, None)
+        assert (len(pages.windows), pages.notes["n3"], pages.note("n3"), pages.note("none")) == (
+            20,
+            7,
+            7,
+            None,
+        )
         assert pages.named({"w3", "none"}) == {"w3": (newer, 20)}
 
 
 def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
-    """A table that is set back names it, also to a process that knows newer ones; and goes on from there."""
+    """A table that is set back names it, also to a process that knows newer ones; and
+    goes on from there.
+    """
     folder, files = Place(str(tmp_path)), PageFiles("orders")
     old = many(folder, 5)
     put(files, folder, old, 5)
@@ -66,7 +75,9 @@ def test_an_older_page_is_what_the_table_was(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
-    """The next commit writes all that is left in one page; offsets stay held, for they are at least what windows have."""
+    """The next commit writes all that is left in one page; offsets stay held, for they
+    are at least what windows have.
+    """
     folder, files = Place(str(tmp_path)), PageFiles("orders")
     left = files.read(folder, many(folder, 20)).without({"w7"}, {"n8"})
     head = files.write(folder, left, page_of({"w20": line(20)}, {}, []))
@@ -80,7 +91,9 @@ def test_what_is_left_out_stays_out(tmp_path: Path) -> None:
     ("content", "why"),
     [(None, "missing"), (b"", "damaged"), (b'{"windows":{}}', "damaged")],
 )
-def test_a_page_that_cannot_be_read_is_told(tmp_path: Path, content: bytes | None, why: str) -> None:
+def test_a_page_that_cannot_be_read_is_told(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
     """Nobody can tell then which windows are there."""
     folder = Place(str(tmp_path))
     head = many(folder, 3)

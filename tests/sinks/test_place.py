@@ -55,7 +55,9 @@ def test_no_table_lies_there(uri: str) -> None:
 
 @pytest.mark.parametrize("ask", METHODS)
 def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> None:
-    """Every question says what is wrong with the path; its user, password and options are not told."""
+    """Every question says what is wrong with the path; its user, password and options
+    are not told.
+    """
     place = Place("foo://me:hunter2@x/y?key=hunter3")
     with pytest.raises(SpecError, match=r"foo://x/y") as caught:
         ask(place)
@@ -63,16 +65,24 @@ def test_a_place_that_arrow_does_not_know(ask: Callable[[Place], object]) -> Non
 
 
 @pytest.mark.parametrize("ask", METHODS)
-def test_a_place_that_fails(ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every question to a store that doesn't answer says where, and what to check; making the sink asks nothing."""
+def test_a_place_that_fails(
+    ask: Callable[[Place], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every question to a store that doesn't answer says where, and what to check;
+    making the sink asks nothing.
+    """
     monkeypatch.setattr("windrow.ingest.sinks.place.fs.FileSystem", _Down)
     DeltaBoth("s3://bucket", ROWS)
-    with pytest.raises(UnreachableError, match=r"s3://bucket.*No route to host.*AWS_REGION.*credentials"):
+    with pytest.raises(
+        UnreachableError, match=r"s3://bucket.*No route to host.*AWS_REGION.*credentials"
+    ):
         ask(Place("s3://bucket"))
 
 
 def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
-    """Who reads a file can tell its absence from a failure; who removes it has nothing to do; who names its size is told none."""
+    """Who reads a file can tell its absence from a failure; who removes it has nothing
+    to do; who names its size is told none.
+    """
     place = Place(str(tmp_path))
     with pytest.raises(FileNotFoundError):
         place.get("none")
@@ -82,12 +92,16 @@ def test_a_missing_file_stays_missing(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_was_swept(tmp_path: Path) -> None:
-    """Who wrote it for longer than a sweep's grace period hears so, and not that the storage is in trouble."""
+    """Who wrote it for longer than a sweep's grace period hears so, and not that the
+    storage is in trouble.
+    """
     place = Place(str(tmp_path))
     place.create("a/b").close()
     (draft,) = place.walk("a")
     place.remove(draft.path)
-    with pytest.raises(UnreachableError, match=r"removed while it was being written.*Did a sweep take it"):
+    with pytest.raises(
+        UnreachableError, match=r"removed while it was being written.*Did a sweep take it"
+    ):
         place.finish("a/b")
 
 
@@ -98,7 +112,9 @@ def test_a_full_disk_at_the_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made, staged = staged_receipt(sink, 0)
     with monkeypatch.context() as full:
         full.setattr(Place, "_open", lambda *_: _Full())
-        with pytest.raises(UnreachableError, match=rf"{RECEIPTS}/2026-01-02T00_00_00Z.*No space left"):
+        with pytest.raises(
+            UnreachableError, match=rf"{RECEIPTS}/2026-01-02T00_00_00Z.*No space left"
+        ):
             sink.commit(made, staged)
     assert sink.look(window(0)) is None
     sink.commit(made, staged)
@@ -125,6 +141,8 @@ def test_one_spelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_no_table_can_be_called(uri: str, says: str) -> None:
-    """Libraries that see other names in a place, or none, are not asked: what is wrong is told, and it is the spec."""
+    """Libraries that see other names in a place, or none, are not asked: what is wrong
+    is told, and it is the spec.
+    """
     with pytest.raises(SpecError, match=re.escape(says)):
         assert Place(normal(uri)).is_local

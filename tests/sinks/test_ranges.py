@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 from windrow.ingest.model.plan import Covered
 from windrow.ingest.sinks.ranges import Ranges
 
-SPANS = st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda two: Covered("id", 0, two[0], sum(two)))
+SPANS = st.tuples(st.integers(0, 40), st.integers(1, 9)).map(
+    lambda two: Covered("id", 0, two[0], sum(two))
+)
 
 
 @given(st.lists(SPANS), SPANS)
 def test_ranges_hold_what_was_added(added: list[Covered], asked: Covered) -> None:
-    """Whatever is added in whatever order: an offset is met exactly if it was added, and ranges are as few as there can be."""
+    """Whatever is added in whatever order: an offset is met exactly if it was added,
+    and ranges are as few as there can be.
+    """
     ranges = Ranges()
     for one in added:
         ranges.add([one])

@@ -1,4 +1,6 @@
-"""The commit loop, on a table in memory: what answers, races and lost ways come to, and broken twins of it that lose rows."""
+"""The commit loop, on a table in memory: what answers, races and lost ways come to, and
+broken twins of it that lose rows.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,23 @@ import pytest
 
 from tests.sinks.beside import MemoryBoth
 from tests.sinks.hooks import answered, in_between, on_put
-from tests.sinks.things import PER_WINDOW, ROWS, plan, produced, receipt, stage, staged_receipt, window
-from windrow.ingest.errors import DamagedError, LostConnectionError, OverlapError, UnreachableError, WindrowError
+from tests.sinks.things import (
+    PER_WINDOW,
+    ROWS,
+    plan,
+    produced,
+    receipt,
+    stage,
+    staged_receipt,
+    window,
+)
+from windrow.ingest.errors import (
+    DamagedError,
+    LostConnectionError,
+    OverlapError,
+    UnreachableError,
+    WindrowError,
+)
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks import window_table
 from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Unanswered, Written
@@ -56,7 +73,9 @@ class _Same:
 
 def report(sink: Any, *numbers: int) -> Report:
     """The checker's word on windows that should be there, dead letters left out."""
-    return check(produced(numbers), sink.pieces(), [], [c.receipt for c in sink.receipts()], content="id")
+    return check(
+        produced(numbers), sink.pieces(), [], [c.receipt for c in sink.receipts()], content="id"
+    )
 
 
 def commit(sink: Any, number: int = 0, attempt: str = "a1") -> Any:
@@ -64,12 +83,14 @@ def commit(sink: Any, number: int = 0, attempt: str = "a1") -> Any:
     return sink.commit(*staged_receipt(sink, number, 0, attempt, dead=False))
 
 
-# ------------------------------------------------------------------------------------------------------------------ what a put answers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
 def test_what_arrived_without_its_answer_is_done(sink: Any, answer: Answer) -> None:
-    """Also where the store's client sent it again by itself, and heard that another one came first: nothing is put twice."""
+    """Also where the store's client sent it again by itself, and heard that another one
+    came first: nothing is put twice.
+    """
     puts = answered(sink, (answer, True))
     made, files = staged_receipt(sink, 0, dead=False)
     assert isinstance(sink.commit(made, files), Done)
@@ -88,7 +109,9 @@ def test_what_did_not_arrive_is_put_again(sink: Any, answer: Answer) -> None:
 
 @pytest.mark.parametrize("answer", BOTH, ids=["unanswered", "conflict"])
 def test_in_the_end_nobody_knows(sink: Any, answer: Answer) -> None:
-    """Where a table doesn't move, tries end: the outcome is unknown, never refused and never done."""
+    """Where a table doesn't move, tries end: the outcome is unknown, never refused and
+    never done.
+    """
     puts = answered(sink, *[(answer, False)] * 10)
     assert isinstance(commit(sink), Unknown)
     assert 2 <= len(puts) <= 4
@@ -102,7 +125,9 @@ def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
 
 
 def test_a_lost_way_is_tried_again(sink: Any) -> None:
-    """Nothing was sent, so in the end it is no unknown outcome; behind a put that may have arrived it is one."""
+    """Nothing was sent, so in the end it is no unknown outcome; behind a put that may
+    have arrived it is one.
+    """
     answered(sink, (LOST, False))
     assert isinstance(commit(sink, 0), Done)
     answered(sink, *[(LOST, False)] * 10)
@@ -131,7 +156,9 @@ def test_a_look_that_fails_behind_a_put_is_unknown(sink: Any) -> None:
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_refusal_behind_a_put_that_may_arrive_is_unknown(sink: Any, moved: bool) -> None:
-    """Who can't look at a receipt any more doesn't say that nothing became visible, unless the table has moved on: then nothing can."""
+    """Who can't look at a receipt any more doesn't say that nothing became visible,
+    unless the table has moved on: then nothing can.
+    """
     answered(sink, (Unanswered("reset"), False))
     made, files = staged_receipt(sink, 0, dead=False)
     writing, looks = sink.store.writing, list[int]()
@@ -181,11 +208,14 @@ def test_others_commits_never_use_up_tries(sink: Any) -> None:
     assert report(sink, *range(9)).ok
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- races
+# --------------------------------------------------------------------------------------------------
 
 
 def race(sink: Any, *, other_plan: bool = False) -> list[Any]:
-    """A looks; B runs from beginning to end; A puts. What they were told. `other_plan`: B's is another window with A's offsets."""
+    """A looks; B runs from beginning to end; A puts.
+
+    What they were told. `other_plan`: B's is another window with A's offsets.
+    """
     told, other = list[Any](), beside(sink)
     made, files = staged_receipt(other, 0, 0, "B", dead=False)
     if other_plan:
@@ -205,13 +235,17 @@ def test_two_runs_of_one_window(sink: Any) -> None:
 
 
 def test_two_windows_that_share_offsets(sink: Any) -> None:
-    """Of two ledgers: one commits and the other one is refused, though both looked before either put."""
+    """Of two ledgers: one commits and the other one is refused, though both looked
+    before either put.
+    """
     assert race(sink, other_plan=True) == ["Done"]
     assert len(list(sink.receipts())) == 1
 
 
 def test_a_loop_that_takes_a_conflict_for_done(sink: Any) -> None:
-    """A twin that believes it was itself who came first tells "done" twice, and one of them has no rows."""
+    """A twin that believes it was itself who came first tells "done" twice, and one of
+    them has no rows.
+    """
 
     def believes(state: Any, change: TableChange) -> Answer:
         answer = state.put(change)
@@ -237,7 +271,7 @@ def test_a_loop_that_does_not_judge_again(sink: Any, monkeypatch: pytest.MonkeyP
     assert not report(sink, 0).ok
 
 
-# ------------------------------------------------------------------------------------------------------------------------- receipts
+# --------------------------------------------------------------------------------------------------
 
 
 def _damaged(text: str) -> str:
@@ -250,7 +284,9 @@ def _later(text: str) -> str:
 
 @pytest.mark.parametrize(("change", "said"), [(_damaged, "is damaged"), (_later, "later windrow")])
 def test_a_receipt_that_cannot_be_read(sink: Any, change: Callable[[str], str], said: str) -> None:
-    """A damaged one and one of a later form are told as what they are, by the one place that parses receipts."""
+    """A damaged one and one of a later form are told as what they are, by the one place
+    that parses receipts.
+    """
     commit(sink)
     reading = sink.store.reading
 
@@ -262,7 +298,10 @@ def test_a_receipt_that_cannot_be_read(sink: Any, change: Callable[[str], str], 
             return getattr(self._state, name)
 
         def receipts(self, keys: Any = None) -> Iterator[Any]:
-            return (msgspec.structs.replace(one, text=change(one.text)) for one in self._state.receipts(keys))
+            return (
+                msgspec.structs.replace(one, text=change(one.text))
+                for one in self._state.receipts(keys)
+            )
 
     @contextmanager
     def hooked() -> Iterator[Any]:

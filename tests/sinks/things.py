@@ -13,7 +13,14 @@ import pyarrow as pa
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Mending, Receipt, SplitCounts
+from windrow.ingest.model.receipt import (
+    RECEIPT_VERSION,
+    Checksums,
+    Counts,
+    Mending,
+    Receipt,
+    SplitCounts,
+)
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import REASONS
@@ -40,19 +47,31 @@ def window(number: int, pipeline: str = "orders") -> Window:
     return Window(pipeline, start, start + timedelta(hours=1))
 
 
-def plan(sink: Sink, number: int, offsets: tuple[int, int] | None = None, pipeline: str = "orders") -> Plan:
-    """Window n holds offsets [10n, 10n + 10) of each of two topic-partitions, unless it is told other ones."""
-    return plan_of(sink, window(number, pipeline), offsets or (number * PER_WINDOW, (number + 1) * PER_WINDOW))
+def plan(
+    sink: Sink, number: int, offsets: tuple[int, int] | None = None, pipeline: str = "orders"
+) -> Plan:
+    """Window n holds offsets [10n, 10n + 10) of each of two topic-partitions, unless it
+    is told other ones.
+    """
+    return plan_of(
+        sink, window(number, pipeline), offsets or (number * PER_WINDOW, (number + 1) * PER_WINDOW)
+    )
 
 
 def plan_of(
-    sink: Sink, asked: Window, offsets: tuple[int, int], topics: Sequence[TopicSeen] = (TOPIC,), cluster: str = "cluster"
-) -> Plan:  # fmt: skip
+    sink: Sink,
+    asked: Window,
+    offsets: tuple[int, int],
+    topics: Sequence[TopicSeen] = (TOPIC,),
+    cluster: str = "cluster",
+) -> Plan:
     """Any window that holds these offsets of each partition of some topics."""
     low, high = offsets
     tps = [(t.topic, p) for t in topics for p in range(t.partitions)]
-    ends = [Boundary.of(label, cluster, topics, [Mark(*tp, at, "settled") for tp in tps])
-            for label, at in ((asked.start, low), (asked.end, high))]  # fmt: skip
+    ends = [
+        Boundary.of(label, cluster, topics, [Mark(*tp, at, "settled") for tp in tps])
+        for label, at in ((asked.start, low), (asked.end, high))
+    ]
     splits = tuple(Split(*tp, low, high) for tp in tps) if low < high else ()
     return Plan(asked, ends[0], ends[1], splits, sink.identity)
 
@@ -62,14 +81,27 @@ def messages(split: Split) -> pa.RecordBatch:
     n, offsets = split.stop - split.start, range(split.start, split.stop)
     stamps = [None if o % 3 == 0 else FIRST + timedelta(milliseconds=o) for o in offsets]
     columns = [
-        [split.topic] * n, [split.partition] * n, list(offsets), stamps, ["CreateTime"] * n, [None] * n, [b"v%d" % o for o in offsets],
-        [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}]] * n, [7] * n,
-    ]  # fmt: skip
+        [split.topic] * n,
+        [split.partition] * n,
+        list(offsets),
+        stamps,
+        ["CreateTime"] * n,
+        [None] * n,
+        [b"v%d" % o for o in offsets],
+        [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}]] * n,
+        [7] * n,
+    ]
     return pa.record_batch(
-        [pa.array(c, f.type) if not pa.types.is_dictionary(f.type) else pa.array(c, pa.string()).dictionary_encode().cast(f.type)
-         for c, f in zip(columns, MESSAGES, strict=True)],
+        [
+            (
+                pa.array(c, f.type)
+                if not pa.types.is_dictionary(f.type)
+                else pa.array(c, pa.string()).dictionary_encode().cast(f.type)
+            )
+            for c, f in zip(columns, MESSAGES, strict=True)
+        ],
         schema=MESSAGES,
-    )  # fmt: skip
+    )
 
 
 def identity(tp: TopicPartition, offset: int) -> str:
@@ -82,26 +114,40 @@ def produced(numbers: Sequence[int]) -> dict[TopicPartition, dict[int, object]]:
     every: dict[TopicPartition, dict[int, object]] = {}
     for p in range(PARTITIONS):
         tp = TopicPartition(TOPIC.topic, p)
-        every[tp] = {o: identity(tp, o) for n in numbers for o in range(n * PER_WINDOW, (n + 1) * PER_WINDOW)}
+        every[tp] = {
+            o: identity(tp, o) for n in numbers for o in range(n * PER_WINDOW, (n + 1) * PER_WINDOW)
+        }
     return every
 
 
-def stage(sink: Any, planned: Plan, generation: int, attempt: str, *, dead: bool = True) -> list[Staged]:
+def stage(
+    sink: Any, planned: Plan, generation: int, attempt: str, *, dead: bool = True
+) -> list[Staged]:
     """What the tasks would do, on a sink that has its dead letters beside it."""
-    rows, letters = sink.stager(planned, generation, attempt), sink.dead_letters.stager(planned, generation, attempt)
+    rows, letters = (
+        sink.stager(planned, generation, attempt),
+        sink.dead_letters.stager(planned, generation, attempt),
+    )
     keyed = sink.promises.mode == "upsert"
     return [stage_split(rows(s), letters(s), s, dead=dead, keyed=keyed) for s in planned.splits]
 
 
-def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool, keyed: bool = False) -> Staged:
-    """One split: rows in two batches, the fourth message refused. With the crash points that a task has. `keyed`: rows as changes."""
+def stage_split(
+    rows: Stager, letters: Stager, split: Split, *, dead: bool, keyed: bool = False
+) -> Staged:
+    """One split: rows in two batches, the fourth message refused.
+
+    With the crash points that a task has. `keyed`: rows as changes.
+    """
     whole = messages(split)
     refused = [DEAD] if dead and whole.num_rows > DEAD else []
     good = [i for i in range(whole.num_rows) if i not in refused]
     for part in (good[: len(good) // 2], good[len(good) // 2 :]):
         batch = whole.take(pa.array(part, pa.int64()))
         ids = [identity(split.tp, o) for o in batch["offset"].to_pylist()]
-        made = pa.record_batch([pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS)
+        made = pa.record_batch(
+            [pa.array(ids, pa.string()), pa.array(range(len(ids)), pa.int64())], schema=ROWS
+        )
         rows.add(only_rows(made) if keyed else made, batch)
         crash_point("write.middle")
     if refused:
@@ -111,24 +157,56 @@ def stage_split(rows: Stager, letters: Stager, split: Split, *, dead: bool, keye
     crash_point("write.after")
     n = whole.num_rows
     counts = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n - len(refused), len(refused), 0,
-        rows_staged.rows, letters_staged.rows, 0, checksums=Checksums(rows_staged.checksum, letters_staged.checksum),
-    )  # fmt: skip
+        split.topic,
+        split.partition,
+        split.start,
+        split.stop,
+        split.stop,
+        n,
+        n * 2,
+        n - len(refused),
+        len(refused),
+        0,
+        rows_staged.rows,
+        letters_staged.rows,
+        0,
+        checksums=Checksums(rows_staged.checksum, letters_staged.checksum),
+    )
     return Staged(split, counts, rows_staged.committables, letters_staged.committables)
 
 
 def receipt(
-    planned: Plan, staged: Sequence[Staged], generation: int, attempt: str, *, ledger: str = "ledger-1", grid: str = "hourly"
+    planned: Plan,
+    staged: Sequence[Staged],
+    generation: int,
+    attempt: str,
+    *,
+    ledger: str = "ledger-1",
+    grid: str = "hourly",
 ) -> Receipt:
     """The receipt that goes with what was staged."""
     splits = tuple(s.counts for s in staged)
     return Receipt(
-        planned, planned.digest, generation, attempt, "request", ledger, grid, Counts.total(splits), splits,
-        tuple((f.name, str(f.type)) for f in ROWS), "test", FIRST, 0.1, version=RECEIPT_VERSION,
-    )  # fmt: skip
+        planned,
+        planned.digest,
+        generation,
+        attempt,
+        "request",
+        ledger,
+        grid,
+        Counts.total(splits),
+        splits,
+        tuple((f.name, str(f.type)) for f in ROWS),
+        "test",
+        FIRST,
+        0.1,
+        version=RECEIPT_VERSION,
+    )
 
 
-def staged_receipt(sink: Any, number: int, generation: int = 0, attempt: str = "a1", *, dead: bool = True) -> tuple[Receipt, list[Staged]]:
+def staged_receipt(
+    sink: Any, number: int, generation: int = 0, attempt: str = "a1", *, dead: bool = True
+) -> tuple[Receipt, list[Staged]]:
     """Window n, staged."""
     planned = plan(sink, number)
     staged = stage(sink, planned, generation, attempt, dead=dead)
@@ -145,15 +223,27 @@ def staged_mending(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, l
         rows.add(only_rows(made) if sink.promises.mode == "upsert" else made, letter)
         more = rows.finish()
         assert isinstance(was.checksums, Checksums)
-        checksums = Checksums(f"{(int(was.checksums.rows, 16) + int(more.checksum, 16)) % 2**64:016x}")
+        checksums = Checksums(
+            f"{(int(was.checksums.rows, 16) + int(more.checksum, 16)) % 2**64:016x}"
+        )
         counts = msgspec.structs.replace(
-            was, valid=was.valid + 1, dead=0, rows_staged=was.rows_staged + 1, dead_staged=0, checksums=checksums
-        )  # fmt: skip
+            was,
+            valid=was.valid + 1,
+            dead=0,
+            rows_staged=was.rows_staged + 1,
+            dead_staged=0,
+            checksums=checksums,
+        )
         staged.append(Staged(split, counts, more.committables, ()))
     splits = tuple(s.counts for s in staged)
     mending = Mending(before.attempt, before.attempt, len(splits))
     changed = {"splits": splits, "counts": Counts.total(splits), "mending_": mending}
-    return msgspec.structs.replace(as_proposed(before), generation=before.generation + 1, attempt=attempt, **changed), staged
+    return (
+        msgspec.structs.replace(
+            as_proposed(before), generation=before.generation + 1, attempt=attempt, **changed
+        ),
+        staged,
+    )
 
 
 def as_proposed(committed: Receipt) -> Receipt:
@@ -174,7 +264,7 @@ def together(calls: Sequence[Callable[[], T]]) -> list[T]:
         try:
             gate.wait(60)
             results[i] = calls[i]()
-        except BaseException as error:  # noqa: BLE001 - raised again below
+        except BaseException as error:  # noqa: BLE001
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]

@@ -1,4 +1,6 @@
-"""What tests that hold real sinks to a model have in common: runs that a recorder listens to, each with its name in the model."""
+"""What tests that hold real sinks to a model have in common: runs that a recorder
+listens to, each with its name in the model.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def commits(sink: Any, generation: int = 0, window: int = 0) -> Any:
     return sink.commit(made, staged)
 
 
-def follows(model: Protocol, recorder: Recorder, scenario: str | Scenario = "one window twice") -> list[Event]:
+def follows(
+    model: Protocol, recorder: Recorder, scenario: str | Scenario = "one window twice"
+) -> list[Event]:
     """The trace, once the model has followed all of it."""
     trace = recorder.trace()
     assert refused(model, scenario, trace) == [], "\n".join(map(str, trace))

@@ -9,7 +9,18 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.beside import MemoryBoth
-from tests.sinks.things import PARTITIONS, ROWS, TOPIC, plan, plan_of, produced, receipt, stage, staged_receipt, window
+from tests.sinks.things import (
+    PARTITIONS,
+    ROWS,
+    TOPIC,
+    plan,
+    plan_of,
+    produced,
+    receipt,
+    stage,
+    staged_receipt,
+    window,
+)
 from windrow.ingest.model.boundary import TopicPartition, TopicSeen
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Counts, Receipt
@@ -59,12 +70,16 @@ def unknown_offset(s: State) -> None:
 
 def altered(s: State) -> None:
     """A row says something else than its message."""
-    s.pieces[0] = pa.concat_tables([_with(s.pieces[0].slice(0, 1), "id", "other", pa.string()), s.pieces[0].slice(1)])
+    s.pieces[0] = pa.concat_tables(
+        [_with(s.pieces[0].slice(0, 1), "id", "other", pa.string()), s.pieces[0].slice(1)]
+    )
 
 
 def swapped(s: State) -> None:
     """Two rows of a file changed places."""
-    s.pieces[0] = pa.concat_tables([s.pieces[0].slice(1, 1), s.pieces[0].slice(0, 1), s.pieces[0].slice(2)])
+    s.pieces[0] = pa.concat_tables(
+        [s.pieces[0].slice(1, 1), s.pieces[0].slice(0, 1), s.pieces[0].slice(2)]
+    )
 
 
 def without_receipt(s: State) -> None:
@@ -81,7 +96,10 @@ def in_another_window(s: State) -> None:
 def miscounted(s: State) -> None:
     """A receipt counts a message more than it says what became of it."""
     first = s.receipts[0]
-    splits = (msgspec.structs.replace(first.splits[0], read=first.splits[0].read + 1), *first.splits[1:])
+    splits = (
+        msgspec.structs.replace(first.splits[0], read=first.splits[0].read + 1),
+        *first.splits[1:],
+    )
     s.receipts[0] = msgspec.structs.replace(first, splits=splits)
 
 
@@ -104,7 +122,9 @@ def skipped_in_silence(s: State) -> None:
 def skipped_twice(s: State) -> None:
     """The total of skipped offsets is not the sum over the splits."""
     told = _skipping(s.receipts[0])
-    s.receipts[0] = msgspec.structs.replace(told, counts=msgspec.structs.replace(told.counts, skipped=8))
+    s.receipts[0] = msgspec.structs.replace(
+        told, counts=msgspec.structs.replace(told.counts, skipped=8)
+    )
 
 
 def batch_missing(s: State) -> None:
@@ -112,21 +132,36 @@ def batch_missing(s: State) -> None:
     first, second = s.receipts[:2]
     for i, (made, number) in enumerate([(first, 0), (second, 2)]):
         asked = Window("orders", number, number + 1)
-        ends = [msgspec.structs.replace(b, label=n) for b, n in ((made.plan.start, number), (made.plan.stop, number + 1))]
+        ends = [
+            msgspec.structs.replace(b, label=n)
+            for b, n in ((made.plan.start, number), (made.plan.stop, number + 1))
+        ]
         numbered = msgspec.structs.replace(made.plan, window=asked, start=ends[0], stop=ends[1])
         s.receipts[i] = msgspec.structs.replace(made, plan=numbered, digest=numbered.digest)
 
 
 def _skipping(made: Receipt) -> Receipt:
-    """The receipt of a window that was told to go on without four messages, which were its first split's."""
+    """The receipt of a window that was told to go on without four messages, which were
+    its first split's.
+    """
     first = made.splits[0]
-    less = msgspec.structs.replace(first, read=first.read - 4, valid=first.valid - 4, rows_staged=first.rows_staged - 4, skipped=4)
+    less = msgspec.structs.replace(
+        first,
+        read=first.read - 4,
+        valid=first.valid - 4,
+        rows_staged=first.rows_staged - 4,
+        skipped=4,
+    )
     splits = (less, *made.splits[1:])
-    return msgspec.structs.replace(made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",))
+    return msgspec.structs.replace(
+        made, splits=splits, counts=Counts.total(splits), partial=("4 offsets were gone",)
+    )
 
 
 def test_skipped_offsets_are_accounted_for() -> None:
-    """What a reader was told to go on without is neither lost nor invisible, if the receipt says so."""
+    """What a reader was told to go on without is neither lost nor invisible, if the
+    receipt says so.
+    """
     state = State(range(2))
     told = state.receipts[0] = _skipping(state.receipts[0])
     split = told.plan.splits[0]
@@ -138,23 +173,37 @@ def test_skipped_offsets_are_accounted_for() -> None:
 
 
 def _kept(piece: pa.Table, tp: TopicPartition, gone: range) -> pa.Array:
-    rows = zip(piece["_topic"].to_pylist(), piece["_partition"].to_pylist(), piece["_offset"].to_pylist(), strict=True)
-    return pa.array([(t, p) != (tp.topic, tp.partition) or o not in gone for t, p, o in rows], pa.bool_())
+    rows = zip(
+        piece["_topic"].to_pylist(),
+        piece["_partition"].to_pylist(),
+        piece["_offset"].to_pylist(),
+        strict=True,
+    )
+    return pa.array(
+        [(t, p) != (tp.topic, tp.partition) or o not in gone for t, p, o in rows], pa.bool_()
+    )
 
 
 def test_renamed_columns_are_found_under_their_names() -> None:
     """The table may call its metadata columns as it likes; dead letters keep their own names."""
     state = State(range(2))
     names = {name: f"kafka_{name}" for name in DEFAULT}
-    renamed = [p.rename_columns([f"kafka{n}" if n in DEFAULT.values() else n for n in p.column_names]) for p in state.pieces]
-    assert check(produced(state.numbers), renamed, state.dead, state.receipts, content="id", metadata=names).ok
+    renamed = [
+        p.rename_columns([f"kafka{n}" if n in DEFAULT.values() else n for n in p.column_names])
+        for p in state.pieces
+    ]
+    assert check(
+        produced(state.numbers), renamed, state.dead, state.receipts, content="id", metadata=names
+    ).ok
 
 
 def test_a_seam_is_no_tear() -> None:
     """After a rebase, topics that are others, or left out, need not meet; those that stay must."""
     state = State(range(2))
     first, second = state.receipts
-    moved = plan_of(state.sink, second.window, (3, 13), [TopicSeen(TOPIC.topic, "topic-id-2", PARTITIONS)])
+    moved = plan_of(
+        state.sink, second.window, (3, 13), [TopicSeen(TOPIC.topic, "topic-id-2", PARTITIONS)]
+    )
     counted = receipt(moved, stage(state.sink, moved, 0, "a1"), 0, "a1")
     report = check({}, [], [], [first, counted])
     assert report.accounting == ()
@@ -168,10 +217,14 @@ def several(*rows: tuple[int, int, str]) -> pa.Table:
     offsets, ordinals, contents = zip(*rows, strict=True)
     return pa.table(
         {
-            "_topic": [TOPIC.topic] * len(rows), "_partition": [0] * len(rows), "_offset": offsets, "n": ordinals,
-            "_window": ["w"] * len(rows), "word": contents,
+            "_topic": [TOPIC.topic] * len(rows),
+            "_partition": [0] * len(rows),
+            "_offset": offsets,
+            "n": ordinals,
+            "_window": ["w"] * len(rows),
+            "word": contents,
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,11 +239,17 @@ def several(*rows: tuple[int, int, str]) -> pa.Table:
         ([(0, 0, "b"), (0, 1, "a"), (1, 0, "c")], "invented"),
     ],
 )
-def test_rows_of_one_message_are_told_apart_by_their_ordinal(rows: list[tuple[int, int, str]], kind: str | None) -> None:
-    """Each must be there once with what it should hold; what is missing of a message is lost, and one more is invented."""
+def test_rows_of_one_message_are_told_apart_by_their_ordinal(
+    rows: list[tuple[int, int, str]], kind: str | None
+) -> None:
+    """Each must be there once with what it should hold; what is missing of a message is
+    lost, and one more is invented.
+    """
     produced = {TopicPartition(TOPIC.topic, 0): {0: ("a", "b"), 1: ("c",)}}
     report = check(produced, [several(*rows)], [], [], "word", DEFAULT | {"ordinal": "n"})
-    assert [name for name in ("lost", "duplicated", "invented", "out_of_order") if getattr(report, name)] == ([kind] if kind else [])
+    assert [
+        name for name in ("lost", "duplicated", "invented", "out_of_order") if getattr(report, name)
+    ] == ([kind] if kind else [])
 
 
 @pytest.mark.parametrize("numbers", [range(0), range(1), range(3)])
@@ -204,12 +263,22 @@ def test_nothing_is_wrong(numbers: range) -> None:
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [
-        (drop_row, "lost"), (repeat_piece, "duplicated"), (row_and_dead_letter, "duplicated"), (unknown_offset, "invented"),
-        (altered, "invented"), (swapped, "out_of_order"), (without_receipt, "receipts"), (in_another_window, "receipts"),
-        (miscounted, "accounting"), (untiled, "accounting"), (overlapping, "accounting"),
-        (skipped_in_silence, "accounting"), (skipped_twice, "accounting"), (batch_missing, "accounting"),
+        (drop_row, "lost"),
+        (repeat_piece, "duplicated"),
+        (row_and_dead_letter, "duplicated"),
+        (unknown_offset, "invented"),
+        (altered, "invented"),
+        (swapped, "out_of_order"),
+        (without_receipt, "receipts"),
+        (in_another_window, "receipts"),
+        (miscounted, "accounting"),
+        (untiled, "accounting"),
+        (overlapping, "accounting"),
+        (skipped_in_silence, "accounting"),
+        (skipped_twice, "accounting"),
+        (batch_missing, "accounting"),
     ],
-)  # fmt: skip
+)
 def test_each_damage_is_found(damage: Callable[[State], None], kind: str) -> None:
     """Each kind of damage is reported under its own name, and in the text."""
     state = State(range(2))

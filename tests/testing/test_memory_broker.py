@@ -1,4 +1,6 @@
-"""The in-memory broker and its reader keep the contracts; what only they can do is tested here too."""
+"""The in-memory broker and its reader keep the contracts; what only they can do is
+tested here too.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,11 @@ class TestMemoryReader(ReaderContract):
 
 def offsets(broker: MemoryBroker, start: int, stop: int) -> list[int]:
     """What a reader of the range gives."""
-    return [o for b in batches_of(MemoryReader(broker, rows_max=3), Split("t", 0, start, stop)) for o in b.column("offset").to_pylist()]
+    return [
+        o
+        for b in batches_of(MemoryReader(broker, rows_max=3), Split("t", 0, start, stop))
+        for o in b.column("offset").to_pylist()
+    ]
 
 
 @pytest.fixture
@@ -70,7 +76,9 @@ def topic(broker: MemoryBroker) -> MemoryBroker:
 
 
 def test_compaction_keeps_the_newest_of_each_key(topic: MemoryBroker) -> None:
-    """Older messages of a key and aborted ones leave gaps; markers and the last entry stay, and no offset is given again."""
+    """Older messages of a key and aborted ones leave gaps; markers and the last entry
+    stay, and no offset is given again.
+    """
     for key in (b"a", b"b", b"a"):
         topic.produce(TP, b"v", key=key)
     aborted = topic.transaction()
@@ -124,7 +132,9 @@ def test_a_change_of_leader_shows_in_later_messages(topic: MemoryBroker) -> None
 
 
 def test_an_unclean_change_of_leader_loses_the_end(topic: MemoryBroker) -> None:
-    """What lay at the new end or beyond is lost, transactions and all; its offsets are given again, in the next epoch."""
+    """What lay at the new end or beyond is lost, transactions and all; its offsets are
+    given again, in the next epoch.
+    """
     topic.produce(TP, b"v")
     running = topic.transaction()
     topic.produce(TP, b"lost", transaction=running)
@@ -133,20 +143,33 @@ def test_an_unclean_change_of_leader_loses_the_end(topic: MemoryBroker) -> None:
     assert topic.stable_ends([TP])[TP].leader_epoch == 1
     assert topic.produce(TP, b"w") == 1
     running.commit()  # nothing of it is left here, so there is no marker
-    assert [(e.value, e.epoch) for e in topic.fetch(TP, 0, topic.ends([TP])[TP])[0]] == [(b"v", 0), (b"w", 1)]
+    assert [(e.value, e.epoch) for e in topic.fetch(TP, 0, topic.ends([TP])[TP])[0]] == [
+        (b"v", 0),
+        (b"w", 1),
+    ]
     with pytest.raises(ValueError, match="can't truncate"):
         topic.truncate(TP, 3)
 
 
 def test_two_isolation_levels_are_one_cluster(topic: MemoryBroker) -> None:
-    """What is done to one is seen at the other; under read_uncommitted nothing that is fetched is undecided or aborted."""
+    """What is done to one is seen at the other; under read_uncommitted nothing that is
+    fetched is undecided or aborted.
+    """
     dirty = topic.at("read_uncommitted")
     running = topic.transaction()
     dirty.produce(TP, b"v", transaction=running)
-    assert [(e.value, e.visible, e.aborted) for e in dirty.fetch(TP, 0, 1)[0]] == [(b"v", True, False)]
+    assert [(e.value, e.visible, e.aborted) for e in dirty.fetch(TP, 0, 1)[0]] == [
+        (b"v", True, False)
+    ]
     running.abort()
-    assert [(e.visible, e.aborted) for e in dirty.fetch(TP, 0, 2)[0]] == [(True, False), (False, False)]
-    assert [(e.visible, e.aborted) for e in dirty.at("read_committed").fetch(TP, 0, 2)[0]] == [(False, True), (False, False)]
+    assert [(e.visible, e.aborted) for e in dirty.fetch(TP, 0, 2)[0]] == [
+        (True, False),
+        (False, False),
+    ]
+    assert [(e.visible, e.aborted) for e in dirty.at("read_committed").fetch(TP, 0, 2)[0]] == [
+        (False, True),
+        (False, False),
+    ]
     topic.create_topic("later")
     topic.commit_group("g", {TP: 1})
     assert dirty.names() == ["later", "t"]
@@ -188,7 +211,9 @@ def test_the_clock_stamps_markers() -> None:
 
 
 def lay(broker: MemoryBroker, seed: int) -> None:
-    """A random layout of data, markers, aborted runs, interleaved transactions, retention and gaps."""
+    """A random layout of data, markers, aborted runs, interleaved transactions,
+    retention and gaps.
+    """
     draw = random.Random(seed)
     running: list[object] = []
     for _ in range(draw.randrange(1, 60)):
@@ -214,7 +239,9 @@ def lay(broker: MemoryBroker, seed: int) -> None:
 @settings(max_examples=examples(200))
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.floats(0, 1), max_size=6))
 def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[float]) -> None:
-    """Whole or cut anywhere, the splits of a random log give exactly its visible messages, once, in order; the summaries add up."""
+    """Whole or cut anywhere, the splits of a random log give exactly its visible
+    messages, once, in order; the summaries add up.
+    """
     broker = MemoryBroker()
     broker.create_topic("t")
     lay(broker, seed)
@@ -234,30 +261,45 @@ def test_splits_of_any_layout_join_up_to_the_visible_log(seed: int, cuts: list[f
 
 
 def test_an_instant_is_found_in_what_is_left(broker: MemoryBroker) -> None:
-    """After retention, compaction and truncation the answer is what a look at every message left gives, also where stamps fall."""
+    """After retention, compaction and truncation the answer is what a look at every
+    message left gives, also where stamps fall.
+    """
     broker.create_topic("t")
     stamps = [90, 10, 50, 20, 70, 30, 60]
     for stamp in stamps:
         broker.produce(TP, b"{}", timestamp=stamp)
     left = dict(enumerate(stamps))
-    cuts = (lambda: broker.delete_records(TP, 1), lambda: broker.remove(TP, [2]), lambda: broker.truncate(TP, 6))
+    cuts = (
+        lambda: broker.delete_records(TP, 1),
+        lambda: broker.remove(TP, [2]),
+        lambda: broker.truncate(TP, 6),
+    )
     for cut, gone in zip(cuts, (0, 2, 6), strict=True):
         cut()
         del left[gone]
         for label in range(0, 100, 5):
             found = broker.first_at_or_after([TP], EPOCH + timedelta(milliseconds=label))[TP]
-            assert (None if found is None else found.offset) == next((o for o, stamp in left.items() if stamp >= label), None)
+            assert (None if found is None else found.offset) == next(
+                (o for o, stamp in left.items() if stamp >= label), None
+            )
 
 
 def test_where_the_messages_of_a_leader_epoch_end(topic: MemoryBroker) -> None:
-    """As Kafka answers it: where the next epoch began, the log's end for the newest one, never below the log's start."""
+    """As Kafka answers it: where the next epoch began, the log's end for the newest
+    one, never below the log's start.
+    """
     for _ in range(6):
         topic.produce(TP, b"v")
     begun = topic.ends([TP])[TP]
     topic.elect(TP)
     topic.elect(TP)
     topic.produce(TP, b"v")
-    assert [topic.end_of_epoch(TP, epoch) for epoch in (0, 1, 2, 3)] == [begun, begun, begun + 1, begun + 1]
+    assert [topic.end_of_epoch(TP, epoch) for epoch in (0, 1, 2, 3)] == [
+        begun,
+        begun,
+        begun + 1,
+        begun + 1,
+    ]
     topic.truncate(TP, begun - 2)
     assert [topic.end_of_epoch(TP, epoch) for epoch in (0, 1, 2, 3)] == [begun - 2] * 4
     topic.produce(TP, b"v")

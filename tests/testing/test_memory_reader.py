@@ -1,4 +1,6 @@
-"""The twin's reader and broker keep the contract of logs that were cut off; and what only they can be shown: a cut in mid-read."""
+"""The twin's reader and broker keep the contract of logs that were cut off; and what
+only they can be shown: a cut in mid-read.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,12 @@ def reader(broker: MemoryBroker, on_loss: OnLoss) -> MemoryReader:
     return MemoryReader(broker, plan, rows_max=2)
 
 
-def read(broker: MemoryBroker, split: Split, change: Callable[[], None] = lambda: None) -> tuple[list[int], ReadSummary]:
-    """The offsets of a skipping read, in the middle of which (after two messages) something happens to the log."""
+def read(
+    broker: MemoryBroker, split: Split, change: Callable[[], None] = lambda: None
+) -> tuple[list[int], ReadSummary]:
+    """The offsets of a skipping read, in the middle of which (after two messages)
+    something happens to the log.
+    """
     offsets: list[int] = []
     summary = reader(broker, "skip").read(split, after_first(change, offsets))
     return offsets, summary
@@ -61,22 +67,36 @@ def after_first(change: Callable[[], None], offsets: list[int]) -> Take:
 
 
 def test_a_log_that_is_truncated_while_reading(broker: MemoryBroker) -> None:
-    """What was given before stays given; the rest that is there is read, and all behind it skipped."""
-    assert read(broker, Split("t", 0, 0, 10), lambda: broker.truncate(TP, 5)) == (list(range(5)), ReadSummary(10, 5, 5, 0, 5))
-    assert read(broker, Split("t", 0, 0, 5), lambda: broker.truncate(TP, 1)) == ([0, 1], ReadSummary(5, 2, 2, 0, 3))
+    """What was given before stays given; the rest that is there is read, and all behind
+    it skipped.
+    """
+    assert read(broker, Split("t", 0, 0, 10), lambda: broker.truncate(TP, 5)) == (
+        list(range(5)),
+        ReadSummary(10, 5, 5, 0, 5),
+    )
+    assert read(broker, Split("t", 0, 0, 5), lambda: broker.truncate(TP, 1)) == (
+        [0, 1],
+        ReadSummary(5, 2, 2, 0, 3),
+    )
 
 
 def test_a_log_that_is_truncated_while_reading_fails(broker: MemoryBroker) -> None:
     """Told to fail, it is a data loss that says where the read stood and what is there."""
     offsets: list[int] = []
-    with pytest.raises(DataLossError, match="from 2 to 10 are wanted, but the log holds 0 to 5") as lost:
-        reader(broker, "fail").read(Split("t", 0, 0, 10), after_first(lambda: broker.truncate(TP, 5), offsets))
+    with pytest.raises(
+        DataLossError, match="from 2 to 10 are wanted, but the log holds 0 to 5"
+    ) as lost:
+        reader(broker, "fail").read(
+            Split("t", 0, 0, 10), after_first(lambda: broker.truncate(TP, 5), offsets)
+        )
     assert lost.value.offset == 2
     assert offsets == [0, 1]
 
 
 def test_a_log_that_was_cut_and_grew_again(broker: MemoryBroker) -> None:
-    """Where the plan knows the leader epoch, other messages at its offsets are none of its own: a loss, as the client tells of it."""
+    """Where the plan knows the leader epoch, other messages at its offsets are none of
+    its own: a loss, as the client tells of it.
+    """
     split = Split("t", 0, 6, 10, broker.stable_ends([TP])[TP].leader_epoch)
     broker.truncate(TP, 3)
     write(broker, 9)
@@ -86,7 +106,9 @@ def test_a_log_that_was_cut_and_grew_again(broker: MemoryBroker) -> None:
 
 
 def test_a_clean_change_of_leader_is_no_loss(broker: MemoryBroker) -> None:
-    """A later leader behind the split's start, or from its start on, is what a planned restart of a broker looks like."""
+    """A later leader behind the split's start, or from its start on, is what a planned
+    restart of a broker looks like.
+    """
     split = Split("t", 0, 6, 12, broker.stable_ends([TP])[TP].leader_epoch)
     broker.elect(TP)
     write(broker, 2)
@@ -94,7 +116,9 @@ def test_a_clean_change_of_leader_is_no_loss(broker: MemoryBroker) -> None:
 
 
 def test_aborted_messages_that_are_gone_are_not_counted(broker: MemoryBroker) -> None:
-    """Read, invisible and skipped offsets are the split's length; aborted ones count only where they were seen."""
+    """Read, invisible and skipped offsets are the split's length; aborted ones count
+    only where they were seen.
+    """
     for _ in range(2):
         with broker.transaction() as running:
             broker.produce(TP, b"v", transaction=running)
@@ -115,7 +139,9 @@ def cut(tmp_path_factory: pytest.TempPathFactory) -> Cut:
 
     def desk() -> SourceDesk:
         place = tmp_path_factory.mktemp(f"table{next(tables)}")
-        return SourceDesk(logs, broker.at, lambda isolation, plan: MemoryReader(broker.at(isolation), plan), place)
+        return SourceDesk(
+            logs, broker.at, lambda isolation, plan: MemoryReader(broker.at(isolation), plan), place
+        )
 
     return Cut(cluster, desk, lambda plan: MemoryReader(broker, plan))
 

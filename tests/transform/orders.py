@@ -34,4 +34,7 @@ def rows(*values: tuple[Any, ...]) -> pa.RecordBatch:
     """A batch of orders."""
     columns = list(zip(*values, strict=True))
     types = [pa.int64(), pa.string(), pa.int32(), pa.string()]
-    return pa.record_batch([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names=["id", "currency", "quantity", "sku"])
+    return pa.record_batch(
+        [pa.array(c, t) for c, t in zip(columns, types, strict=True)],
+        names=["id", "currency", "quantity", "sku"],
+    )

@@ -1,4 +1,6 @@
-"""Transforms of a few lines, as somebody would write them: one that takes lists apart, one that leaves rows out, one that renames."""
+"""Transforms of a few lines, as somebody would write them: one that takes lists apart,
+one that leaves rows out, one that renames.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def column(columns: Columns, name: str) -> int:
     """Where a column stands."""
     found = [c.name for c in columns.columns]
     if name not in found:
-        raise SpecError(f"there is no column {name}, there are {', '.join(found)}", "spec", "Name one of these.")
+        raise SpecError(
+            f"there is no column {name}, there are {', '.join(found)}", "spec", "Name one of these."
+        )
     return found.index(name)
 
 
@@ -73,11 +77,19 @@ class Rename:
 
     def columns(self, before: Columns) -> Columns:
         i = column(before, self.name)
-        return Columns((*before.columns[:i], replace(before.columns[i], name=self.to), *before.columns[i + 1 :]))
+        return Columns(
+            (
+                *before.columns[:i],
+                replace(before.columns[i], name=self.to),
+                *before.columns[i + 1 :],
+            )
+        )
 
     def open(self) -> Callable[[Decoded], Decoded]:
         def rename(decoded: Decoded) -> Decoded:
-            fields = [f.with_name(self.to) if f.name == self.name else f for f in decoded.rows.schema]
+            fields = [
+                f.with_name(self.to) if f.name == self.name else f for f in decoded.rows.schema
+            ]
             rows = pa.RecordBatch.from_arrays(decoded.rows.columns, schema=pa.schema(fields))
             return decoded.with_rows(rows, np.arange(rows.num_rows))
 

@@ -1,4 +1,6 @@
-"""Transforms change the columns and the number of rows on the way to the table, one after the other, and lose no message's account."""
+"""Transforms change the columns and the number of rows on the way to the table, one
+after the other, and lose no message's account.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,12 @@ class Line(pa.DataFrameModel):
     cart: pl.Int64
     price: pl.Int64 = pa.Field(le=100)
 """
-CARTS = Columns((Column("cart", pa.int64(), nullable=False), Column("prices", pa.list_(pa.int64()), nullable=True)))
+CARTS = Columns(
+    (
+        Column("cart", pa.int64(), nullable=False),
+        Column("prices", pa.list_(pa.int64()), nullable=True),
+    )
+)
 
 
 @pytest.fixture
@@ -58,7 +65,9 @@ def before() -> Before:
     """Rows of carts: of one message three, of another two, and of the others one each."""
     prices = [[1, 20], [], None, [3], [40, None], [5, 60], [70], None]
     rows = [pa.array(range(len(prices)), pa.int64()), pa.array(prices, pa.list_(pa.int64()))]
-    return Before(CARTS, pa.RecordBatch.from_arrays(rows, schema=CARTS.arrow_schema), (0, 0, 0, 1, 2, 3, 3, 5))
+    return Before(
+        CARTS, pa.RecordBatch.from_arrays(rows, schema=CARTS.arrow_schema), (0, 0, 0, 1, 2, 3, 3, 5)
+    )
 
 
 class TestExplode(TransformContract):
@@ -100,7 +109,12 @@ class TestChain(TransformContract):
     def transform(self, tmp_path: Path) -> Transform:
         (tmp_path / "schemas.py").write_text(SCHEMAS.replace("le=100", "le=50"))
         return Chain(
-            (Explode("prices"), Rename("prices", "price"), Only("price", 2), Validate(ModelReference("schemas.py:Line", tmp_path)))
+            (
+                Explode("prices"),
+                Rename("prices", "price"),
+                Only("price", 2),
+                Validate(ModelReference("schemas.py:Line", tmp_path)),
+            )
         )
 
 
@@ -131,20 +145,42 @@ def test_a_chain_goes_from_first_to_last(before: Before) -> None:
 
 
 def test_rows_of_a_message_that_fail_take_it_with_them(before: Before, tmp_path: Path) -> None:
-    """The message is refused for its first row that fails, and none of its rows goes on; a null is refused where the rules allow none."""
+    """The message is refused for its first row that fails, and none of its rows goes
+    on; a null is refused where the rules allow none.
+    """
     (tmp_path / "schemas.py").write_text(SCHEMAS.replace("le=100", "le=50"))
-    chain = Chain((Explode("prices"), Rename("prices", "price"), Validate(ModelReference("schemas.py:Line", tmp_path))))
+    chain = Chain(
+        (
+            Explode("prices"),
+            Rename("prices", "price"),
+            Validate(ModelReference("schemas.py:Line", tmp_path)),
+        )
+    )
     found = chain.open()(before.decoded())
-    assert list(zip(found.row_index.to_pylist(), found.rows["price"].to_pylist(), strict=True)) == [(1, 1), (1, 20), (3, 3)]
-    said = list(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), found.dead_detail.to_pylist(), strict=True))
+    assert list(zip(found.row_index.to_pylist(), found.rows["price"].to_pylist(), strict=True)) == [
+        (1, 1),
+        (1, 20),
+        (3, 3),
+    ]
+    said = list(
+        zip(
+            found.dead_index.to_pylist(),
+            found.dead_reason.to_pylist(),
+            found.dead_detail.to_pylist(),
+            strict=True,
+        )
+    )
     assert said[1:3] == [
         (5, "check:price:not_nullable", "Failed not_nullable - at $.price"),
         (7, "check:price:less_than_or_equal_to", "Failed less_than_or_equal_to(50) - at $.price"),
     ]
-    assert (found.dead_stage.to_pylist(), found.filtered) == (["value", "rules", "rules", "value"], 2)
+    assert (found.dead_stage.to_pylist(), found.filtered) == (
+        ["value", "rules", "rules", "value"],
+        2,
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------- from spec to table
+# --------------------------------------------------------------------------------------------------
 
 
 def pipeline(folder: Path, transform: Transform | None, *carts: bytes) -> Pipeline:
@@ -155,26 +191,48 @@ def pipeline(folder: Path, transform: Transform | None, *carts: bytes) -> Pipeli
     for i, value in enumerate(carts):
         broker.produce(TP, value, timestamp=START + timedelta(seconds=i))
     attributes = {
-        "id": "carts", "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic}, "window": {"grid": "hourly", "start": START},
-        "decode": {"schema": "schemas.py:Cart"}, "sink": {"path": str(folder / "table")}, "state": str(folder / "state.db"),
-        "metadata": {"ordinal": "_ordinal", "timestamp": "none"}, "limits": {"max_dead_ratio": 1.0},
-    }  # fmt: skip
+        "id": "carts",
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topic": TP.topic},
+        "window": {"grid": "hourly", "start": START},
+        "decode": {"schema": "schemas.py:Cart"},
+        "sink": {"path": str(folder / "table")},
+        "state": str(folder / "state.db"),
+        "metadata": {"ordinal": "_ordinal", "timestamp": "none"},
+        "limits": {"max_dead_ratio": 1.0},
+    }
     made = assemble(parse_spec(attributes, folder), LocalEngine(), transform)
     return replace(made, broker=broker, reader=partial(MemoryReader, broker, rows_max=2))
 
 
 def table(folder: Path) -> list[dict[str, Any]]:
     """The rows, as they lie there."""
-    return [row for piece in delta_pieces(str(folder / "table")) for row in piece.drop(["_topic", "_partition", "_window"]).to_pylist()]
+    return [
+        row
+        for piece in delta_pieces(str(folder / "table"))
+        for row in piece.drop(["_topic", "_partition", "_window"]).to_pylist()
+    ]
 
 
 def test_the_table_has_the_columns_that_the_chain_gives(tmp_path: Path) -> None:
-    """Carts come, lines are stored: other columns and other numbers of rows than were decoded, each with its rules and its counts."""
-    chain = Chain((Explode("prices"), Only("prices", 10), Rename("prices", "price"), Validate(ModelReference("schemas.py:Line", tmp_path))))
+    """Carts come, lines are stored: other columns and other numbers of rows than were
+    decoded, each with its rules and its counts.
+    """
+    chain = Chain(
+        (
+            Explode("prices"),
+            Only("prices", 10),
+            Rename("prices", "price"),
+            Validate(ModelReference("schemas.py:Line", tmp_path)),
+        )
+    )
     carts = [
-        b'{"cart":1,"prices":[11,2,33]}', b'{"cart":2,"prices":[1]}', b'{"cart":3}', b'{"cart":4,"prices":[44,101]}', b"poison",
+        b'{"cart":1,"prices":[11,2,33]}',
+        b'{"cart":2,"prices":[1]}',
+        b'{"cart":3}',
+        b'{"cart":4,"prices":[44,101]}',
+        b"poison",
         b'{"cart":-5,"prices":[55]}',
-    ]  # fmt: skip
+    ]
     made = pipeline(tmp_path, chain, *carts)
     receipt = run(made, HOUR, Request("r")).committed.receipt
     assert table(tmp_path) == [
@@ -199,11 +257,17 @@ def test_without_a_transform_the_schemas_rules_hold(tmp_path: Path) -> None:
 
 
 def test_a_chain_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:
-    """A transform that misses a column, or rules for others, refuse the pipeline before anything is read."""
+    """A transform that misses a column, or rules for others, refuse the pipeline before
+    anything is read.
+    """
     with pytest.raises(SpecError, match="no column price"):
         pipeline(tmp_path, Chain((Only("price", 1),)))
-    with pytest.raises(SpecError, match="price: missing; prices: list<item: int64>, not in the schema"):
+    with pytest.raises(
+        SpecError, match="price: missing; prices: list<item: int64>, not in the schema"
+    ):
         pipeline(tmp_path, Chain((Validate(ModelReference("schemas.py:Line", tmp_path)),)))
-    turned = Columns((Column("price", pa.int64(), nullable=False), Column("cart", pa.int64(), nullable=False)))
+    turned = Columns(
+        (Column("price", pa.int64(), nullable=False), Column("cart", pa.int64(), nullable=False))
+    )
     with pytest.raises(SpecError, match="come in the order price, cart"):
         Validate(ModelReference("schemas.py:Line", tmp_path)).columns(turned)

@@ -24,13 +24,15 @@ from windrow.ingest.transform.rules import Rules
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ((-2, "EUR", 1, "S-1"), "check:id:greater_than_or_equal_to"), ((2, "CNY", 1, "S-1"), "check:currency:isin"),
+        ((-2, "EUR", 1, "S-1"), "check:id:greater_than_or_equal_to"),
+        ((2, "CNY", 1, "S-1"), "check:currency:isin"),
         ((2, "EUR", 10, "S-1"), "check:quantity:in_range"),
-        ((2, "EUR", 1, "X-1"), "check:sku:str_matches"), ((3, "EUR", 1, "S-1"), "check:id:even"),
+        ((2, "EUR", 1, "X-1"), "check:sku:str_matches"),
+        ((3, "EUR", 1, "S-1"), "check:id:even"),
         ((2, "EUR", 1, "S-12345"), "check:sku:short"),
         ((400, "EUR", 9, "S-1"), "check:*:cheap"),
     ],
-)  # fmt: skip
+)
 def test_every_kind_of_check_refuses_its_row_only(row: tuple[Any, ...], reason: str) -> None:
     """The reason names column and check; rows around it pass, a null passes where it may be."""
     good = (2, None, 1, "S-1")
@@ -41,7 +43,10 @@ def test_every_kind_of_check_refuses_its_row_only(row: tuple[Any, ...], reason: 
 def test_a_row_fails_once_under_its_first_check() -> None:
     """However many checks it fails."""
     failures = Rules(Order).failures(rows((-3, "CNY", 99, "X"), (2, "CNY", 1, "S-1")))
-    assert [(f.reason, f.rows.tolist()) for f in failures] == [("check:id:greater_than_or_equal_to", [0]), ("check:currency:isin", [1])]
+    assert [(f.reason, f.rows.tolist()) for f in failures] == [
+        ("check:id:greater_than_or_equal_to", [0]),
+        ("check:currency:isin", [1]),
+    ]
 
 
 def test_good_rows_no_rows_no_rules() -> None:
@@ -83,7 +88,9 @@ def test_a_check_on_the_whole_batch_fails_the_window() -> None:
             return data.lazyframe.select(pl.col("id").mean() < 1)
 
     for ids in ([2, 4], [-2, -4]):
-        with pytest.raises(SpecError, match="mean of Whole failed as a whole: it must give one verdict per row"):
+        with pytest.raises(
+            SpecError, match="mean of Whole failed as a whole: it must give one verdict per row"
+        ):
             Rules(Whole).failures(pa.record_batch([pa.array(ids)], names=["id"]))
 
 
@@ -98,7 +105,9 @@ def test_a_check_that_gives_no_verdict_per_row_fails_the_window(verdict: pl.Expr
         def odd(cls, data: pp.PolarsData) -> pl.LazyFrame:  # noqa: N805
             return data.lazyframe.select(verdict)
 
-    with pytest.raises(SpecError, match="odd of Odd failed as a whole: it must give one verdict per row"):
+    with pytest.raises(
+        SpecError, match="odd of Odd failed as a whole: it must give one verdict per row"
+    ):
         Rules(Odd).failures(pa.record_batch([pa.array([2, 4])], names=["id"]))
 
 
@@ -112,7 +121,9 @@ def test_a_single_verdict_for_all_rows_fails_the_window() -> None:
         def sure(cls, data: pp.PolarsData) -> bool:  # noqa: N805
             return True
 
-    with pytest.raises(SpecError, match="sure of Sure failed as a whole: it must give one verdict per row"):
+    with pytest.raises(
+        SpecError, match="sure of Sure failed as a whole: it must give one verdict per row"
+    ):
         Rules(Sure).failures(pa.record_batch([pa.array([2, 4])], names=["id"]))
 
 
@@ -131,25 +142,42 @@ def test_a_check_may_look_at_nulls() -> None:
     class Looking(pp.DataFrameModel):
         id: pl.Int64 = pp.Field(nullable=True, ge=0, ignore_na=False)
 
-    (failure,) = Rules(Looking).failures(pa.record_batch([pa.array([1, None, 2], pa.int64())], names=["id"]))
+    (failure,) = Rules(Looking).failures(
+        pa.record_batch([pa.array([1, None, 2], pa.int64())], names=["id"])
+    )
     assert failure.rows.tolist() == [1]
 
 
 _ROWS = st.tuples(
-    st.integers(-4, 130), st.sampled_from(["EUR", "USD", "CNY", None]), st.integers(-1, 12), st.sampled_from(["S-1", "S-12345", "X-1", ""])
+    st.integers(-4, 130),
+    st.sampled_from(["EUR", "USD", "CNY", None]),
+    st.integers(-1, 12),
+    st.sampled_from(["S-1", "S-12345", "X-1", ""]),
 )
 
 
 @given(st.lists(_ROWS, min_size=1, max_size=12))
-def test_all_at_once_is_what_pandera_says_one_after_the_other(values: list[tuple[Any, ...]]) -> None:
-    """Its own `validate` is the truth: which rows fail, each under the first check in the model's order."""
-    found = {row: failure.reason for failure in Rules(Order).failures(rows(*values)) for row in failure.rows.tolist()}
+def test_all_at_once_is_what_pandera_says_one_after_the_other(
+    values: list[tuple[Any, ...]],
+) -> None:
+    """Its own `validate` is the truth: which rows fail, each under the first check in
+    the model's order.
+    """
+    found = {
+        row: failure.reason
+        for failure in Rules(Order).failures(rows(*values))
+        for row in failure.rows.tolist()
+    }
     assert found == _first_refused(pl.DataFrame(rows(*values)), Order.to_schema())
 
 
 def _first_refused(frame: pl.DataFrame, schema: pp.DataFrameSchema) -> dict[int, str]:
     checks = pp.DataFrameSchema(
-        {name: pp.Column(None, checks=c.checks, nullable=True) for name, c in schema.columns.items()}, checks=schema.checks
+        {
+            name: pp.Column(None, checks=c.checks, nullable=True)
+            for name, c in schema.columns.items()
+        },
+        checks=schema.checks,
     )
     found: dict[int, str] = {}
     try:
@@ -175,13 +203,17 @@ def test_checks_on_maps_see_what_the_model_declares() -> None:
     """A map column is a list of key/value structs to a check, as its annotation says."""
 
     class Stock(pp.DataFrameModel):
-        stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(nullable=True, metadata={"map": True})
+        stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
+            nullable=True, metadata={"map": True}
+        )
 
         @pp.check("stock", name="some")
         def some(cls, data: pp.PolarsData) -> pl.LazyFrame:  # noqa: N805
             return data.lazyframe.select(pl.col(data.key).list.len() > 0)
 
-    batch = pa.record_batch([pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64()))], names=["stock"])
+    batch = pa.record_batch(
+        [pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int64()))], names=["stock"]
+    )
     assert [f.rows.tolist() for f in Rules(Stock).failures(batch)] == [[1]]
 
 
@@ -198,14 +230,19 @@ def _frames_made(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_columns_that_no_rule_reads_are_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polars is given what the rules look at, and pandera, once bound, is asked no more: a batch costs one selection."""
+    """Polars is given what the rules look at, and pandera, once bound, is asked no
+    more: a batch costs one selection.
+    """
 
     class Two(pp.DataFrameModel):
         id: pl.Int64 = pp.Field(ge=0)
         text: pl.String
         price: pl.Float64 = pp.Field(in_range={"min_value": 0, "max_value": 9}, nullable=True)
 
-    batch = pa.record_batch([pa.array([1, -1]), pa.array(["a", "b"]), pa.array([None, 1.0])], names=["id", "text", "price"])
+    batch = pa.record_batch(
+        [pa.array([1, -1]), pa.array(["a", "b"]), pa.array([None, 1.0])],
+        names=["id", "text", "price"],
+    )
     rules = Rules(Two)
     rules.failures(batch)
     made = _frames_made(monkeypatch)
@@ -234,33 +271,64 @@ def test_a_check_of_ones_own_sees_every_column(monkeypatch: pytest.MonkeyPatch) 
 
 _TEXTS = st.one_of(st.none(), st.sampled_from(["", "S-1", "S-12345", "XS-1", "EUR", "é"]))
 _NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
-_OF_NUMBERS = st.sampled_from([
-    pp.Check.eq(1), pp.Check.ne(1), pp.Check.gt(0), pp.Check.ge(0), pp.Check.lt(0), pp.Check.le(0), pp.Check.in_range(-1, 2),
-    pp.Check.in_range(-1, 2, include_min=False, include_max=False), pp.Check.isin([0, 2]), pp.Check.notin([0, 2]),
-    pp.Check.ge(0, ignore_na=False),
-])  # fmt: skip
-_OF_TEXTS = st.sampled_from([
-    pp.Check.eq("EUR"), pp.Check.ne("EUR"), pp.Check.isin(["EUR", ""]), pp.Check.notin(["EUR", ""]), pp.Check.str_matches("S-"),
-    pp.Check.str_contains("S-"), pp.Check.str_startswith("S"), pp.Check.str_endswith("1"), pp.Check.str_length(1, 4),
-    pp.Check.isin(["S-1"], ignore_na=False),
-])  # fmt: skip
+_OF_NUMBERS = st.sampled_from(
+    [
+        pp.Check.eq(1),
+        pp.Check.ne(1),
+        pp.Check.gt(0),
+        pp.Check.ge(0),
+        pp.Check.lt(0),
+        pp.Check.le(0),
+        pp.Check.in_range(-1, 2),
+        pp.Check.in_range(-1, 2, include_min=False, include_max=False),
+        pp.Check.isin([0, 2]),
+        pp.Check.notin([0, 2]),
+        pp.Check.ge(0, ignore_na=False),
+    ]
+)
+_OF_TEXTS = st.sampled_from(
+    [
+        pp.Check.eq("EUR"),
+        pp.Check.ne("EUR"),
+        pp.Check.isin(["EUR", ""]),
+        pp.Check.notin(["EUR", ""]),
+        pp.Check.str_matches("S-"),
+        pp.Check.str_contains("S-"),
+        pp.Check.str_startswith("S"),
+        pp.Check.str_endswith("1"),
+        pp.Check.str_length(1, 4),
+        pp.Check.isin(["S-1"], ignore_na=False),
+    ]
+)
 
 
 @given(
     st.lists(st.tuples(_NUMBERS, _TEXTS), min_size=1, max_size=8),
-    st.lists(_OF_NUMBERS, max_size=3), st.lists(_OF_TEXTS, max_size=3),
-)  # fmt: skip
+    st.lists(_OF_NUMBERS, max_size=3),
+    st.lists(_OF_TEXTS, max_size=3),
+)
 def test_every_built_in_check_is_what_pandera_makes_of_it(
-    values: list[tuple[int | None, str | None]], of_numbers: list[pp.Check], of_texts: list[pp.Check]
+    values: list[tuple[int | None, str | None]],
+    of_numbers: list[pp.Check],
+    of_texts: list[pp.Check],
 ) -> None:
     """Asked once for all batches, each of them refuses what pandera's own `validate` refuses."""
-    schema = pp.DataFrameSchema({
-        "number": pp.Column(pl.Int64, of_numbers, nullable=True), "text": pp.Column(pl.String, of_texts, nullable=True),
-    })  # fmt: skip
+    schema = pp.DataFrameSchema(
+        {
+            "number": pp.Column(pl.Int64, of_numbers, nullable=True),
+            "text": pp.Column(pl.String, of_texts, nullable=True),
+        }
+    )
     model: Any = SimpleNamespace(to_schema=lambda: schema, __name__="Any")
     numbers, texts = zip(*values, strict=True)
-    batch = pa.record_batch([pa.array(numbers, pa.int64()), pa.array(texts, pa.string())], names=["number", "text"])
+    batch = pa.record_batch(
+        [pa.array(numbers, pa.int64()), pa.array(texts, pa.string())], names=["number", "text"]
+    )
     rules = Rules(model)
     for _ in range(2):
-        found = {row: failure.reason for failure in rules.failures(batch) for row in failure.rows.tolist()}
+        found = {
+            row: failure.reason
+            for failure in rules.failures(batch)
+            for row in failure.rows.tolist()
+        }
         assert found == _first_refused(pl.DataFrame(batch), schema)

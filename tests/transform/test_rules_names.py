@@ -39,8 +39,12 @@ class Patterns(pp.DataFrameModel):
         ((1, -1, -5, 0, 10), ["check:*:smaller"]),
     ],
 )
-def test_a_check_judges_its_own_column_whatever_it_is_called(row: tuple[int, ...], reasons: list[str]) -> None:
-    """A column called `*` or like a regular expression is a name; neighbours with values it forbids pass."""
+def test_a_check_judges_its_own_column_whatever_it_is_called(
+    row: tuple[int, ...], reasons: list[str]
+) -> None:
+    """A column called `*` or like a regular expression is a name; neighbours with
+    values it forbids pass.
+    """
     good = (-3, -2, 0, 1, 12)
     columns = [pa.array(values, pa.int64()) for values in zip(good, row, strict=True)]
     batch = pa.record_batch(columns, names=["a", "ab", "column_0", "*", "^a.*$"])

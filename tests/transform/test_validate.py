@@ -18,7 +18,10 @@ from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.transform.validate import Validate
 
 ORDERS = Columns.of(Order)
-RULED = "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id: pl.Int64 = pp.Field(ge=0)\n"
+RULED = (
+    "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id:"
+    " pl.Int64 = pp.Field(ge=0)\n"
+)
 
 
 class TestValidate(TransformContract):
@@ -32,22 +35,36 @@ class TestValidate(TransformContract):
     def before(self) -> Before:
         good, bad, worse = (2, "EUR", 1, "S-1"), (-3, "CNY", 99, "X"), (400, None, 9, "S-1")
         batch = rows(good, bad, good, worse, good, good, bad)
-        return Before(ORDERS, pa.RecordBatch.from_arrays(batch.columns, schema=ORDERS.arrow_schema), (0, 1, 1, 2, 3, 3, 4))
+        return Before(
+            ORDERS,
+            pa.RecordBatch.from_arrays(batch.columns, schema=ORDERS.arrow_schema),
+            (0, 1, 1, 2, 3, 3, 4),
+        )
 
 
 def both(folder: Path) -> Callable[[pa.RecordBatch], Decoded]:
     """Decode and validate by the model in a folder."""
-    decode, validate = JsonDecoder(ModelReference("m.py:M", folder)).open(), Validate(ModelReference("m.py:M", folder)).open()
+    decode, validate = (
+        JsonDecoder(ModelReference("m.py:M", folder)).open(),
+        Validate(ModelReference("m.py:M", folder)).open(),
+    )
     return lambda messages: validate(decode(messages))
 
 
 def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> None:
-    """Its index is the message's, not the row's; dead letters of both stages stand in message order."""
+    """Its index is the message's, not the row's; dead letters of both stages stand in
+    message order.
+    """
     (tmp_path / "m.py").write_text(RULED)
     decoded = both(tmp_path)(valued([b"x", b'{"id":-1}', b'{"id":1}', None, b'{"id":-2}']))
     assert (decoded.row_index.to_pylist(), decoded.rows.column("id").to_pylist()) == ([2], [1])
     check = "check:id:greater_than_or_equal_to"
-    assert dead(decoded) == [(0, "value", "not_json"), (1, "rules", check), (3, "value", "tombstone"), (4, "rules", check)]
+    assert dead(decoded) == [
+        (0, "value", "not_json"),
+        (1, "rules", check),
+        (3, "value", "tombstone"),
+        (4, "rules", check),
+    ]
 
 
 def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
@@ -59,9 +76,16 @@ def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_loaded_once_for_all_who_ask(tmp_path: Path) -> None:
-    """Decoder, rules and columns of one process share the model; only another content of the file is loaded again."""
-    (tmp_path / "m.py").write_text(RULED + "import pathlib\nwith (pathlib.Path(__file__).parent / 'loads').open('a') as f: f.write('x')\n")
+    """Decoder, rules and columns of one process share the model; only another content
+    of the file is loaded again.
+    """
+    (tmp_path / "m.py").write_text(
+        RULED + "import pathlib\nwith (pathlib.Path(__file__).parent / 'loads').open('a') as f:"
+        " f.write('x')\n"
+    )
     for _ in range(2):
         both(tmp_path)(valued([b'{"id":1}']))
-        Validate(ModelReference("m.py:M", tmp_path)).columns(JsonDecoder(ModelReference("m.py:M", tmp_path)).columns)
+        Validate(ModelReference("m.py:M", tmp_path)).columns(
+            JsonDecoder(ModelReference("m.py:M", tmp_path)).columns
+        )
     assert (tmp_path / "loads").read_text() == "x"

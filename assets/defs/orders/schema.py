@@ -20,7 +20,9 @@ class Order(pa.DataFrameModel):
     created_at: Annotated[pl.Datetime, "us", "UTC"]
     express: pl.Boolean
     tags: Annotated[pl.List, pl.String()] = pa.Field(nullable=True)
-    ship_to: Annotated[pl.Struct, {"city": pl.String(), "postcode": pl.String()}] = pa.Field(nullable=True)
+    ship_to: Annotated[pl.Struct, {"city": pl.String(), "postcode": pl.String()}] = pa.Field(
+        nullable=True
+    )
     note: pl.String = pa.Field(nullable=True)
 
     class Config:

@@ -19,8 +19,8 @@ OnNull = Literal["dead", "drop"]
 class AvroDecoder:
     """Records in Avro's binary encoding to the columns of a pandera model, one row a message.
 
-    `writer_schema`: the schema that they were written with; `on_null`: what a message without a value becomes; `part`: which of the
-    model's columns the records hold.
+    `writer_schema`: the schema that they were written with; `on_null`: what a message
+    without a value becomes; `part`: which of the model's columns the records hold.
     """
 
     model: ModelReference
@@ -37,8 +37,14 @@ class AvroDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the model's or the schema's file changes."""
-        from windrow.ingest.formats.avro.machine import avro_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from windrow.ingest.formats.avro.machine import (
+            avro_machine,
+        )  # compiled code is loaded where messages are decoded
 
         given = self.writer_schema.now()
-        machine = built_of_model((self, given), self.model, lambda model: avro_machine(given.parsed(), self.part.of(Columns.of(model))))
+        machine = built_of_model(
+            (self, given),
+            self.model,
+            lambda model: avro_machine(given.parsed(), self.part.of(Columns.of(model))),
+        )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)

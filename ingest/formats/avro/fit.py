@@ -1,15 +1,22 @@
 """How a type of the writer's becomes a column: what is decided before any message is read.
 
-A column takes from an Avro type what it can hold of it exactly; the few values that it can't hold are dead letters:
+A column takes from an Avro type what it can hold of it exactly; the few values that it
+can't hold are dead letters:
 
-- an int or a long becomes any integer (`out_of_range` beyond its bits) or a float (`out_of_range` where it isn't exact); a float a Float32
-  or a Float64, a double a Float64;
-- a string, a uuid in one, and an enum become a String; bytes and a fixed become a Binary, or strings a Binary, and bytes a String;
-- a decimal, and Debezium's record of a scale and a decimal, becomes a Decimal (`out_of_range` where it isn't exact); a date a Date; a
-  timestamp-millis, -micros or -nanos a Datetime, whatever `epoch` the column says, and so does an int or a long whose column says one, and
-  Debezium's string with an offset; of a time and a local timestamp there is the number only;
-- an array becomes a List, a map a List of key and value, at any depth, a record a Struct of some of its fields;
-- a union becomes what each of its types but null can become; null is a null, which a column that isn't nullable refuses (`missing`).
+- an int or a long becomes any integer (`out_of_range` beyond its bits) or a float
+  (`out_of_range` where it isn't exact); a float a Float32 or a Float64, a double a
+  Float64;
+- a string, a uuid in one, and an enum become a String; bytes and a fixed become a
+  Binary, or strings a Binary, and bytes a String;
+- a decimal, and Debezium's record of a scale and a decimal, becomes a Decimal
+  (`out_of_range` where it isn't exact); a date a Date; a timestamp-millis, -micros or
+  -nanos a Datetime, whatever `epoch` the column says, and so does an int or a long
+  whose column says one, and Debezium's string with an offset; of a time and a local
+  timestamp there is the number only;
+- an array becomes a List, a map a List of key and value, at any depth, a record a
+  Struct of some of its fields;
+- a union becomes what each of its types but null can become; null is a null, which a
+  column that isn't nullable refuses (`missing`).
 """
 
 from __future__ import annotations
@@ -49,13 +56,18 @@ _PLACE_BYTES = 9
 FREE, SHARE = 1 << 20, 32
 """What the items of any message may cost, and how much more for each of its bytes."""
 MOST_TYPES = 20_000
-"""So many types are held against columns. A record is looked at once for each union that it is in, and so are the records in it: what is
-a page of text would else be millions of instructions."""
+"""So many types are held against columns.
+
+A record is looked at once for each union that it is in, and so are the records in it:
+what is a page of text would else be millions of instructions.
+"""
 
 
 @dataclass(frozen=True)
 class IntegerRule:
-    """Which integers a column takes: those from `low` to `high` that `divisor` divides; they become `value * factor // divisor`."""
+    """Which integers a column takes: those from `low` to `high` that `divisor` divides;
+    they become `value * factor // divisor`.
+    """
 
     low: int
     high: int
@@ -68,12 +80,16 @@ class IntegerRule:
 
 
 def budget(size: int) -> int:
-    """How many bytes of places the items of a message may take, by its size: null structs of many fields are a byte each, and cost many."""
+    """How many bytes of places the items of a message may take, by its size: null
+    structs of many fields are a byte each, and cost many.
+    """
     return FREE + SHARE * size
 
 
 def item_cost(kind: pa.DataType) -> int:
-    """What an item of a list costs of the budget; what lies in lists and maps of it pays for itself."""
+    """What an item of a list costs of the budget; what lies in lists and maps of it
+    pays for itself.
+    """
     return _PLACE_BYTES * _places(kind)
 
 
@@ -89,8 +105,11 @@ def _places(kind: pa.DataType) -> int:
 
 
 def value_of(column: pa.DataType) -> pa.DataType | None:
-    """The type of a map's values in a column: it is a map, or a List of Struct of a key, a text, and a value."""
-    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):  # whose fields are found by their names, in any order
+    """The type of a map's values in a column: it is a map, or a List of Struct of a
+    key, a text, and a value.
+    """
+    # whose fields are found by their names, in any order
+    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
         column = pa.list_(pa.struct(sorted(column.value_type, key=lambda field: field.name)))
     entries = column if pa.types.is_map(column) else map_type(column)
     return None if entries is None else entries.item_type
@@ -138,12 +157,19 @@ class _Fitting:
         self._schema = schema
         self._seen = 0
 
-    def misfits(self, kind: AvroType, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
+    def misfits(
+        self, kind: AvroType, column: pa.DataType, epoch: str | None, path: str
+    ) -> Iterator[str]:
         """Why a type can't become a column's, nowhere or somewhere in it."""
         self._seen += 1
         if self._seen > MOST_TYPES:
-            what = f"The Avro schema has more than {MOST_TYPES} types for the columns, records in unions counted wherever they are used"
-            raise SpecError(what, "spec", "Take fewer types of unions into columns; nothing was read.")
+            what = (
+                f"The Avro schema has more than {MOST_TYPES} types for the columns, records in"
+                " unions counted wherever they are used"
+            )
+            raise SpecError(
+                what, "spec", "Take fewer types of unions into columns; nothing was read."
+            )
         if isinstance(kind, UnionType):
             yield from self._of_union(kind, column, epoch, path)
         elif isinstance(kind, ArrayType) and pa.types.is_list(column):
@@ -160,14 +186,24 @@ class _Fitting:
                 if zone_of(field) is not None:
                     yield f"{path}.{field.name}: {_NO_TEXT}"
                 elif field.name in fields:
-                    yield from self.misfits(fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}")
+                    yield from self.misfits(
+                        fields[field.name], field.type, epoch_of(field), f"{path}.{field.name}"
+                    )
                 else:
                     yield f"{path}.{field.name}: the record {kind.name} has no such field"
-        elif not isinstance(kind, AbsentType) and (self._schema.is_empty(kind) or not _scalar_fits(kind, column, epoch)):
+        elif not isinstance(kind, AbsentType) and (
+            self._schema.is_empty(kind) or not _scalar_fits(kind, column, epoch)
+        ):
             yield f"{path}: {words(kind)} can't become {column}{_hint(kind, column)}"
 
-    def _of_union(self, kind: UnionType, column: pa.DataType, epoch: str | None, path: str) -> Iterator[str]:
-        branches = [branch for branch in kind.branches if not is_null(branch) and not isinstance(branch, UnfitType)]
+    def _of_union(
+        self, kind: UnionType, column: pa.DataType, epoch: str | None, path: str
+    ) -> Iterator[str]:
+        branches = [
+            branch
+            for branch in kind.branches
+            if not is_null(branch) and not isinstance(branch, UnfitType)
+        ]
         if not branches:
             yield f"{path}: is always null"
         for branch in branches:
@@ -176,7 +212,11 @@ class _Fitting:
 
 def _hint(kind: AvroType, column: pa.DataType) -> str:
     logical = getattr(kind, "logical", None)
-    if logical is not None and logical.name.startswith("local-timestamp") and pa.types.is_timestamp(column):
+    if (
+        logical is not None
+        and logical.name.startswith("local-timestamp")
+        and pa.types.is_timestamp(column)
+    ):
         return ", for it is no instant: take Int64"
     if isinstance(kind, MapType) and pa.types.is_list(column):
         return ': take List(Struct({"key": String, "value": ...}))'
@@ -186,23 +226,37 @@ def _hint(kind: AvroType, column: pa.DataType) -> str:
 def words(kind: AvroType) -> str:
     """A type, for people."""
     if isinstance(kind, PrimitiveType | FixedType):
-        name = kind.name if isinstance(kind, PrimitiveType) else f"fixed {kind.name} of {kind.size} bytes"
+        name = (
+            kind.name
+            if isinstance(kind, PrimitiveType)
+            else f"fixed {kind.name} of {kind.size} bytes"
+        )
         if kind.logical is None:
             return name
-        digits = f"({kind.logical.precision}, {kind.logical.scale})" if kind.logical.name == "decimal" else ""
+        digits = (
+            f"({kind.logical.precision}, {kind.logical.scale})"
+            if kind.logical.name == "decimal"
+            else ""
+        )
         return f"{name} ({kind.logical.name}{digits})"
     if isinstance(kind, EnumType | NamedReference):
         return f"{'enum' if isinstance(kind, EnumType) else 'record'} {kind.name}"
     if isinstance(kind, UnfitType):
         return kind.words
-    return {ArrayType: "array", MapType: "map", UnionType: "union", AbsentType: "nothing"}[type(kind)]
+    return {ArrayType: "array", MapType: "map", UnionType: "union", AbsentType: "nothing"}[
+        type(kind)
+    ]
 
 
 def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool:
     if isinstance(kind, EnumType):
         return bool(column == pa.string())
     if isinstance(kind, FixedType):
-        return decimal_scale(kind) is not None if pa.types.is_decimal(column) else bool(column == pa.binary())
+        return (
+            decimal_scale(kind) is not None
+            if pa.types.is_decimal(column)
+            else bool(column == pa.binary())
+        )
     if not isinstance(kind, PrimitiveType):
         return False
     if kind.name in {"int", "long"}:
@@ -212,27 +266,40 @@ def _scalar_fits(kind: AvroType, column: pa.DataType, epoch: str | None) -> bool
     if is_zoned(kind) and column == TIMESTAMP:
         return True
     takes = {
-        "boolean": (pa.bool_(),), "float": (pa.float32(), pa.float64()), "double": (pa.float64(),), "bytes": (pa.binary(), pa.string()),
+        "boolean": (pa.bool_(),),
+        "float": (pa.float32(), pa.float64()),
+        "double": (pa.float64(),),
+        "bytes": (pa.binary(), pa.string()),
         "string": (pa.string(), pa.binary()),
-    }  # fmt: skip
+    }
     return column in takes.get(kind.name, ())
 
 
 def decimal_scale(kind: PrimitiveType | FixedType) -> int | None:
-    """The scale of a decimal; None if it is none. Its precision says nothing that its values don't: Connect states 64 of any."""
-    return kind.logical.scale if kind.logical is not None and kind.logical.name == "decimal" else None
+    """The scale of a decimal; None if it is none.
+
+    Its precision says nothing that its values don't: Connect states 64 of any.
+    """
+    return (
+        kind.logical.scale if kind.logical is not None and kind.logical.name == "decimal" else None
+    )
 
 
 def is_zoned(kind: AvroType) -> bool:
     """Whether a type is a string with a timestamp in it."""
-    return isinstance(kind, PrimitiveType) and kind.logical is not None and kind.logical.name == ZONED
+    return (
+        isinstance(kind, PrimitiveType) and kind.logical is not None and kind.logical.name == ZONED
+    )
 
 
 def is_variable_decimal(schema: AvroSchema, kind: AvroType) -> bool:
     """Whether a type is Debezium's record of a scale and a decimal."""
     if not isinstance(kind, NamedReference) or kind.name != VARIABLE_DECIMAL:
         return False
-    return schema.records[kind.name].fields == (("scale", PrimitiveType("int")), ("value", PrimitiveType("bytes")))
+    return schema.records[kind.name].fields == (
+        ("scale", PrimitiveType("int")),
+        ("value", PrimitiveType("bytes")),
+    )
 
 
 def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> IntegerRule | None:
@@ -255,4 +322,6 @@ def integer_rule(kind: PrimitiveType, column: pa.DataType, epoch: str | None) ->
     if unit is None:
         return None
     factor, divisor = unit
-    return IntegerRule(-(-MIN_MICROS * divisor // factor), MAX_MICROS * divisor // factor, factor, divisor).within(*own)
+    return IntegerRule(
+        -(-MIN_MICROS * divisor // factor), MAX_MICROS * divisor // factor, factor, divisor
+    ).within(*own)

@@ -12,7 +12,8 @@ from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 
 @dataclass(frozen=True)
 class GivenSchema:
-    """`written`: the schema's JSON text, or the name of a file that holds it, relative to `folder`; `setting`: where it stands.
+    """`written`: the schema's JSON text, or the name of a file that holds it, relative
+    to `folder`; `setting`: where it stands.
 
     Pickled, it takes its file's text along: a worker may be on a machine that has no such file.
     """
@@ -29,7 +30,12 @@ class GivenSchema:
         Raises:
             SpecError: it can't be read.
         """
-        return GivenSchema, (self.written, self.folder, self.setting, self._text() if self._is_file else None)
+        return GivenSchema, (
+            self.written,
+            self.folder,
+            self.setting,
+            self._text() if self._is_file else None,
+        )
 
     def now(self) -> Self:
         """The same with the text that its file has now.
@@ -59,5 +65,10 @@ class GivenSchema:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            what = f"The Avro schema {path} can't be read: {error.strerror if isinstance(error, OSError) else 'it is no UTF-8'}"
-            raise SpecError(what, "spec", "Give a file beside the spec, or the schema itself.") from error
+            what = (
+                f"The Avro schema {path} can't be read:"
+                f" {error.strerror if isinstance(error, OSError) else 'it is no UTF-8'}"
+            )
+            raise SpecError(
+                what, "spec", "Give a file beside the spec, or the schema itself."
+            ) from error

@@ -34,8 +34,13 @@ def _text(value: object) -> object:
 def _named(value: Any) -> Any:
     """The same where the type null, which YAML reads as nothing, is its name."""
     if isinstance(value, dict):
-        return {key: "null" if key in {"type", "items", "values"} and of is None else _named(of) for key, of in value.items()}
-    return ["null" if of is None else _named(of) for of in value] if isinstance(value, list) else value
+        return {
+            key: "null" if key in {"type", "items", "values"} and of is None else _named(of)
+            for key, of in value.items()
+        }
+    return (
+        ["null" if of is None else _named(of) for of in value] if isinstance(value, list) else value
+    )
 
 
 WriterSchema = Annotated[
@@ -52,27 +57,43 @@ class AvroOptions(FinerOptions):
     by_schema: ClassVar[bool] = True
 
     writer_schema: WriterSchema = Field(
-        description="The Avro schema that they were written with, a record whose fields the columns are named after; a file is relative to "
-        "the spec."
+        description=(
+            "The Avro schema that they were written with, a record whose fields the columns are"
+            " named after; a file is relative to the spec."
+        )
     )
 
 
 class AvroSection(AvroOptions, FormatSection):
     """Records in Avro's binary encoding, one a message, without a file's header."""
 
-    format: Literal["avro"] = Field(default="avro", description="What the messages are; the other settings of `decode` are the format's.")
+    format: Literal["avro"] = Field(
+        default="avro",
+        description="What the messages are; the other settings of `decode` are the format's.",
+    )
     schema_: SchemaReference = Field(
-        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
+            " have."
+        ),
     )
     on_null: Literal["dead", "drop"] = Field(
-        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+        default="dead",
+        description=(
+            "What becomes of a message without a value (a tombstone): a dead letter, or it is only"
+            " counted."
+        ),
     )
 
 
 class AvroKeySection(AvroOptions, KeySection):
     """Records in Avro's binary encoding as keys."""
 
-    format: Literal["avro"] = Field(default="avro", description="What the keys are; the other settings of `decode.key` are the format's.")
+    format: Literal["avro"] = Field(
+        default="avro",
+        description="What the keys are; the other settings of `decode.key` are the format's.",
+    )
 
 
 class _Avro:
@@ -81,7 +102,10 @@ class _Avro:
     def decoder(self, section: AvroSection, folder: Path) -> Decoder:
         from windrow.ingest.formats.avro.decoder import AvroDecoder
 
-        model, given = ModelReference(section.schema_, folder), GivenSchema(section.writer_schema, folder)
+        model, given = (
+            ModelReference(section.schema_, folder),
+            GivenSchema(section.writer_schema, folder),
+        )
         return AvroDecoder(model, given, section.on_null, section.part)
 
 
@@ -91,7 +115,11 @@ class _AvroKey:
     def decoder(self, key: AvroKeySection, model: ModelReference) -> Decoder:
         from windrow.ingest.formats.avro.decoder import AvroDecoder
 
-        return AvroDecoder(model, GivenSchema(key.writer_schema, model.folder, "decode.key.writer_schema"), part=key.part)
+        return AvroDecoder(
+            model,
+            GivenSchema(key.writer_schema, model.folder, "decode.key.writer_schema"),
+            part=key.part,
+        )
 
 
 AVRO: FormatKind[AvroSection] = _Avro()

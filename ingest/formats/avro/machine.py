@@ -1,4 +1,6 @@
-"""What a recipe for Avro builds: the compiled pass first, then the strict way for what it didn't take."""
+"""What a recipe for Avro builds: the compiled pass first, then the strict way for what
+it didn't take.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +14,6 @@ from windrow.ingest.schema.columns import Columns
 def avro_machine(schema: AvroSchema, columns: Columns) -> Machine:
     """The machine for some columns."""
     found, defaults = columns.as_written(schema.fields)
-    return Machine(columns.arrow_schema, AvroPass(schema, found), StrictAvro(schema, found), defaults)
+    return Machine(
+        columns.arrow_schema, AvroPass(schema, found), StrictAvro(schema, found), defaults
+    )

@@ -1,7 +1,10 @@
-"""A schema and columns as a program of numbers, which the compiled pass carries out: an instruction a value, in the order of the bytes.
+"""A schema and columns as a program of numbers, which the compiled pass carries out: an
+instruction a value, in the order of the bytes.
 
-Records are no instructions: their fields follow each other, and what comes behind is said by each instruction. What may hold itself (a
-record that no column is for) is called, and returns; arrays and maps come back to an instruction of theirs for each item.
+Records are no instructions: their fields follow each other, and what comes behind is
+said by each instruction. What may hold itself (a record that no column is for) is
+called, and returns; arrays and maps come back to an instruction of theirs for each
+item.
 """
 
 from __future__ import annotations
@@ -36,19 +39,47 @@ from windrow.ingest.formats.avro.schema import (
     UnfitType,
     UnionType,
 )
-from windrow.ingest.formats.shared.nodes import DECIMAL, FLOAT32, FLOAT64, INSTANT, WIDE, Node, nodes_of
+from windrow.ingest.formats.shared.nodes import (
+    DECIMAL,
+    FLOAT32,
+    FLOAT64,
+    INSTANT,
+    WIDE,
+    Node,
+    nodes_of,
+)
 from windrow.ingest.schema.columns import Columns, Finer
 
 (
-    VARINT, VARINT_FLOAT, OCTETS_TEXT, OCTETS_ANY, DOUBLE, BOOLEAN, FLOAT, FIXED_ANY, UNION, ENUM, LOOP, ARRAY, CALL, PRESENT,
-    DECIMAL_OCTETS, INSTANT_OCTETS, RETURN, END, MISSING,
-) = range(19)  # fmt: skip
+    VARINT,
+    VARINT_FLOAT,
+    OCTETS_TEXT,
+    OCTETS_ANY,
+    DOUBLE,
+    BOOLEAN,
+    FLOAT,
+    FIXED_ANY,
+    UNION,
+    ENUM,
+    LOOP,
+    ARRAY,
+    CALL,
+    PRESENT,
+    DECIMAL_OCTETS,
+    INSTANT_OCTETS,
+    RETURN,
+    END,
+    MISSING,
+) = range(19)
 """Instructions; the pass goes by their order.
 
-`OCTETS_TEXT`: a length, and so many bytes of UTF-8; `OCTETS_ANY`: of anything; `FIXED_ANY`: `COUNT` bytes; `DECIMAL_OCTETS`: `COUNT` bytes,
-or after a length if that is 0; `INSTANT_OCTETS`: a length, and a timestamp's text, of which `LOW` says whether it is truncated;
-`PRESENT`: a struct is there; `ARRAY`: an array or a map begins; `LOOP`: its next item, block, or end; `MISSING`: what the pass leaves to
-the strict way, as null where the column isn't nullable, a type of a union that can't become the column, a decimal that may lose digits.
+`OCTETS_TEXT`: a length, and so many bytes of UTF-8; `OCTETS_ANY`: of anything;
+`FIXED_ANY`: `COUNT` bytes; `DECIMAL_OCTETS`: `COUNT` bytes, or after a length if that
+is 0; `INSTANT_OCTETS`: a length, and a timestamp's text, of which `LOW` says whether it
+is truncated; `PRESENT`: a struct is there; `ARRAY`: an array or a map begins; `LOOP`:
+its next item, block, or end; `MISSING`: what the pass leaves to the strict way, as null
+where the column isn't nullable, a type of a union that can't become the column, a
+decimal that may lose digits.
 """
 
 WIDTH = 12
@@ -56,23 +87,29 @@ OP, NODE, NEXT, FIRST, COUNT, LOW, HIGH, FACTOR, DIVISOR, SPACE, COST, KEYED = r
 """What stands at which place of an instruction.
 
 - `NODE`: whose value it is, -1: nobody's; `NEXT`: the instruction behind it.
-- `FIRST`: of a union, where the branches' first instructions stand in the numbers; of an enum, where its symbols' places do; of a loop, the
-  first instruction of an item; of a call, the first of the record.
-- `COUNT`: branches, symbols or bytes; of a varint, its longest; of a loop, the node of its keys.
-- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`: the rule of an integer, the factor of one that becomes a float being the bits of that; of a decimal,
-  the lower and the higher 64 bits of its bound, and how many zeros it gets.
-- `SPACE`, `COST`: of a loop, the space that its items lie in, and what each costs; `KEYED`: 1 if each begins with a key, 2 if the items
-  have no bytes; of a decimal, 1 if it is a wide one.
+- `FIRST`: of a union, where the branches' first instructions stand in the numbers; of
+  an enum, where its symbols' places do; of a loop, the first instruction of an item; of
+  a call, the first of the record.
+- `COUNT`: branches, symbols or bytes; of a varint, its longest; of a loop, the node of
+  its keys.
+- `LOW`, `HIGH`, `FACTOR`, `DIVISOR`: the rule of an integer, the factor of one that
+  becomes a float being the bits of that; of a decimal, the lower and the higher 64 bits
+  of its bound, and how many zeros it gets.
+- `SPACE`, `COST`: of a loop, the space that its items lie in, and what each costs;
+  `KEYED`: 1 if each begins with a key, 2 if the items have no bytes; of a decimal, 1 if
+  it is a wide one.
 """
 NOBODY = -1
 
 
 @dataclass(frozen=True)
 class Program:
-    """`numbers`: a row of `WIDTH` for each instruction, and the tables of branches and symbols behind them; `begin`: the first one.
+    """`numbers`: a row of `WIDTH` for each instruction, and the tables of branches and
+    symbols behind them; `begin`: the first one.
 
-    `symbols`: the bytes of all symbols, behind each other; `nodes`: the columns'; `spaces`: how many they have; `keyed`: whether a column
-    is or holds what comes from a map; `nested`: how many structs may begin at one byte.
+    `symbols`: the bytes of all symbols, behind each other; `nodes`: the columns';
+    `spaces`: how many they have; `keyed`: whether a column is or holds what comes from
+    a map; `nested`: how many structs may begin at one byte.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -93,12 +130,19 @@ def program_of(schema: AvroSchema, columns: Columns) -> Program:
     check(schema, columns)
     nodes = nodes_of(columns)
     writer = _ProgramWriter(schema, nodes, columns.finer)
-    begin = writer.record(schema.root, {child.name: child for child in nodes[0].children}, writer.add(OP=END))
+    begin = writer.record(
+        schema.root, {child.name: child for child in nodes[0].children}, writer.add(OP=END)
+    )
     writer.write_called()
     return Program(
-        writer.numbers(), begin, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
-        writer.keyed, _nested(pa.struct(list(columns.arrow_schema))),
-    )  # fmt: skip
+        writer.numbers(),
+        begin,
+        bytes(writer.symbols),
+        nodes,
+        1 + max(node.inner for node in nodes),
+        writer.keyed,
+        _nested(pa.struct(list(columns.arrow_schema))),
+    )
 
 
 def _nested(kind: pa.DataType) -> int:
@@ -152,13 +196,17 @@ class _ProgramWriter:
             return self.add(OP=MISSING)
         if isinstance(kind, UnionType):
             missing = self.add(OP=MISSING) if node.required else after
-            return self._union([missing if is_null(b) else self._value(b, node, after) for b in kind.branches])
+            return self._union(
+                [missing if is_null(b) else self._value(b, node, after) for b in kind.branches]
+            )
         if isinstance(kind, ArrayType):
             (item,) = node.children
             return self._items(kind.items, item, after, node, item_cost(node.type.value_type), 0)
         self.keyed = self.keyed or isinstance(kind, MapType)
         if isinstance(kind, MapType) and pa.types.is_map(node.type):
-            return self._items(kind.values, node.children[1], after, node, entry_cost(node.type.item_type), 1)
+            return self._items(
+                kind.values, node.children[1], after, node, entry_cost(node.type.item_type), 1
+            )
         if isinstance(kind, MapType):
             return self._pairs(kind, node, after)
         if isinstance(kind, NamedReference):
@@ -182,25 +230,55 @@ class _ProgramWriter:
         bound = (10**node.type.precision - 1) // 10**zeros
         size = kind.size if isinstance(kind, FixedType) else 0
         low, high, wide = _signed(bound & (1 << 64) - 1), bound >> 64, int(node.kind == WIDE)
-        return self.add(OP=DECIMAL_OCTETS, NODE=node.number, NEXT=after, COUNT=size, LOW=low, HIGH=high, FACTOR=zeros, KEYED=wide)
+        return self.add(
+            OP=DECIMAL_OCTETS,
+            NODE=node.number,
+            NEXT=after,
+            COUNT=size,
+            LOW=low,
+            HIGH=high,
+            FACTOR=zeros,
+            KEYED=wide,
+        )
 
     def _primitive(self, kind: PrimitiveType, node: Node, after: int) -> int:
         if kind.name in {"int", "long"}:
             rule = integer_rule(kind, node.type, node.epoch)
             assert rule is not None  # `check` has looked
             if node.kind in {FLOAT32, FLOAT64}:
-                return self._varint(VARINT_FLOAT, kind, replace(rule, factor=53 if node.kind == FLOAT64 else 24), node.number, after)
+                return self._varint(
+                    VARINT_FLOAT,
+                    kind,
+                    replace(rule, factor=53 if node.kind == FLOAT64 else 24),
+                    node.number,
+                    after,
+                )
             return self._varint(VARINT, kind, rule, node.number, after)
         if node.kind == INSTANT:
-            return self.add(OP=INSTANT_OCTETS, NODE=node.number, NEXT=after, LOW=int(self._finer == "truncate"))
+            return self.add(
+                OP=INSTANT_OCTETS, NODE=node.number, NEXT=after, LOW=int(self._finer == "truncate")
+            )
         text = kind.name == "string" or node.type == pa.string()
         ops = {"boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE}
-        return self.add(OP=ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY), NODE=node.number, NEXT=after)
+        return self.add(
+            OP=ops.get(kind.name, OCTETS_TEXT if text else OCTETS_ANY), NODE=node.number, NEXT=after
+        )
 
-    def _varint(self, op: int, kind: PrimitiveType, rule: IntegerRule, node: int, after: int) -> int:
+    def _varint(
+        self, op: int, kind: PrimitiveType, rule: IntegerRule, node: int, after: int
+    ) -> int:
         longest = INT_BYTES if kind.name == "int" else LONG_BYTES
         divisor = -rule.divisor if rule.divisor > 1 and self._finer == "truncate" else rule.divisor
-        return self.add(OP=op, NODE=node, NEXT=after, COUNT=longest, LOW=rule.low, HIGH=rule.high, FACTOR=rule.factor, DIVISOR=divisor)
+        return self.add(
+            OP=op,
+            NODE=node,
+            NEXT=after,
+            COUNT=longest,
+            LOW=rule.low,
+            HIGH=rule.high,
+            FACTOR=rule.factor,
+            DIVISOR=divisor,
+        )
 
     def _skip(self, kind: AvroType, after: int) -> int:
         if self._schema.is_empty(kind):
@@ -208,7 +286,9 @@ class _ProgramWriter:
         if isinstance(kind, UnionType):
             return self._union([self._skip(branch, after) for branch in kind.branches])
         if isinstance(kind, ArrayType):
-            return self._items(kind.items, None, after, None, 0, 2 if self._schema.is_empty(kind.items) else 0)
+            return self._items(
+                kind.items, None, after, None, 0, 2 if self._schema.is_empty(kind.items) else 0
+            )
         if isinstance(kind, MapType):
             return self._items(kind.values, None, after, None, 0, 1)
         if isinstance(kind, NamedReference):
@@ -222,11 +302,18 @@ class _ProgramWriter:
             rule = integer_rule(kind, pa.int32() if kind.name == "int" else pa.int64(), None)
             assert rule is not None  # an integer of its own size
             return self._varint(VARINT, kind, rule, NOBODY, after)
-        ops = {"boolean": BOOLEAN, "float": FLOAT, "double": DOUBLE, "string": OCTETS_TEXT, "bytes": OCTETS_ANY}
+        ops = {
+            "boolean": BOOLEAN,
+            "float": FLOAT,
+            "double": DOUBLE,
+            "string": OCTETS_TEXT,
+            "bytes": OCTETS_ANY,
+        }
         return self.add(OP=ops[kind.name], NEXT=after)
 
     def _subroutine(self, name: str) -> int:
-        """Once for each record, so that one may hold itself: calls go to an instruction that is written first, and leads to the fields.
+        """Once for each record, so that one may hold itself: calls go to an instruction
+        that is written first, and leads to the fields.
 
         These are written later, so records in one another don't nest here, however many they are.
         """
@@ -246,14 +333,19 @@ class _ProgramWriter:
         return self._with_table(self.add(OP=UNION, COUNT=len(firsts)), self._table(firsts))
 
     def _enum(self, kind: EnumType, node: int, after: int) -> int:
-        """Each symbol's place and length, as a text's value has it; once for each enum, however many fields are of it."""
+        """Each symbol's place and length, as a text's value has it; once for each enum,
+        however many fields are of it.
+        """
         if kind.name not in self._enums:
             places = []
             for symbol in map(str.encode, kind.symbols):
                 places.append(len(self.symbols) << 32 | len(symbol) << 1 | 1)
                 self.symbols += symbol
             self._enums[kind.name] = self._table(places)
-        return self._with_table(self.add(OP=ENUM, NODE=node, NEXT=after, COUNT=len(kind.symbols)), self._enums[kind.name])
+        return self._with_table(
+            self.add(OP=ENUM, NODE=node, NEXT=after, COUNT=len(kind.symbols)),
+            self._enums[kind.name],
+        )
 
     def _table(self, numbers: list[int]) -> int:
         """One more table; its place."""
@@ -265,10 +357,22 @@ class _ProgramWriter:
         self._of_tables.append(number)
         return number
 
-    def _items(self, kind: AvroType, item: Node | None, after: int, node: Node | None, cost: int, keyed: int) -> int:
+    def _items(
+        self,
+        kind: AvroType,
+        item: Node | None,
+        after: int,
+        node: Node | None,
+        cost: int,
+        keyed: int,
+    ) -> int:
         """An array or a map of a type; `item`: the node of its items or values."""
-        number, space, key = (NOBODY, 0, 0) if node is None else (node.number, node.inner, node.children[0].number)
-        loop = self.add(OP=LOOP, NODE=number, NEXT=after, COUNT=key, SPACE=space, COST=cost, KEYED=keyed)
+        number, space, key = (
+            (NOBODY, 0, 0) if node is None else (node.number, node.inner, node.children[0].number)
+        )
+        loop = self.add(
+            OP=LOOP, NODE=number, NEXT=after, COUNT=key, SPACE=space, COST=cost, KEYED=keyed
+        )
         first = self._skip(kind, loop) if item is None else self._value(kind, item, loop)
         self._rows[loop][FIRST] = first
         return self.add(OP=ARRAY, NODE=number, NEXT=loop, SPACE=space)
@@ -279,16 +383,34 @@ class _ProgramWriter:
         inner = {child.name: child for child in pair.children}
         key, value = inner["key"], inner["value"]
         loop = self.add(
-            OP=LOOP, NODE=node.number, NEXT=after, COUNT=key.number, SPACE=node.inner, COST=item_cost(node.type.value_type), KEYED=1
+            OP=LOOP,
+            NODE=node.number,
+            NEXT=after,
+            COUNT=key.number,
+            SPACE=node.inner,
+            COST=item_cost(node.type.value_type),
+            KEYED=1,
         )
-        self._rows[loop][FIRST] = self.add(OP=PRESENT, NODE=pair.number, NEXT=self._value(kind.values, value, loop))
+        self._rows[loop][FIRST] = self.add(
+            OP=PRESENT, NODE=pair.number, NEXT=self._value(kind.values, value, loop)
+        )
         return self.add(OP=ARRAY, NODE=node.number, NEXT=loop, SPACE=node.inner)
 
 
 _PLACES = {
-    "OP": OP, "NODE": NODE, "NEXT": NEXT, "FIRST": FIRST, "COUNT": COUNT, "LOW": LOW, "HIGH": HIGH, "FACTOR": FACTOR, "DIVISOR": DIVISOR,
-    "SPACE": SPACE, "COST": COST, "KEYED": KEYED,
-}  # fmt: skip
+    "OP": OP,
+    "NODE": NODE,
+    "NEXT": NEXT,
+    "FIRST": FIRST,
+    "COUNT": COUNT,
+    "LOW": LOW,
+    "HIGH": HIGH,
+    "FACTOR": FACTOR,
+    "DIVISOR": DIVISOR,
+    "SPACE": SPACE,
+    "COST": COST,
+    "KEYED": KEYED,
+}
 
 
 def _signed(number: int) -> int:

@@ -1,11 +1,26 @@
-"""One value that is no array and no map, from its bytes to the tape. Compiled; -1 says: not taken."""
+"""One value that is no array and no map, from its bytes to the tape.
+
+Compiled; -1 says: not taken.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from windrow.ingest.formats.avro.fit import INT_BYTES, LONG_BYTES
-from windrow.ingest.formats.avro.program import BOOLEAN, COUNT, DIVISOR, DOUBLE, FACTOR, FIRST, FLOAT, HIGH, KEYED, LOW, VARINT_FLOAT
+from windrow.ingest.formats.avro.program import (
+    BOOLEAN,
+    COUNT,
+    DIVISOR,
+    DOUBLE,
+    FACTOR,
+    FIRST,
+    FLOAT,
+    HIGH,
+    KEYED,
+    LOW,
+    VARINT_FLOAT,
+)
 from windrow.ingest.formats.avro.state import ITEMS
 from windrow.ingest.formats.shared.instants import instant
 from windrow.ingest.formats.shared.octets import byte, single
@@ -61,7 +76,10 @@ def within(value, bits):
 
 @inlined
 def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
-    """Of a number: behind it, or -1; and where the next entry goes. A divisor below zero truncates, and the record's node says so."""
+    """Of a number: behind it, or -1; and where the next entry goes.
+
+    A divisor below zero truncates, and the record's node says so.
+    """
     at, value = varint(data, at, end, numbers[np.uintp(row + COUNT)])
     if at < 0:
         return -1, entry
@@ -86,7 +104,15 @@ def integer(data, at, end, row, op, node, index, numbers, state, tape, entry):
 @inlined
 def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
     """The same of what always has so many bytes."""
-    n = 8 if op == DOUBLE else 1 if op == BOOLEAN else 4 if op == FLOAT else numbers[np.uintp(row + COUNT)]
+    n = (
+        8
+        if op == DOUBLE
+        else 1
+        if op == BOOLEAN
+        else 4
+        if op == FLOAT
+        else numbers[np.uintp(row + COUNT)]
+    )
     if end - at < n or (op == BOOLEAN and byte(data, at) > 1):
         return -1, entry
     if node >= 0:
@@ -104,12 +130,16 @@ def fixed(data, at, end, row, op, node, index, numbers, tape, entry):
 
 @part
 def decimal(data, at, n, low, high):
-    """Whether it is certain, and the high and low half of the number in n bytes, the highest first, that is at most (high, low)."""
+    """Whether it is certain, and the high and low half of the number in n bytes, the
+    highest first, that is at most (high, low).
+    """
     if n < 1:
         return False, _U(0), _U(0)
     sign = _U(0) - _U(byte(data, at) >> 7)
     upper = lower = sign
-    for i in range(n - _WIDEST + 1):  # 128 bits are more than any column has: what stands before them are signs, and their first is one
+    # 128 bits are more than any column has: what stands before them are signs, and
+    # their first is one
+    for i in range(n - _WIDEST + 1):
         piece = byte(data, at + i) ^ np.int64(sign & _U(255))
         if piece >= 128 or (piece and i < n - _WIDEST):
             return False, _U(0), _U(0)
@@ -129,7 +159,9 @@ def wide(data, at, end, row, node, index, numbers, tape, entry):
         at, n = octets(data, at, end)
     if at < 0 or n > end - at:
         return -1, entry
-    sure, upper, lower = decimal(data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)])
+    sure, upper, lower = decimal(
+        data, at, n, numbers[np.uintp(row + LOW)], numbers[np.uintp(row + HIGH)]
+    )
     if not sure:
         return -1, entry
     for _ in range(numbers[np.uintp(row + FACTOR)]):  # ten times as much: eight times and twice
@@ -163,5 +195,7 @@ def enum(data, at, end, row, node, index, numbers, tape, entry):
     if at < 0 or symbol < 0 or symbol >= numbers[np.uintp(row + COUNT)]:
         return -1, entry
     if node >= 0:
-        entry = put(tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)])
+        entry = put(
+            tape, entry, node, index, numbers[np.uintp(numbers[np.uintp(row + FIRST)] + symbol)]
+        )
     return at, entry

@@ -1,8 +1,13 @@
-"""One pass over the bytes of all messages: what is certainly a row is written down, all else is left alone. Compiled, and never recursive.
+"""One pass over the bytes of all messages: what is certainly a row is written down, all
+else is left alone.
 
-It carries out a program (program.py). What it finds it writes to a tape (shared/gather.py); of a message that isn't taken the tape is wound
-back, so that nothing of it is left and none of its neighbours moves. Each byte is looked at a bounded number of times: an item of a block
-has a byte at least, and whatever has none is no instruction.
+Compiled, and never recursive.
+
+It carries out a program (program.py). What it finds it writes to a tape
+(shared/gather.py); of a message that isn't taken the tape is wound back, so that
+nothing of it is left and none of its neighbours moves. Each byte is looked at a bounded
+number of times: an item of a block has a byte at least, and whatever has none is no
+instruction.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from windrow.ingest.formats.avro.program import (
     UNION,
     VARINT_FLOAT,
     WIDTH,
-)  # fmt: skip
+)
 from windrow.ingest.formats.avro.scalars import enum, fixed, integer, octets, varint, wide, zoned
 from windrow.ingest.formats.avro.state import (
     BEGIN,
@@ -53,7 +58,7 @@ from windrow.ingest.formats.avro.state import (
     REMAINING,
     SPACES,
     room_for_keys,
-)  # fmt: skip
+)
 from windrow.ingest.formats.shared.octets import EDGES, is_utf8
 from windrow.ingest.formats.shared.seen import hash_of, is_first
 from windrow.ingest.formats.shared.spread import put
@@ -66,7 +71,9 @@ _room_for_keys = part(room_for_keys)
 
 @part
 def is_new(data, at, n, end, number, state, keys):
-    """Whether the map has not had this key yet; the keys of all maps of a message share one table."""
+    """Whether the map has not had this key yet; the keys of all maps of a message share
+    one table.
+    """
     return is_first(hash_of(data, at, n, end, number), state[MESSAGES], state[KEYS_MASK], keys)
 
 
@@ -95,8 +102,12 @@ def key(data, at, end, row, frame, node, index, numbers, state, tape, entry, key
 
 
 @inlined
-def next_item(data, at, end, row, pc, frame, budget, node, index, numbers, state, tape, entry, keys):
-    """Into the next item of an array or a map, or out of it: where that is, or -1; the instruction, the frame and the rest there."""
+def next_item(
+    data, at, end, row, pc, frame, budget, node, index, numbers, state, tape, entry, keys
+):
+    """Into the next item of an array or a map, or out of it: where that is, or -1; the
+    instruction, the frame and the rest there.
+    """
     state[frame + REMAINING] -= 1
     if state[frame + REMAINING] == 0:
         at, ended = next_block(data, at, end, frame, numbers[np.uintp(row + KEYED)], state)
@@ -147,7 +158,20 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
             at, entry = enum(data, at, end, row, node, index, numbers, tape, entry)
         elif op == LOOP:
             at, pc, frame, budget, index, entry = next_item(
-                data, at, end, row, pc, frame, budget, node, index, numbers, state, tape, entry, keys
+                data,
+                at,
+                end,
+                row,
+                pc,
+                frame,
+                budget,
+                node,
+                index,
+                numbers,
+                state,
+                tape,
+                entry,
+                keys,
             )
         elif op <= CALL:
             frame += FRAME
@@ -178,7 +202,9 @@ def message(data, at, end, begin, budget, numbers, state, tape, keys):
 
 @part
 def next_block(data, at, end, frame, keyed, state):
-    """Behind the head of an array's or map's next block, or -1; and whether that is the end of all of them."""
+    """Behind the head of an array's or map's next block, or -1; and whether that is the
+    end of all of them.
+    """
     if state[frame + BLOCK_END] >= 0 and state[frame + BLOCK_END] != at:
         return -1, False
     at, count = varint(data, at, end, LONG_BYTES)
@@ -207,7 +233,8 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
         state[space + spaces] = state[space]
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    if message(data, at, end, begin, budget, numbers, state, tape, keys):  # it counts its entries of the tape only if it is one
+    # it counts its entries of the tape only if it is one
+    if message(data, at, end, begin, budget, numbers, state, tape, keys):
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):
@@ -215,15 +242,39 @@ def message_or_nothing(data, at, end, begin, budget, numbers, state, tape, keys)
     return False
 
 
-@compiled((OCTETS, EDGES, EDGES, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
+@compiled(
+    (
+        OCTETS,
+        EDGES,
+        EDGES,
+        int64,
+        int64,
+        int64,
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        uint8[::1],
+    )
+)
 def scan(data, begins, ends, begin, free, share, numbers, state, tape, keys, taken):
-    """Write down the messages between `begins` and `ends` that are certainly rows, and say in `taken` which.
+    """Write down the messages between `begins` and `ends` that are certainly rows, and
+    say in `taken` which.
 
-    `begin`: the program's first instruction; `free`, `share`: what a message's items may cost, and how much more for each of its bytes.
+    `begin`: the program's first instruction; `free`, `share`: what a message's items
+    may cost, and how much more for each of its bytes.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
-    data_at, numbers_at, state_at, tape_at, keys_at = memory(data), memory(numbers), memory(state), memory(tape), memory(keys)
+    data_at, numbers_at, state_at, tape_at, keys_at = (
+        memory(data),
+        memory(numbers),
+        memory(state),
+        memory(tape),
+        memory(keys),
+    )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
         budget = free + share * (end - at)
-        taken_at[i] = message_or_nothing(data_at, at, end, begin, budget, numbers_at, state_at, tape_at, keys_at)
+        taken_at[i] = message_or_nothing(
+            data_at, at, end, begin, budget, numbers_at, state_at, tape_at, keys_at
+        )

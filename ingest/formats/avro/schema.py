@@ -24,9 +24,14 @@ _DO = "Mend the Avro schema; nothing was read."
 
 
 ZONED = "zoned-timestamp"
-"""A string that is a timestamp with an offset. The specification has no such logical type, Debezium has."""
+"""A string that is a timestamp with an offset.
+
+The specification has no such logical type, Debezium has.
+"""
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-"""A record of a scale and the bytes of a decimal: Debezium's, of numbers whose column states no scale."""
+"""A record of a scale and the bytes of a decimal: Debezium's, of numbers whose column
+states no scale.
+"""
 
 
 @dataclass(frozen=True)
@@ -102,24 +107,43 @@ class RecordType:
 
 @dataclass(frozen=True)
 class AbsentType:
-    """A field that the reader wants and the writer doesn't have: null, without a byte. Put in by `resolve.py`."""
+    """A field that the reader wants and the writer doesn't have: null, without a byte.
+
+    Put in by `resolve.py`.
+    """
 
 
 @dataclass(frozen=True)
 class UnfitType:
-    """A type of a union that can't become what the reader wants: a value of it is refused. `words`: the type, for people. As above."""
+    """A type of a union that can't become what the reader wants: a value of it is refused.
+
+    `words`: the type, for people. As above.
+    """
 
     words: str
     reason: str = "wrong_type"
 
 
-AvroType = PrimitiveType | FixedType | EnumType | ArrayType | MapType | UnionType | NamedReference | AbsentType | UnfitType
+AvroType = (
+    PrimitiveType
+    | FixedType
+    | EnumType
+    | ArrayType
+    | MapType
+    | UnionType
+    | NamedReference
+    | AbsentType
+    | UnfitType
+)
 """Records are told by name, and lie in `AvroSchema.records`."""
 
 
 @dataclass(frozen=True)
 class AvroSchema:
-    """A whole schema. `root`: the record that each message is; `empty`: the records that never have a byte."""
+    """A whole schema.
+
+    `root`: the record that each message is; `empty`: the records that never have a byte.
+    """
 
     root: str
     records: Mapping[str, RecordType]
@@ -141,18 +165,24 @@ class AvroSchema:
         return frozenset(name for name, _ in self.records[self.root].fields)
 
     def is_empty(self, kind: AvroType) -> bool:
-        """Whether values of a type have no bytes: then a block may claim any number of them, and nothing can be read of any."""
+        """Whether values of a type have no bytes: then a block may claim any number of
+        them, and nothing can be read of any.
+        """
         return _is_empty(kind, self.empty)
 
 
-def parse_schema(text: str, place: str, references: Sequence[str] = (), only: str | None = None) -> AvroSchema:
+def parse_schema(
+    text: str, place: str, references: Sequence[str] = (), only: str | None = None
+) -> AvroSchema:
     """A schema from its JSON text, by the Avro specification 1.12.
 
     Args:
         text: the schema's.
         place: where it stands, for people.
-        references: the texts of schemas whose names it uses, each behind those that it uses itself.
-        only: what the one field of a record is called that stands for a schema that is no record; None: it must be one.
+        references: the texts of schemas whose names it uses, each behind those that it
+            uses itself.
+        only: what the one field of a record is called that stands for a schema that is
+            no record; None: it must be one.
 
     Raises:
         SpecError: with what is wrong in it, and where.
@@ -160,15 +190,24 @@ def parse_schema(text: str, place: str, references: Sequence[str] = (), only: st
     root = parse_root(text, place, references, only)
     if isinstance(root, AvroSchema):
         return root
-    raise SpecError(f"The Avro schema in {place} is a union of records: the table's columns are the fields of one", "spec", _DO)
+    raise SpecError(
+        f"The Avro schema in {place} is a union of records: the table's columns are the fields"
+        " of one",
+        "spec",
+        _DO,
+    )
 
 
 def parse_root(
     text: str, place: str, references: Sequence[str] = (), only: str | None = None
-) -> AvroSchema | list[AvroSchema | None]:  # fmt: skip
-    """The same; of a union of records each of them as a schema of its own, and None in the place of null."""
+) -> AvroSchema | list[AvroSchema | None]:
+    """The same; of a union of records each of them as a schema of its own, and None in
+    the place of null.
+    """
     if len(text) + sum(map(len, references)) > MOST_BYTES:
-        raise SpecError(f"The Avro schema in {place} is longer than {MOST_BYTES} bytes", "spec", _DO)
+        raise SpecError(
+            f"The Avro schema in {place} is longer than {MOST_BYTES} bytes", "spec", _DO
+        )
     parser = _Parser()
     try:
         for reference in references:
@@ -177,24 +216,40 @@ def parse_root(
     except _SchemaError as error:
         raise SpecError(f"The Avro schema in {place} can't be used: {error}", "spec", _DO) from None
     except (ValueError, RecursionError) as error:
-        raise SpecError(f"The Avro schema in {place} is no JSON: {type(error).__name__}: {error}", "spec", _DO) from None
+        raise SpecError(
+            f"The Avro schema in {place} is no JSON: {type(error).__name__}: {error}", "spec", _DO
+        ) from None
     if isinstance(root, NamedReference):
         return AvroSchema.of(root.name, parser.records)
     branches = root.branches if isinstance(root, UnionType) else ()
-    records = [AvroSchema.of(one.name, parser.records) if isinstance(one, NamedReference) else None for one in branches]
-    if any(records) and all(found or one == PrimitiveType("null") for found, one in zip(records, branches, strict=True)):
+    records = [
+        AvroSchema.of(one.name, parser.records) if isinstance(one, NamedReference) else None
+        for one in branches
+    ]
+    if any(records) and all(
+        found or one == PrimitiveType("null") for found, one in zip(records, branches, strict=True)
+    ):
         return records
     if only is None:
-        raise SpecError(f"The Avro schema in {place} is no record: the table's columns are the fields of one", "spec", _DO)
+        raise SpecError(
+            f"The Avro schema in {place} is no record: the table's columns are the fields of one",
+            "spec",
+            _DO,
+        )
     return AvroSchema.of("", {**parser.records, "": RecordType("", ((only, root),))})
 
 
 def _empty_records(records: Mapping[str, RecordType]) -> frozenset[str]:
-    """The records of nothing but empty types, in one another; one that holds itself has no value without end, and isn't among them."""
+    """The records of nothing but empty types, in one another; one that holds itself has
+    no value without end, and isn't among them.
+    """
     lacking = {
         name: {kind.name for _, kind in record.fields if isinstance(kind, NamedReference)}
         for name, record in records.items()
-        if all(isinstance(kind, NamedReference) or _is_empty(kind, frozenset()) for _, kind in record.fields)
+        if all(
+            isinstance(kind, NamedReference) or _is_empty(kind, frozenset())
+            for _, kind in record.fields
+        )
     }
     holders: dict[str, list[str]] = {}
     for name, others in lacking.items():
@@ -267,24 +322,34 @@ class _Parser:
             raise _SchemaError(f"there is no type {name!r} before it", path)
         return known
 
-    def _below(self, written: dict[str, Any], key: str, space: str, path: str, depth: int) -> AvroType:
+    def _below(
+        self, written: dict[str, Any], key: str, space: str, path: str, depth: int
+    ) -> AvroType:
         if key not in written:
             raise _SchemaError(f"{key} is missing", path)
         return self.type(written[key], space, f"{path}.{key}", depth + 1)
 
     def _union(self, written: list[Any], space: str, path: str, depth: int) -> UnionType:
-        branches = tuple(self.type(each, space, f"{path}[{i}]", depth + 1) for i, each in enumerate(written))
+        branches = tuple(
+            self.type(each, space, f"{path}[{i}]", depth + 1) for i, each in enumerate(written)
+        )
         if not branches:
             raise _SchemaError("a union of no types has no value", path)
         if any(isinstance(branch, UnionType) for branch in branches):
             raise _SchemaError("a union can't hold a union", path)
-        names = [branch.name if hasattr(branch, "name") else type(branch).__name__ for branch in branches]
+        names = [
+            branch.name if hasattr(branch, "name") else type(branch).__name__ for branch in branches
+        ]
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
-            raise _SchemaError(f"a union can't hold {twice[0].removesuffix('Type').lower()} twice", path)
+            raise _SchemaError(
+                f"a union can't hold {twice[0].removesuffix('Type').lower()} twice", path
+            )
         return UnionType(branches)
 
-    def _definition(self, kind: str, written: dict[str, Any], space: str, path: str, depth: int) -> AvroType:
+    def _definition(
+        self, kind: str, written: dict[str, Any], space: str, path: str, depth: int
+    ) -> AvroType:
         name = _name(written, space, path)
         if name in self._named:
             raise _SchemaError(f"{name} is defined twice", path)
@@ -300,10 +365,14 @@ class _Parser:
         self._named[name] = made
         if isinstance(made, NamedReference):
             space = name.rpartition(".")[0]
-            self.records[name] = RecordType(name, tuple(self._fields(written, space, path, depth)), _aliases(written, space))
+            self.records[name] = RecordType(
+                name, tuple(self._fields(written, space, path, depth)), _aliases(written, space)
+            )
         return made
 
-    def _fields(self, written: dict[str, Any], space: str, path: str, depth: int) -> list[tuple[str, AvroType]]:
+    def _fields(
+        self, written: dict[str, Any], space: str, path: str, depth: int
+    ) -> list[tuple[str, AvroType]]:
         fields = written.get("fields")
         if not isinstance(fields, list):
             raise _SchemaError("a record needs a list of fields", path)
@@ -319,9 +388,11 @@ class _Parser:
 
 
 def _is_name(name: object) -> bool:
-    """Whether it is one: wider than the specification's letters, digits and `_`, as what writes schemas takes any letters, `$` and `-`.
+    """Whether it is one: wider than the specification's letters, digits and `_`, as
+    what writes schemas takes any letters, `$` and `-`.
 
-    No control characters, for it is told to people, and no brackets, which records have that `resolve.py` makes.
+    No control characters, for it is told to people, and no brackets, which records have
+    that `resolve.py` makes.
     """
     return isinstance(name, str) and name != "" and name.isprintable() and "(" not in name
 
@@ -343,7 +414,11 @@ def _name(written: dict[str, Any], space: str, path: str) -> str:
 def _aliases(written: dict[str, Any], space: str) -> tuple[str, ...]:
     """The other full names of a record; what is no list of names is passed over."""
     aliases = written.get("aliases")
-    return tuple(_full(alias, space) for alias in aliases if isinstance(alias, str)) if isinstance(aliases, list) else ()
+    return (
+        tuple(_full(alias, space) for alias in aliases if isinstance(alias, str))
+        if isinstance(aliases, list)
+        else ()
+    )
 
 
 def _symbols(written: dict[str, Any], path: str) -> tuple[str, ...]:
@@ -356,30 +431,49 @@ def _symbols(written: dict[str, Any], path: str) -> tuple[str, ...]:
 
 
 _LOGICAL = {
-    "date": "int", "time-millis": "int", "time-micros": "long", "timestamp-millis": "long", "timestamp-micros": "long",
-    "timestamp-nanos": "long", "local-timestamp-millis": "long", "local-timestamp-micros": "long", "local-timestamp-nanos": "long",
-}  # fmt: skip
+    "date": "int",
+    "time-millis": "int",
+    "time-micros": "long",
+    "timestamp-millis": "long",
+    "timestamp-micros": "long",
+    "timestamp-nanos": "long",
+    "local-timestamp-millis": "long",
+    "local-timestamp-micros": "long",
+    "local-timestamp-nanos": "long",
+}
 
 
 _CONNECT = {
-    ("int", "org.apache.kafka.connect.data.Date"): "date", ("int", "io.debezium.time.Date"): "date",
-    ("int", "org.apache.kafka.connect.data.Time"): "time-millis", ("int", "io.debezium.time.Time"): "time-millis",
+    ("int", "org.apache.kafka.connect.data.Date"): "date",
+    ("int", "io.debezium.time.Date"): "date",
+    ("int", "org.apache.kafka.connect.data.Time"): "time-millis",
+    ("int", "io.debezium.time.Time"): "time-millis",
     ("long", "io.debezium.time.MicroTime"): "time-micros",
-    ("long", "org.apache.kafka.connect.data.Timestamp"): "timestamp-millis", ("long", "io.debezium.time.Timestamp"): "timestamp-millis",
-    ("long", "io.debezium.time.MicroTimestamp"): "timestamp-micros", ("long", "io.debezium.time.NanoTimestamp"): "timestamp-nanos",
-    ("string", "io.debezium.time.ZonedTimestamp"): ZONED, ("string", "io.debezium.time.IsoTimestamp"): ZONED,
-}  # fmt: skip
+    ("long", "org.apache.kafka.connect.data.Timestamp"): "timestamp-millis",
+    ("long", "io.debezium.time.Timestamp"): "timestamp-millis",
+    ("long", "io.debezium.time.MicroTimestamp"): "timestamp-micros",
+    ("long", "io.debezium.time.NanoTimestamp"): "timestamp-nanos",
+    ("string", "io.debezium.time.ZonedTimestamp"): ZONED,
+    ("string", "io.debezium.time.IsoTimestamp"): ZONED,
+}
 """What Kafka Connect and Debezium call it in `connect.name`, where there is no logical type."""
 
 
 def _logical(written: dict[str, Any], kind: str, size: int | None) -> Logical | None:
-    """The logical type; one that is unknown, or doesn't go with its type, is passed over, as the specification has it."""
+    """The logical type; one that is unknown, or doesn't go with its type, is passed
+    over, as the specification has it.
+    """
     name = written.get("logicalType")
     if name is None:
         return _of_connect(written, kind)
     if name == "decimal" and kind in {"bytes", "fixed"}:
         precision, scale = written.get("precision"), written.get("scale", 0)
-        if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision or precision < 1:
+        if (
+            type(precision) is not int
+            or type(scale) is not int
+            or not 0 <= scale <= precision
+            or precision < 1
+        ):
             return None
         most = math.floor((8 * size - 1) * math.log10(2)) if size else precision
         return Logical("decimal", precision, scale) if precision <= most else None
@@ -396,4 +490,8 @@ def _of_connect(written: dict[str, Any], kind: str) -> Logical | None:
         return None if logical is None else Logical(logical)
     parameters = written.get("connect.parameters")
     scale = str(parameters.get("scale")) if isinstance(parameters, dict) else ""
-    return Logical("decimal", _CONNECT_PRECISION, int(scale)) if scale.isdecimal() and len(scale) < 4 else None
+    return (
+        Logical("decimal", _CONNECT_PRECISION, int(scale))
+        if scale.isdecimal() and len(scale) < 4
+        else None
+    )

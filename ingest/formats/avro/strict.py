@@ -1,7 +1,12 @@
-"""The truth about one message: Avro's binary encoding by the writer's schema, to the last byte, or a precise refusal. Simple, and slow.
+"""The truth about one message: Avro's binary encoding by the writer's schema, to the
+last byte, or a precise refusal.
 
-No library judges here: fastavro, the reference for what is whole, takes a negative index of a union or an enum, a boolean of 2 and whatever
-stands behind the record, and a block that claims 2**60 nulls keeps it busy for ever. `scan.py` may only take what this module takes too.
+Simple, and slow.
+
+No library judges here: fastavro, the reference for what is whole, takes a negative
+index of a union or an enum, a boolean of 2 and whatever stands behind the record, and a
+block that claims 2**60 nulls keeps it busy for ever. `scan.py` may only take what this
+module takes too.
 """
 
 from __future__ import annotations
@@ -52,10 +57,15 @@ MAX_DEPTH = 100
 """Arrays, maps and records that no column is for, in one another."""
 
 Path = tuple[Any, str | int]
-"""Where a value is: the path of what it lies in, or None, and its own step. It is put together only where it is told."""
+"""Where a value is: the path of what it lies in, or None, and its own step.
+
+It is put together only where it is told.
+"""
 
 Read = Callable[["_Cursor", Path], Any]
-"""(where in the message, the path there) -> the value as pyarrow takes it, None for null; raises RefusedValueError."""
+"""(where in the message, the path there) -> the value as pyarrow takes it, None for
+null; raises RefusedValueError.
+"""
 
 
 _ROOT: Path = (None, "$")
@@ -75,7 +85,10 @@ def _told(path: Path) -> str:
 
 
 class _Cursor:
-    """A place in a message, how deep in it, and what its items may still cost. `keep`: whether what is read is wanted, or only judged."""
+    """A place in a message, how deep in it, and what its items may still cost.
+
+    `keep`: whether what is read is wanted, or only judged.
+    """
 
     __slots__ = ("at", "data", "depth", "keep", "left", "truncation")
 
@@ -90,7 +103,9 @@ class _Cursor:
     def take(self, count: int, path: Path) -> bytes:
         """The next bytes."""
         if not 0 <= count <= len(self.data) - self.at:
-            raise self.malformed("a negative length" if count < 0 else "the message ends within a value", path)
+            raise self.malformed(
+                "a negative length" if count < 0 else "the message ends within a value", path
+            )
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -117,13 +132,19 @@ class _Cursor:
         """Into an array, a map, or a record that no column is for."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _refused("too_deep", f"Expected at most {MAX_DEPTH} arrays, maps and records in one another", path)
+            raise _refused(
+                "too_deep",
+                f"Expected at most {MAX_DEPTH} arrays, maps and records in one another",
+                path,
+            )
 
     def spend(self, cost: int, path: Path) -> None:
         """For an item of a list or an entry of a map."""
         self.left -= cost
         if self.left < 0:
-            raise _refused("too_large", "Expected items that fit into 32 bytes a byte of the message", path)
+            raise _refused(
+                "too_large", "Expected items that fit into 32 bytes a byte of the message", path
+            )
 
 
 class StrictAvro:
@@ -137,16 +158,24 @@ class StrictAvro:
         self._unread: list[str] = []
         by_name = {column.name: column for column in columns.columns}
         self._order = list(by_name)
-        self._fields = [(name, f".{name}", self._field(kind, by_name.get(name))) for name, kind in schema.records[schema.root].fields]
+        self._fields = [
+            (name, f".{name}", self._field(kind, by_name.get(name)))
+            for name, kind in schema.records[schema.root].fields
+        ]
         while self._unread:
             name = self._unread.pop()
-            kept = [(field, kind) for field, kind in schema.records[name].fields if not schema.is_empty(kind)]
+            kept = [
+                (field, kind)
+                for field, kind in schema.records[name].fields
+                if not schema.is_empty(kind)
+            ]
             self._skipped[name] += [(f".{field}", self._skip(kind)) for field, kind in kept]
 
     def decode(self, message: bytes) -> list[Any]:
         """The values of the columns, in order, as pyarrow takes them.
 
-        It is judged first, for values as Python's objects may take a hundred times the memory of the message.
+        It is judged first, for values as Python's objects may take a hundred times the
+        memory of the message.
 
         Raises:
             RefusedValueError: with the reason.
@@ -173,27 +202,44 @@ class StrictAvro:
         if isinstance(kind, UnfitType):
             return _unfit(kind, column)
         if isinstance(kind, UnionType):
-            return _union([_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches])
+            return _union(
+                [_null if is_null(b) else self._value(b, column, epoch) for b in kind.branches]
+            )
         if isinstance(kind, ArrayType):
             return _array(self._value(kind.items, column.value_type), item_cost(column.value_type))
         if isinstance(kind, MapType) and pa.types.is_map(column):
             return _map(self._value(kind.values, column.item_type), entry_cost(column.item_type))
         if isinstance(kind, MapType):
-            return _pairs(_map(self._value(kind.values, value_of(column)), item_cost(column.value_type)))
+            return _pairs(
+                _map(self._value(kind.values, value_of(column)), item_cost(column.value_type))
+            )
         if isinstance(kind, NamedReference):
-            return _variable_decimal(column) if pa.types.is_decimal(column) else self._struct(kind, column)
+            return (
+                _variable_decimal(column)
+                if pa.types.is_decimal(column)
+                else self._struct(kind, column)
+            )
         if isinstance(kind, EnumType):
             return _enum(kind.symbols)
         if isinstance(kind, FixedType):
             size = kind.size
-            bytes_of = lambda cursor, path: cursor.take(size, path)  # noqa: E731  # read like the others
-            return _decimal(bytes_of, decimal_scale(kind) or 0, column) if pa.types.is_decimal(column) else bytes_of
+            bytes_of = lambda cursor, path: cursor.take(size, path)  # read like the others  # noqa: E731
+            return (
+                _decimal(bytes_of, decimal_scale(kind) or 0, column)
+                if pa.types.is_decimal(column)
+                else bytes_of
+            )
         return _primitive(kind, column, epoch)
 
     def _struct(self, kind: NamedReference, column: pa.DataType) -> Read:
         wanted = {field.name: (field.type, epoch_of(field)) for field in column}
         fields = [
-            (name, f".{name}", name in wanted, self._value(of, *wanted[name]) if name in wanted else self._skip(of))
+            (
+                name,
+                f".{name}",
+                name in wanted,
+                self._value(of, *wanted[name]) if name in wanted else self._skip(of),
+            )
             for name, of in self._schema.records[kind.name].fields
             if name in wanted or not self._schema.is_empty(of)
         ]
@@ -215,7 +261,11 @@ class StrictAvro:
         if isinstance(kind, UnionType):
             return _union([self._skip(branch) for branch in kind.branches])
         if isinstance(kind, ArrayType):
-            return _empty_array if self._schema.is_empty(kind.items) else _array(self._skip(kind.items), 0)
+            return (
+                _empty_array
+                if self._schema.is_empty(kind.items)
+                else _array(self._skip(kind.items), 0)
+            )
         if isinstance(kind, MapType):
             return _map(self._skip(kind.values), None)
         if isinstance(kind, NamedReference):
@@ -225,11 +275,21 @@ class StrictAvro:
         if isinstance(kind, FixedType):
             return lambda cursor, path: cursor.take(kind.size, path)
         assert isinstance(kind, PrimitiveType)  # others are where columns are
-        natural = {"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64()}
-        return _primitive(kind, natural.get(kind.name, pa.binary() if kind.name == "bytes" else pa.string()), None)
+        natural = {
+            "boolean": pa.bool_(),
+            "int": pa.int32(),
+            "long": pa.int64(),
+            "float": pa.float32(),
+            "double": pa.float64(),
+        }
+        return _primitive(
+            kind, natural.get(kind.name, pa.binary() if kind.name == "bytes" else pa.string()), None
+        )
 
     def _skip_record(self, name: str) -> Read:
-        """By the name, so that a record may hold itself; what its fields are is found later, so records in one another don't nest here."""
+        """By the name, so that a record may hold itself; what its fields are is found
+        later, so records in one another don't nest here.
+        """
         if name not in self._skipped:
             self._skipped[name] = []
             self._unread.append(name)
@@ -250,7 +310,11 @@ def _null(_cursor: _Cursor, _path: Path) -> None:
 
 def _unfit(kind: UnfitType, column: pa.DataType) -> Read:
     def read(_cursor: _Cursor, path: Path) -> None:
-        raise _refused(kind.reason, f"Expected what a column of {column} can hold, got a union's {kind.words}", path)
+        raise _refused(
+            kind.reason,
+            f"Expected what a column of {column} can hold, got a union's {kind.words}",
+            path,
+        )
 
     return read
 
@@ -373,7 +437,9 @@ def _text(cursor: _Cursor, path: Path) -> str:
         return octets.decode()
     except UnicodeDecodeError as error:
         where = cursor.at - len(octets) + error.start
-        raise _refused("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {where})", path) from None
+        raise _refused(
+            "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {where})", path
+        ) from None
 
 
 def _boolean(cursor: _Cursor, path: Path) -> bool:
@@ -393,8 +459,13 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
             return _decimal(_bytes, decimal_scale(kind) or 0, column)
         if pa.types.is_timestamp(column):
             return _zoned
-        text = kind.name == "string" or column == pa.string()  # a string is UTF-8, also where its bytes alone are wanted
-        return (_text if column == pa.string() else lambda cursor, path: _text(cursor, path).encode()) if text else _bytes
+        # a string is UTF-8, also where its bytes alone are wanted
+        text = kind.name == "string" or column == pa.string()
+        return (
+            (_text if column == pa.string() else lambda cursor, path: _text(cursor, path).encode())
+            if text
+            else _bytes
+        )
     layout = {"float": "<f", "double": "<d"}.get(kind.name)
     if layout is None:
         return _boolean
@@ -404,7 +475,11 @@ def _primitive(kind: PrimitiveType, column: pa.DataType, epoch: str | None) -> R
 
 def _integer(rule: IntegerRule, most: int, column: pa.DataType) -> Read:
     floating = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
-    wanted = "a date that the calendar has" if pa.types.is_date(column) else f"a number that a column of {column} can hold"
+    wanted = (
+        "a date that the calendar has"
+        if pa.types.is_date(column)
+        else f"a number that a column of {column} can hold"
+    )
 
     def read(cursor: _Cursor, path: Path) -> int | float:
         number = cursor.varint(path, most)
@@ -450,6 +525,9 @@ def _exact(cursor: _Cursor, octets: bytes, scale: int, column: pa.DataType, path
     else:
         lost = unscaled
     if lost or abs(unscaled) >= 10**column.precision:
-        what = f"Expected a decimal of {column.precision} digits, {column.scale} of them after the point"
+        what = (
+            f"Expected a decimal of {column.precision} digits, {column.scale} of them after the"
+            " point"
+        )
         raise _refused("out_of_range", what, path)
     return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -column.scale))

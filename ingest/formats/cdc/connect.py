@@ -1,4 +1,6 @@
-"""Kafka Connect's schemas, which its JsonConverter writes beside each message: how the values are to be read."""
+"""Kafka Connect's schemas, which its JsonConverter writes beside each message: how the
+values are to be read.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,23 @@ _FORMS: dict[str, dict[str, Any]] = {
     f"{_DEBEZIUM}MicroTimestamp": {"timestamps": "epoch_us"},
     f"{_DEBEZIUM}NanoTimestamp": {"timestamps": "epoch_ns"},
     **{f"{_DEBEZIUM}{name}": {} for name in ("Time", "MicroTime", "NanoTime", "ZonedTime")},
-    **{f"{_DEBEZIUM}{name}": {} for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")},
+    **{
+        f"{_DEBEZIUM}{name}": {}
+        for name in ("ZonedTimestamp", "IsoTimestamp", "IsoDate", "IsoTime")
+    },
 }
-"""What the name of a schema says of a date or a timestamp that isn't a text. Numbers of the others fit neither."""
+"""What the name of a schema says of a date or a timestamp that isn't a text.
+
+Numbers of the others fit neither.
+"""
 
 
 @lru_cache(_KEPT)
 def reading_by(schema: str | None, reading: Reading) -> Reading:
-    """How messages are read that have this schema, a JSON text, beside them. `reading`: where it says nothing."""
+    """How messages are read that have this schema, a JSON text, beside them.
+
+    `reading`: where it says nothing.
+    """
     try:
         stated = _read_by(json.loads(schema or "null"), reading)
     except (ValueError, RecursionError):  # a text that is no schema, or one without end
@@ -52,8 +63,13 @@ def _read_by(schema: object, reading: Reading) -> Reading:
     inside = schema.get("fields")
     fields = tuple(_fields(inside, reading)) if isinstance(inside, list) else ()
     if schema.get("type") == "map":
-        return replace(own, items=replace(reading, fields=(("value", _read_by(schema.get("values"), reading)),)))
-    return replace(own, fields=fields, items=_read_by(schema["items"], reading) if "items" in schema else None)
+        return replace(
+            own,
+            items=replace(reading, fields=(("value", _read_by(schema.get("values"), reading)),)),
+        )
+    return replace(
+        own, fields=fields, items=_read_by(schema["items"], reading) if "items" in schema else None
+    )
 
 
 def _fields(schemas: list[object], reading: Reading) -> Iterator[tuple[str, Reading]]:
@@ -70,7 +86,11 @@ def _by_name(schema: dict[str, Any], reading: Reading) -> Reading:
     if name == f"{_CONNECT}Decimal":
         parameters = schema.get("parameters")
         scale = parameters.get("scale") if isinstance(parameters, dict) else None
-        return replace(reading, decimals="base64", scale=int(str(scale))) if _SCALE.fullmatch(str(scale)) else reading
+        return (
+            replace(reading, decimals="base64", scale=int(str(scale)))
+            if _SCALE.fullmatch(str(scale))
+            else reading
+        )
     if name == "io.debezium.data.VariableScaleDecimal":
         return replace(reading, decimals="base64")
     if kind not in {"bytes", "struct", "array", "map"}:

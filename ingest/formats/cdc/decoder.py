@@ -27,11 +27,14 @@ from windrow.ingest.schema.part import WHOLE, Part
 class ChangeDecoder:
     """Messages in an envelope to the columns of a pandera model, a row for each change of a row.
 
-    `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`: what a message without a value becomes; `part`:
-    which of the model's columns the messages hold; `beside`: those that the envelope has itself, each with its path there;
-    `included`: whose rows are asked for. `primary_key`: the columns by which rows are taken out of the table; None, if
-    it only grows: then a deletion is a row, too, as it was. `unavailable`: what becomes of values that a change left alone; None: they are
-    kept where the table can (`keeps`), or else their changes are refused.
+    `inner`: what the envelope is written in; `root`: what it lies in there; `on_null`:
+    what a message without a value becomes; `part`: which of the model's columns the
+    messages hold; `beside`: those that the envelope has itself, each with its path
+    there; `included`: whose rows are asked for. `primary_key`: the columns by which
+    rows are taken out of the table; None, if it only grows: then a deletion is a row,
+    too, as it was. `unavailable`: what becomes of values that a change left alone;
+    None: they are kept where the table can (`keeps`), or else their changes are
+    refused.
     """
 
     model: ModelReference
@@ -51,12 +54,22 @@ class ChangeDecoder:
         columns = self.columns_of(model_now(self.model)[1])
         self.included.check()
         if self.unavailable == "keep" and not self.keeps:
-            what = "decode.unavailable: keep needs a table whose rows can keep what a change leaves alone, and this one can't"
-            do = "Take dead or null; or a table of Delta or PostgreSQL with a key, without version and transform. Nothing was read."
+            what = (
+                "decode.unavailable: keep needs a table whose rows can keep what a change leaves"
+                " alone, and this one can't"
+            )
+            do = (
+                "Take dead or null; or a table of Delta or PostgreSQL with a key, without version"
+                " and transform. Nothing was read."
+            )
             raise SpecError(what, "spec", do)
         inner = self.inner.now()
         heads = replace(self, inner=inner).heads()
-        images = [image.asked for image in (self.written(columns), self.removed(columns)) if image is not None]
+        images = [
+            image.asked
+            for image in (self.written(columns), self.removed(columns))
+            if image is not None
+        ]
         for asked in [heads.columns, *images]:
             inner.check(asked)
         return columns
@@ -64,7 +77,9 @@ class ChangeDecoder:
     def open(self) -> Decode:
         """A thread's machine is kept until the model's file, or one of the format's, changes."""
         recipe = replace(self, inner=self.inner.now())
-        return built_of_model(recipe, self.model, lambda model: _Machine(recipe, recipe.columns_of(model))).decode
+        return built_of_model(
+            recipe, self.model, lambda model: _Machine(recipe, recipe.columns_of(model))
+        ).decode
 
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> ChangeDecoder:
         return replace(self, primary_key=primary_key, keeps=keeps)
@@ -72,17 +87,27 @@ class ChangeDecoder:
     def heads(self) -> Heads:
         """What is asked of a message first."""
         wanted = self.included.patterns
-        names = {name: path for name, path in self.envelope.names if name in wanted or self.inner.may_have((*self.root, *path))}
+        names = {
+            name: path
+            for name, path in self.envelope.names
+            if name in wanted or self.inner.may_have((*self.root, *path))
+        }
         return Heads(self.envelope, self.root, self.included, names)
 
     def written(self, columns: Columns) -> RowImage:
         """Where the row of an insert or an update is."""
         former = (*self.root, self.envelope.former)
-        path, beside, key = (*self.root, self.envelope.written), self._beside(columns), self.primary_key or ()
+        path, beside, key = (
+            (*self.root, self.envelope.written),
+            self._beside(columns),
+            self.primary_key or (),
+        )
         return RowImage(path, columns, self.envelope.many, beside, former, key, self._unavailable)
 
     def removed(self, columns: Columns) -> RowImage | None:
-        """Where the row of a deletion is, of which its key is enough where it is taken out; None if the message's key says all of it."""
+        """Where the row of a deletion is, of which its key is enough where it is taken
+        out; None if the message's key says all of it.
+        """
         if self.primary_key is not None:
             by_name = {column.name: column for column in columns.columns}
             columns = replace(columns, columns=tuple(by_name[name] for name in self.primary_key))
@@ -90,12 +115,20 @@ class ChangeDecoder:
             return None
         path, unavailable = (*self.root, self.envelope.removed), self._unavailable
         unavailable = "dead" if unavailable == "keep" else unavailable
-        return RowImage(path, columns, self.envelope.many, self._beside(columns), unavailable=unavailable)
+        return RowImage(
+            path, columns, self.envelope.many, self._beside(columns), unavailable=unavailable
+        )
 
     @property
     def _unavailable(self) -> Unavailable | None:
-        """What becomes of values that a change left alone; None where the tool has no mark for them."""
-        return None if not self.envelope.leaves_alone else self.unavailable or ("keep" if self.keeps else "dead")
+        """What becomes of values that a change left alone; None where the tool has no
+        mark for them.
+        """
+        return (
+            None
+            if not self.envelope.leaves_alone
+            else self.unavailable or ("keep" if self.keeps else "dead")
+        )
 
     def columns_of(self, model: type[Any]) -> Columns:
         """The columns that a model says.
@@ -104,9 +137,16 @@ class ChangeDecoder:
             SpecError: it doesn't have those that the spec names, or not where it says.
         """
         columns = self.part.of(Columns.of(model))
-        of_row = Part(without=tuple(name for name, _ in self.beside), place="decode.envelope").of(columns)
-        if self.primary_key and not {column.name for column in of_row.columns} & set(self.primary_key):
-            what = f"The primary key has no column of the changed row: {', '.join(self.primary_key)} come from the envelope"
+        of_row = Part(without=tuple(name for name, _ in self.beside), place="decode.envelope").of(
+            columns
+        )
+        if self.primary_key and not {column.name for column in of_row.columns} & set(
+            self.primary_key
+        ):
+            what = (
+                f"The primary key has no column of the changed row: {', '.join(self.primary_key)}"
+                " come from the envelope"
+            )
             raise SpecError(what, "spec", "Name a column of the row in it; nothing was read.")
         return columns
 
@@ -120,29 +160,58 @@ class _Machine:
     """What the recipe builds. Not for several threads at once."""
 
     def __init__(self, recipe: ChangeDecoder, columns: Columns) -> None:
-        self._schema, self._key, self._text_row = columns.arrow_schema, recipe.primary_key, recipe.envelope.text_row
-        self._heads, self._written, self._removed = recipe.heads(), recipe.written(columns), recipe.removed(columns)
+        self._schema, self._key, self._text_row = (
+            columns.arrow_schema,
+            recipe.primary_key,
+            recipe.envelope.text_row,
+        )
+        self._heads, self._written, self._removed = (
+            recipe.heads(),
+            recipe.written(columns),
+            recipe.removed(columns),
+        )
         self._head = recipe.inner.open(self._heads.columns, recipe.on_null)
         self._write = recipe.inner.open(self._written.asked, "dead")
-        self._remove = None if self._removed is None else recipe.inner.open(self._removed.asked, "dead")
+        self._remove = (
+            None if self._removed is None else recipe.inner.open(self._removed.asked, "dead")
+        )
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message."""
         heads, changes = self._heads.asked(self._head, messages)
         index = heads.row_index.to_numpy()
         counted = replace(heads, rows=heads.rows.slice(0, 0), row_index=heads.row_index.slice(0, 0))
-        written = _of_some(messages, index[changes != ChangeKind.REMOVED], lambda some: self._written.rows(self._write, some))
+        written = _of_some(
+            messages,
+            index[changes != ChangeKind.REMOVED],
+            lambda some: self._written.rows(self._write, some),
+        )
         written = self._without_new(written, index[changes == ChangeKind.UPDATED])
         removed = _of_some(messages, index[changes == ChangeKind.REMOVED], self._rows_removed)
         found = together(self._schema, [counted, written, removed], self._key)
-        return found if self._text_row is None or not len(found.dead_index) else replace(found, dead_detail=self._told(found.dead_detail))
+        return (
+            found
+            if self._text_row is None or not len(found.dead_index)
+            else replace(found, dead_detail=self._told(found.dead_detail))
+        )
 
     def _without_new(self, written: Decoded, updated: npt.NDArray[np.int64]) -> Decoded:
-        """Without the messages that leave values alone though their row is new: it has another key now, and the one before kept them."""
+        """Without the messages that leave values alone though their row is new: it has
+        another key now, and the one before kept them.
+        """
         if written.unavailable is None:
             return written
-        index, moved = written.row_index.to_numpy(), np.zeros(0, np.int64) if written.deletes is None else written.deletes.index.to_numpy()
-        left = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(zero_copy_only=False)
+        index, moved = (
+            written.row_index.to_numpy(),
+            (
+                np.zeros(0, np.int64)
+                if written.deletes is None
+                else written.deletes.index.to_numpy()
+            ),
+        )
+        left = pc.greater(pc.list_value_length(written.unavailable), 0).to_numpy(
+            zero_copy_only=False
+        )
         new = np.flatnonzero(left & (~np.isin(index, updated) | np.isin(index, moved)))
         what = f"{UNTOLD}, and the row is new by its key - at {path_text(self._written.path)}"
         return written.refused(SCHEMA, [Refusal(new, "unavailable", what)])
@@ -152,7 +221,11 @@ class _Machine:
         for image in (self._written, self._removed):
             if image is not None:
                 at = path_text(image.path)
-                details = pc.if_else(pc.equal(details, f"Expected object, got str - at {at}"), f"{self._text_row} - at {at}", details)
+                details = pc.if_else(
+                    pc.equal(details, f"Expected object, got str - at {at}"),
+                    f"{self._text_row} - at {at}",
+                    details,
+                )
         return details
 
     def _rows_removed(self, messages: pa.RecordBatch) -> Decoded:
@@ -162,7 +235,12 @@ class _Machine:
         rows = self._removed.rows(self._remove, messages)
         if self._key is None:
             return rows
-        return replace(rows, rows=rows.rows.slice(0, 0), row_index=rows.row_index.slice(0, 0), deletes=Deletes(rows.rows, rows.row_index))
+        return replace(
+            rows,
+            rows=rows.rows.slice(0, 0),
+            row_index=rows.row_index.slice(0, 0),
+            deletes=Deletes(rows.rows, rows.row_index),
+        )
 
 
 def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Decode) -> Decoded:
@@ -176,5 +254,9 @@ def _of_some(messages: pa.RecordBatch, index: npt.NDArray[np.int64], decode: Dec
 def _only_deletes(count: int) -> Decoded:
     """So many messages, each of which deletes what its key says."""
     none, words = pa.array([], pa.int64()), pa.array([], pa.string())
-    deletes = Deletes(pa.RecordBatch.from_arrays([], []), pa.array(np.arange(count, dtype=np.int64)))
-    return Decoded(pa.RecordBatch.from_arrays([], []), none, none, words, words, words, deletes=deletes)
+    deletes = Deletes(
+        pa.RecordBatch.from_arrays([], []), pa.array(np.arange(count, dtype=np.int64))
+    )
+    return Decoded(
+        pa.RecordBatch.from_arrays([], []), none, none, words, words, words, deletes=deletes
+    )

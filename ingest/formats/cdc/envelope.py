@@ -1,4 +1,7 @@
-"""The envelopes that there are: where each of them says what happened, and where it has the row. Pure data."""
+"""The envelopes that there are: where each of them says what happened, and where it has the row.
+
+Pure data.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,25 @@ class ChangeKind(IntEnum):
     TRUNCATED = 3
     """All rows were deleted at once, which no row says."""
     UPDATED = 4
-    """A row is there now and was before, by a tool whose updates may leave values alone; of the others it is written."""
+    """A row is there now and was before, by a tool whose updates may leave values
+    alone; of the others it is written.
+    """
 
 
 @dataclass(frozen=True)
 class Envelope:
     """One tool's envelope.
 
-    `tool`: its name, for people; `kind`: the field that says the change, in one of `words`; `written`: the field with the row that is
-    there after the change; `removed`: the one with the row that was deleted; `former`: what an update's row was before, or what of it.
-    `names`: where it says whose row it is. `many`: these three are lists, item by item; `schema_change`: the field that is true where the
-    message is of the table's shape; `marks`: messages without `kind` that say nothing of rows, each by the fields that it has and those
-    that it may have; `names_topics`: whether a topic is called after the table whose rows it has, unless somebody says otherwise;
-    `text_row`: what it means, for people, that a row is a text; `leaves_alone`: whether it has a mark for a value that a change left alone.
+    `tool`: its name, for people; `kind`: the field that says the change, in one of
+    `words`; `written`: the field with the row that is there after the change;
+    `removed`: the one with the row that was deleted; `former`: what an update's row was
+    before, or what of it. `names`: where it says whose row it is. `many`: these three
+    are lists, item by item; `schema_change`: the field that is true where the message
+    is of the table's shape; `marks`: messages without `kind` that say nothing of rows,
+    each by the fields that it has and those that it may have; `names_topics`: whether a
+    topic is called after the table whose rows it has, unless somebody says otherwise;
+    `text_row`: what it means, for people, that a row is a text; `leaves_alone`: whether
+    it has a mark for a value that a change left alone.
     """
 
     tool: str
@@ -61,39 +70,79 @@ DATABASE, SCHEMA, TABLE = "database", "schema", "table"
 _AT_TOP = ((DATABASE, (DATABASE,)), (TABLE, (TABLE,)))
 
 DEBEZIUM = Envelope(
-    "Debezium", "op",
+    "Debezium",
+    "op",
     (
-        ("c", ChangeKind.WRITTEN), ("r", ChangeKind.WRITTEN), ("u", ChangeKind.UPDATED), ("d", ChangeKind.REMOVED),
-        ("t", ChangeKind.TRUNCATED), ("m", ChangeKind.OTHER),
+        ("c", ChangeKind.WRITTEN),
+        ("r", ChangeKind.WRITTEN),
+        ("u", ChangeKind.UPDATED),
+        ("d", ChangeKind.REMOVED),
+        ("t", ChangeKind.TRUNCATED),
+        ("m", ChangeKind.OTHER),
     ),
-    written="after", removed="before", former="before",
-    names=((DATABASE, ("source", "db")), (SCHEMA, ("source", "schema")), (TABLE, ("source", "table"))),
+    written="after",
+    removed="before",
+    former="before",
+    names=(
+        (DATABASE, ("source", "db")),
+        (SCHEMA, ("source", "schema")),
+        (TABLE, ("source", "table")),
+    ),
     marks=(
         (frozenset({"ts_ms"}), frozenset()),  # a heartbeat
-        (frozenset({"status", "id"}), frozenset({"event_count", "data_collections", "ts_ms"})),  # a transaction begins or ends
-        (frozenset({"databaseName", "ddl"}), frozenset({"source", "position", "ts_ms", "schemaName", "tableChanges"})),
+        # a transaction begins or ends
+        (frozenset({"status", "id"}), frozenset({"event_count", "data_collections", "ts_ms"})),
+        (
+            frozenset({"databaseName", "ddl"}),
+            frozenset({"source", "position", "ts_ms", "schemaName", "tableChanges"}),
+        ),
     ),
     names_topics=True,
-    text_row="Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState unwrap them, and take json",
+    text_row=(
+        "Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState"
+        " unwrap them, and take json"
+    ),
     leaves_alone=True,
-)  # fmt: skip
+)
 CANAL = Envelope(
-    "Canal", "type",
+    "Canal",
+    "type",
     (
-        ("INSERT", ChangeKind.WRITTEN), ("INIT", ChangeKind.WRITTEN), ("UPDATE", ChangeKind.WRITTEN), ("DELETE", ChangeKind.REMOVED),
+        ("INSERT", ChangeKind.WRITTEN),
+        ("INIT", ChangeKind.WRITTEN),
+        ("UPDATE", ChangeKind.WRITTEN),
+        ("DELETE", ChangeKind.REMOVED),
         ("TRUNCATE", ChangeKind.TRUNCATED),
-        *((word, ChangeKind.OTHER) for word in ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY")),
+        *(
+            (word, ChangeKind.OTHER)
+            for word in ("CREATE", "ALTER", "ERASE", "RENAME", "CINDEX", "DINDEX", "QUERY")
+        ),
         *((word, ChangeKind.OTHER) for word in ("GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT")),
     ),
-    written="data", removed="data", former="old", names=_AT_TOP, many=True, schema_change="isDdl",
-)  # fmt: skip
+    written="data",
+    removed="data",
+    former="old",
+    names=_AT_TOP,
+    many=True,
+    schema_change="isDdl",
+)
 MAXWELL = Envelope(
-    "Maxwell", "type",
+    "Maxwell",
+    "type",
     (
-        ("insert", ChangeKind.WRITTEN), ("update", ChangeKind.WRITTEN), ("bootstrap-insert", ChangeKind.WRITTEN),
+        ("insert", ChangeKind.WRITTEN),
+        ("update", ChangeKind.WRITTEN),
+        ("bootstrap-insert", ChangeKind.WRITTEN),
         ("delete", ChangeKind.REMOVED),
         *((word, ChangeKind.OTHER) for word in ("bootstrap-start", "bootstrap-complete")),
-        *((f"{what}-{how}", ChangeKind.OTHER) for what in ("table", "database") for how in ("create", "alter", "drop")),
+        *(
+            (f"{what}-{how}", ChangeKind.OTHER)
+            for what in ("table", "database")
+            for how in ("create", "alter", "drop")
+        ),
     ),
-    written="data", removed="data", former="old", names=_AT_TOP,
-)  # fmt: skip
+    written="data",
+    removed="data",
+    former="old",
+    names=_AT_TOP,
+)

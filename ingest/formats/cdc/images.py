@@ -18,9 +18,11 @@ from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decode, Decoded, Deletes
 from windrow.ingest.schema.columns import Column, Columns, field_of
 
 FREE, SHARE, MOST = 1 << 16, 32, 1 << 28
-"""How many bytes may stand beside the rows of any message but its first one, how many more for each of its bytes, and how many at most.
+"""How many bytes may stand beside the rows of any message but its first one, how many
+more for each of its bytes, and how many at most.
 
-A batch is 16 MB and a message: of messages that are made for it, of some 900 bytes, that is 1.7 GB. An array of texts holds 2 GB.
+A batch is 16 MB and a message: of messages that are made for it, of some 900 bytes,
+that is 1.7 GB. An array of texts holds 2 GB.
 """
 
 
@@ -31,10 +33,11 @@ Mask = npt.NDArray[np.bool_]
 class RowImage:
     """What a field of the envelope holds of the table's rows.
 
-    `path`: where the row is, or the list of them where there are `many`; `columns`: of the table; `beside`: those of them that the envelope
-    has itself, each with its path; `former`: where the row is as it was before, of which the columns in
-    `key` are looked at: where they differ, the former row is deleted; `unavailable`: what becomes of values that a change left alone, where
-    the tool marks them.
+    `path`: where the row is, or the list of them where there are `many`; `columns`: of
+    the table; `beside`: those of them that the envelope has itself, each with its path;
+    `former`: where the row is as it was before, of which the columns in `key` are
+    looked at: where they differ, the former row is deleted; `unavailable`: what becomes
+    of values that a change left alone, where the tool marks them.
     """
 
     path: FieldPath
@@ -48,21 +51,36 @@ class RowImage:
     @property
     def asked(self) -> Columns:
         """What has to be decoded for it."""
-        beside, by_name = dict(self.beside), {column.name: column for column in self.columns.columns}
+        beside, by_name = (
+            dict(self.beside),
+            {column.name: column for column in self.columns.columns},
+        )
         leaves = [(path, by_name[name]) for name, path in self.beside]
-        for path, names in ((self.path, [name for name in by_name if name not in beside]), (self.former, self._former_key)):
+        for path, names in (
+            (self.path, [name for name in by_name if name not in beside]),
+            (self.former, self._former_key),
+        ):
             if names:
                 row = pa.struct([field_of(by_name[name]) for name in names])
-                leaves.append((path, Column("", pa.list_(row) if self.many else row, nullable=True)))
+                leaves.append(
+                    (path, Column("", pa.list_(row) if self.many else row, nullable=True))
+                )
         return replace(nested(leaves), finer=self.columns.finer)
 
     def rows(self, decode: Decode, messages: pa.RecordBatch) -> Decoded:
-        """The rows that messages hold; those that hold none where one should be, or one that doesn't fit, are refused."""
+        """The rows that messages hold; those that hold none where one should be, or one
+        that doesn't fit, are refused.
+        """
         found = decode(messages)
-        found = found.refused(SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))])
+        found = found.refused(
+            SCHEMA, [missing(picked(found.rows, self.path), path_text(self.path))]
+        )
         if self.many:
             found = self._within_bounds(self._unequal(found), messages)
-        own, beside = picked(found.rows, self.path), [picked(found.rows, path) for _, path in self.beside]
+        own, beside = (
+            picked(found.rows, self.path),
+            [picked(found.rows, path) for _, path in self.beside],
+        )
         former = picked(found.rows, self.former) if self._former_key else None
         if self.many:
             parents = pc.list_parent_indices(own)
@@ -80,7 +98,9 @@ class RowImage:
 
     @property
     def _former_key(self) -> list[str]:
-        """The columns of the key that the former row may have: those that the envelope itself has are the message's."""
+        """The columns of the key that the former row may have: those that the envelope
+        itself has are the message's.
+        """
         return [name for name in self.key if name not in dict(self.beside)]
 
     @property
@@ -88,28 +108,55 @@ class RowImage:
         return path_text(self.path) + ("[...]" if self.many else "")
 
     def _unequal(self, found: Decoded) -> Decoded:
-        """Without the messages that have another number of former rows than of rows; one that has none says that nothing was before."""
+        """Without the messages that have another number of former rows than of rows;
+        one that has none says that nothing was before.
+        """
         if not self._former_key:
             return found
-        rows, before = (pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former))
-        unlike = pc.fill_null(pc.and_(pc.not_equal(rows, before), pc.not_equal(before, 0)), False).to_numpy(zero_copy_only=False)
+        rows, before = (
+            pc.list_value_length(picked(found.rows, path)) for path in (self.path, self.former)
+        )
+        unlike = pc.fill_null(
+            pc.and_(pc.not_equal(rows, before), pc.not_equal(before, 0)), False
+        ).to_numpy(zero_copy_only=False)
         what = f"Expected as many rows as at {path_text(self.path)} - at {path_text(self.former)}"
         return found.refused(SCHEMA, [Refusal(np.flatnonzero(unlike), "row_count", what)])
 
     def _within_bounds(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
-        """Without the messages that would take much more memory than they have bytes: what stands beside rows is there once for each."""
-        rows, index = pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False), found.row_index.to_numpy()
+        """Without the messages that would take much more memory than they have bytes:
+        what stands beside rows is there once for each.
+        """
+        rows, index = (
+            pc.list_value_length(picked(found.rows, self.path)).to_numpy(zero_copy_only=False),
+            found.row_index.to_numpy(),
+        )
         whole, beside = _sizes(messages.column("value"))[index], _sizes_beside(messages)[index]
         room = np.minimum(FREE + SHARE * (whole + beside), MOST)
         for _, path in self.beside:
             values = picked(found.rows, path)
             beside = beside + (whole if pa.types.is_nested(values.type) else _sizes(values))
         large = np.flatnonzero((rows - 1) * beside > room)
-        return found.refused(VALUE, [Refusal(large, "too_large", "Expected fewer rows beside so long a key, headers or envelope")])
+        return found.refused(
+            VALUE,
+            [
+                Refusal(
+                    large,
+                    "too_large",
+                    "Expected fewer rows beside so long a key, headers or envelope",
+                )
+            ],
+        )
 
-    def _values(self, own: pa.StructArray, of_envelope: Sequence[pa.Array]) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
-        """The columns of the rows, what doesn't fit, and of the columns that are kept, in which rows."""
-        beside = {name: (path, values) for (name, path), values in zip(self.beside, of_envelope, strict=True)}
+    def _values(
+        self, own: pa.StructArray, of_envelope: Sequence[pa.Array]
+    ) -> tuple[list[pa.Array], list[Refusal], dict[str, Mask]]:
+        """The columns of the rows, what doesn't fit, and of the columns that are kept,
+        in which rows.
+        """
+        beside = {
+            name: (path, values)
+            for (name, path), values in zip(self.beside, of_envelope, strict=True)
+        }
         refusals = [missing(own, self._at)] if self.many else []
         values, alone = [], {}
         for column in self.columns.columns:
@@ -120,16 +167,24 @@ class RowImage:
                 mask = None if self.unavailable is None else unavailable(raw)
                 if mask is not None:
                     raw = pc.if_else(pa.array(mask), pa.scalar(None, raw.type), raw)
-                    if self.unavailable == "keep" and column.nullable and column.name not in self.key:
+                    if (
+                        self.unavailable == "keep"
+                        and column.nullable
+                        and column.name not in self.key
+                    ):
                         alone[column.name] = mask
                     elif self.unavailable != "null":
-                        refusals.append(Refusal(np.flatnonzero(mask), "unavailable", f"{UNTOLD} - at {place}"))
+                        refusals.append(
+                            Refusal(np.flatnonzero(mask), "unavailable", f"{UNTOLD} - at {place}")
+                        )
             refusals += [] if column.nullable else [missing(raw, place)]
             values.append(raw)
         return values, refusals, alone
 
     def _moved(self, rows: pa.RecordBatch, former: pa.StructArray | None) -> Deletes:
-        """The keys that rows had before, where they have others now, with the rows' numbers; a column that isn't there has not changed."""
+        """The keys that rows had before, where they have others now, with the rows'
+        numbers; a column that isn't there has not changed.
+        """
         keys, moved = [], np.zeros(rows.num_rows, np.bool_)
         for name in self.key:
             now = rows.column(name)
@@ -150,7 +205,9 @@ def _named(alone: Mapping[str, Mask]) -> pa.ListArray | None:
     names = pa.array(list(alone), pa.string())
     table = np.stack(list(alone.values()), axis=1)
     ends = np.concatenate([[0], np.cumsum(table.sum(axis=1))])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(table)[1])))
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()), names.take(pa.array(np.nonzero(table)[1]))
+    )
 
 
 def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -158,12 +215,16 @@ def _sizes_beside(messages: pa.RecordBatch) -> npt.NDArray[np.int64]:
     headers = messages.column("headers")
     entries, parents = headers.flatten(), pc.list_parent_indices(headers).to_numpy()
     of_headers = _sizes(entries.field("key")) + _sizes(entries.field("value"))
-    return _sizes(messages.column("key")) + np.bincount(parents, of_headers, messages.num_rows).astype(np.int64)
+    return _sizes(messages.column("key")) + np.bincount(
+        parents, of_headers, messages.num_rows
+    ).astype(np.int64)
 
 
 def _sizes(values: pa.Array) -> npt.NDArray[np.int64]:
     """How many bytes each value has; one that is no text, as a number."""
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
         return np.full(len(values), 8, np.int64)
-    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    lengths: npt.NDArray[np.int64] = (
+        pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.int64)
+    )
     return lengths

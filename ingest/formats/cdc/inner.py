@@ -1,4 +1,7 @@
-"""The formats that an envelope itself may be written in. Each decodes columns that lie in one another, all of them nullable."""
+"""The formats that an envelope itself may be written in.
+
+Each decodes columns that lie in one another, all of them nullable.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +52,16 @@ class Inner(Protocol):
         """Whether messages may have a text at a path."""
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
-        """What decodes them, for the thread that asks: one row of each message, or a dead letter."""
+        """What decodes them, for the thread that asks: one row of each message, or a
+        dead letter.
+        """
 
 
 @dataclass(frozen=True)
 class JsonInner:
-    """JSON. `reading`: how its values are written; `with_schema`: whether each message has a schema beside it that says more of that."""
+    """JSON. `reading`: how its values are written; `with_schema`: whether each message
+    has a schema beside it that says more of that.
+    """
 
     reading: Reading
     with_schema: bool = False
@@ -66,14 +73,18 @@ class JsonInner:
         wrong = [".".join(path) for path in _paths_of_bytes(columns.arrow_schema)]
         if wrong:
             what = f"The schema can't be used for JSON, which has no bytes: {', '.join(wrong)}"
-            raise SpecError(what, "spec", "Take String, and decode it after the table; nothing was read.")
+            raise SpecError(
+                what, "spec", "Take String, and decode it after the table; nothing was read."
+            )
 
     def may_have(self, path: FieldPath) -> bool:
         del path
         return True
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
-        from windrow.ingest.formats.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from windrow.ingest.formats.json.machine import (
+            json_machine,
+        )  # compiled code is loaded where messages are decoded
 
         if self.with_schema and any(_may_be_stated(column.type) for column in columns.columns):
             return _BySchema(columns, self.reading, on_null).decode
@@ -85,10 +96,12 @@ class _BySchema:
     """Decodes each message by the schema beside it. Not for several threads at once."""
 
     def __init__(self, columns: Columns, reading: Reading, on_null: OnNull) -> None:
-        from windrow.ingest.formats.json.machine import json_machine  # noqa: PLC0415  # as above
+        from windrow.ingest.formats.json.machine import json_machine  # as above
 
         self._schema, self._reading, self._on_null = columns.arrow_schema, reading, on_null
-        self._texts = json_machine(Columns((Column(SCHEMA, pa.string(), nullable=True),)), "ignore", Reading(lenient=True))
+        self._texts = json_machine(
+            Columns((Column(SCHEMA, pa.string(), nullable=True),)), "ignore", Reading(lenient=True)
+        )
         self._machine = lru_cache(_MACHINES)(lambda stated: json_machine(columns, "ignore", stated))
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
@@ -98,7 +111,9 @@ class _BySchema:
         texts, places = pc.dictionary_encode(found.rows.column(SCHEMA)), np.full(len(values), -1)
         places[found.row_index.to_numpy()] = pc.fill_null(texts.indices, -1).to_numpy()
         groups: dict[Reading, int] = {}
-        readings = [reading_by(text, self._reading) for text in [*texts.dictionary.to_pylist(), None]]
+        readings = [
+            reading_by(text, self._reading) for text in [*texts.dictionary.to_pylist(), None]
+        ]
         group = np.array([groups.setdefault(reading, len(groups)) for reading in readings])[places]
         parts = []
         for reading, number in groups.items():
@@ -128,7 +143,7 @@ class AvroInner:
         return True
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
-        from windrow.ingest.formats.avro.machine import avro_machine  # noqa: PLC0415  # as above
+        from windrow.ingest.formats.avro.machine import avro_machine  # as above
 
         machine = avro_machine(self.writer_schema.parsed(), columns)
         return lambda messages: machine.decode(messages.column("value"), on_null)
@@ -137,7 +152,12 @@ class AvroInner:
 def nested(leaves: Sequence[tuple[FieldPath, Column]]) -> Columns:
     """The columns of an envelope, each at its path; no path is another one's beginning."""
     fields = _fields([(path, field_of(column)) for path, column in leaves])
-    return Columns(tuple(Column(f.name, f.type, nullable=True, epoch=epoch_of(f), zone=zone_of(f)) for f in fields))
+    return Columns(
+        tuple(
+            Column(f.name, f.type, nullable=True, epoch=epoch_of(f), zone=zone_of(f))
+            for f in fields
+        )
+    )
 
 
 def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
@@ -146,9 +166,13 @@ def _fields(leaves: Sequence[tuple[FieldPath, pa.Field]]) -> list[pa.Field]:
     for (name, *rest), leaf in leaves:
         below.setdefault(name, []).append((tuple(rest), leaf))
     return [
-        group[0][1].with_name(name) if not group[0][0] else pa.field(name, pa.struct(_fields(group)))
+        (
+            group[0][1].with_name(name)
+            if not group[0][0]
+            else pa.field(name, pa.struct(_fields(group)))
+        )
         for name, group in below.items()
-    ]  # fmt: skip
+    ]
 
 
 def _may_be_stated(kind: pa.DataType) -> bool:

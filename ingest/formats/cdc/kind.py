@@ -13,7 +13,12 @@ from pydantic import AfterValidator, Field
 
 from windrow.ingest.formats.avro.kind import WriterSchema
 from windrow.ingest.formats.kind import FormatKind, FormatSection, SchemaReference
-from windrow.ingest.formats.options import ConnectOptions, FinerOptions, ReadingOptions, TimestampOptions
+from windrow.ingest.formats.options import (
+    ConnectOptions,
+    FinerOptions,
+    ReadingOptions,
+    TimestampOptions,
+)
 from windrow.ingest.formats.timestamps import DateForm, TimestampForm
 from windrow.ingest.schema.load import ModelReference
 from windrow.ingest.settings.document import Place
@@ -28,7 +33,9 @@ if TYPE_CHECKING:
 
 def _path(value: str) -> str:
     if not all(value.split(".")):
-        raise ValueError("must be a field of the envelope, or one inside another, like source.ts_ms")
+        raise ValueError(
+            "must be a field of the envelope, or one inside another, like source.ts_ms"
+        )
     return value
 
 
@@ -37,26 +44,46 @@ def _pattern(value: str) -> str:
         re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
         why = error.msg if isinstance(error, re.error) else "too large"
-        raise ValueError(f"must be a regular expression, which the whole name has to match: {why}") from None
+        raise ValueError(
+            f"must be a regular expression, which the whole name has to match: {why}"
+        ) from None
     return value
 
 
-Pattern = Annotated[Text | None, AfterValidator(lambda value: None if value is None else _pattern(value)), Values("a regular expression")]
+Pattern = Annotated[
+    Text | None,
+    AfterValidator(lambda value: None if value is None else _pattern(value)),
+    Values("a regular expression"),
+]
 
 
 class ChangeSection(FormatSection):
     """What the `decode` section of every format of changes has."""
 
     schema_: SchemaReference = Field(
-        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
+            " have."
+        ),
     )
-    envelope: Annotated[Mapping[Text, Annotated[Text, AfterValidator(_path)]], Values("`{COLUMN: FIELD}`"), LeftOut("none")] = Field(
+    envelope: Annotated[
+        Mapping[Text, Annotated[Text, AfterValidator(_path)]],
+        Values("`{COLUMN: FIELD}`"),
+        LeftOut("none"),
+    ] = Field(
         default={},
-        description="Columns of the schema that the changed row doesn't have, but the envelope around it: `op`, `ts_ms`, `source.lsn`.",
+        description=(
+            "Columns of the schema that the changed row doesn't have, but the envelope around it:"
+            " `op`, `ts_ms`, `source.lsn`."
+        ),
     )
     on_null: Literal["drop", "dead"] = Field(
         default="drop",
-        description="What becomes of a message without a value (a tombstone, which follows a deletion): it is counted, or a dead letter.",
+        description=(
+            "What becomes of a message without a value (a tombstone, which follows a deletion): it"
+            " is counted, or a dead letter."
+        ),
     )
 
     @classmethod
@@ -64,37 +91,65 @@ class ChangeSection(FormatSection):
         """Each column comes from one place, and each field becomes one column."""
         yield from super().conflicts(written)
         envelope = section_of(written, "envelope")
-        elsewhere = {*names_in(section_of(written, "key").get("fields")), *section_of(written, "headers")}
+        elsewhere = {
+            *names_in(section_of(written, "key").get("fields")),
+            *section_of(written, "headers"),
+        }
         twice = [name for name in envelope if name in elsewhere]
         if twice:
-            yield ("envelope",), f"{', '.join(twice)}: comes from the key or a header already: take it out of one of them"
+            yield (
+                ("envelope",),
+                (
+                    f"{', '.join(twice)}: comes from the key or a header already: take it out of"
+                    " one of them"
+                ),
+            )
         paths = sorted(path.split(".") for path in envelope.values() if isinstance(path, str))
         for path, after in pairwise(paths):
             if after[: len(path)] == path:
-                yield ("envelope",), f"{'.'.join(path)} and {'.'.join(after)}: a field becomes one column, whole or in parts"
+                yield (
+                    ("envelope",),
+                    (
+                        f"{'.'.join(path)} and {'.'.join(after)}: a field becomes one column, whole"
+                        " or in parts"
+                    ),
+                )
 
 
 class NamedOptions(Section):
     """Whose rows are wanted, where a topic may have those of several tables."""
 
-    database_include: Pattern = Field(default=None, description="Only rows of databases whose whole name matches; others are filtered.")
-    table_include: Pattern = Field(default=None, description="Only rows of tables whose whole name matches; others are filtered.")
+    database_include: Pattern = Field(
+        default=None,
+        description="Only rows of databases whose whole name matches; others are filtered.",
+    )
+    table_include: Pattern = Field(
+        default=None,
+        description="Only rows of tables whose whole name matches; others are filtered.",
+    )
 
     @property
     def included(self) -> Included:
         """The same for the decoder."""
-        from windrow.ingest.formats.cdc.heads import Included  # Arrow is loaded where there is something to decode
+        # Arrow is loaded where there is something to decode
+        from windrow.ingest.formats.cdc.heads import Included
 
         return Included(self.database_include, self.table_include)
 
 
 class RoutedOptions(NamedOptions):
-    """The same of Debezium, which tells a schema, too, and by its own choice writes the rows of one table into a topic."""
+    """The same of Debezium, which tells a schema, too, and by its own choice writes the
+    rows of one table into a topic.
+    """
 
-    table_include: Annotated[Pattern, LeftOut("the table that the topic is called after, and others are dead letters")] = Field(
+    table_include: Annotated[
+        Pattern, LeftOut("the table that the topic is called after, and others are dead letters")
+    ] = Field(
         default=None,
-        description="Only rows of tables whose whole name matches, alone or with its schema's before it (`public.orders`); others are "
-        "filtered.",
+        description=(
+            "Only rows of tables whose whole name matches, alone or with its schema's before it"
+            " (`public.orders`); others are filtered."
+        ),
     )
 
 
@@ -102,11 +157,15 @@ class DebeziumOptions(RoutedOptions, ChangeSection):
     """What Debezium's events are told by, whatever they are written in."""
 
     unavailable: Annotated[
-        Literal["keep", "dead", "null"] | None, LeftOut("`keep` where the table can, which is one with a primary key, else `dead`")
+        Literal["keep", "dead", "null"] | None,
+        LeftOut("`keep` where the table can, which is one with a primary key, else `dead`"),
     ] = Field(
         default=None,
-        description="What becomes of a change with `__debezium_unavailable_value`, which stands for a large value that it left alone: the "
-        "row of its key keeps what it has (`keep`), the change is a dead letter (`dead`), or the value is null (`null`).",
+        description=(
+            "What becomes of a change with `__debezium_unavailable_value`, which stands for a large"
+            " value that it left alone: the row of its key keeps what it has (`keep`), the change"
+            " is a dead letter (`dead`), or the value is null (`null`)."
+        ),
     )
 
 
@@ -114,24 +173,36 @@ class DebeziumJsonSection(TimestampOptions, ConnectOptions, DebeziumOptions):
     """Debezium's change events as JSON, one a message."""
 
     format: Literal["debezium-json"] = Field(
-        default="debezium-json", description="What the messages are; the other settings of `decode` are the format's."
+        default="debezium-json",
+        description="What the messages are; the other settings of `decode` are the format's.",
     )
     schema_include: bool = Field(
         default=False,
-        description="Whether each message has its own schema beside the event, `{schema: ..., payload: ...}`, as Connect's JsonConverter "
-        "writes it with `schemas.enable`. What it says of dates, timestamps and decimals counts.",
+        description=(
+            "Whether each message has its own schema beside the event, `{schema: ..., payload:"
+            " ...}`, as Connect's JsonConverter writes it with `schemas.enable`. What it says of"
+            " dates, timestamps and decimals counts."
+        ),
     )
-    dates: DateForm = Field(default="epoch_days", description=str(ConnectOptions.model_fields["dates"].description))
+    dates: DateForm = Field(
+        default="epoch_days", description=str(ConnectOptions.model_fields["dates"].description)
+    )
 
 
 class DebeziumAvroSection(FinerOptions, DebeziumOptions):
-    """Debezium's change events in Avro's binary encoding, one a message, without a file's header."""
+    """Debezium's change events in Avro's binary encoding, one a message, without a
+    file's header.
+    """
 
     format: Literal["debezium-avro"] = Field(
-        default="debezium-avro", description="What the messages are; the other settings of `decode` are the format's."
+        default="debezium-avro",
+        description="What the messages are; the other settings of `decode` are the format's.",
     )
     writer_schema: WriterSchema = Field(
-        description="The Avro schema of the whole event, which is called `Envelope`; a file is relative to the spec."
+        description=(
+            "The Avro schema of the whole event, which is called `Envelope`; a file is relative to"
+            " the spec."
+        )
     )
 
 
@@ -139,19 +210,27 @@ class CanalJsonSection(ReadingOptions, NamedOptions, ChangeSection):
     """Canal's messages as JSON, each with one row or several."""
 
     format: Literal["canal-json"] = Field(
-        default="canal-json", description="What the messages are; the other settings of `decode` are the format's."
+        default="canal-json",
+        description="What the messages are; the other settings of `decode` are the format's.",
     )
-    timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
-    coerce: Literal["strict", "lenient"] = Field(default="lenient", description=str(ReadingOptions.model_fields["coerce"].description))
+    timestamps: TimestampForm = Field(
+        default="sql", description=str(TimestampOptions.model_fields["timestamps"].description)
+    )
+    coerce: Literal["strict", "lenient"] = Field(
+        default="lenient", description=str(ReadingOptions.model_fields["coerce"].description)
+    )
 
 
 class MaxwellJsonSection(ReadingOptions, NamedOptions, ChangeSection):
     """Maxwell's messages as JSON, each with one row."""
 
     format: Literal["maxwell-json"] = Field(
-        default="maxwell-json", description="What the messages are; the other settings of `decode` are the format's."
+        default="maxwell-json",
+        description="What the messages are; the other settings of `decode` are the format's.",
     )
-    timestamps: TimestampForm = Field(default="sql", description=str(TimestampOptions.model_fields["timestamps"].description))
+    timestamps: TimestampForm = Field(
+        default="sql", description=str(TimestampOptions.model_fields["timestamps"].description)
+    )
 
 
 class _DebeziumJson:
@@ -175,9 +254,15 @@ class _DebeziumAvro:
 
         return ChangeDecoder(
             ModelReference(section.schema_, folder),
-            AvroInner(GivenSchema(section.writer_schema, folder)), replace(DEBEZIUM, marks=()), (), section.on_null, section.part,
-            _beside(section), section.included, unavailable=section.unavailable,
-        )  # fmt: skip
+            AvroInner(GivenSchema(section.writer_schema, folder)),
+            replace(DEBEZIUM, marks=()),
+            (),
+            section.on_null,
+            section.part,
+            _beside(section),
+            section.included,
+            unavailable=section.unavailable,
+        )
 
 
 class _CanalJson:
@@ -199,9 +284,13 @@ class _MaxwellJson:
 
 
 def _of_json(
-    section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection, folder: Path, envelope: Envelope,
-    reading: Reading, *, with_schema: bool = False,
-) -> ChangeDecoder:  # fmt: skip
+    section: DebeziumJsonSection | CanalJsonSection | MaxwellJsonSection,
+    folder: Path,
+    envelope: Envelope,
+    reading: Reading,
+    *,
+    with_schema: bool = False,
+) -> ChangeDecoder:
     from windrow.ingest.formats.cdc.connect import PAYLOAD
     from windrow.ingest.formats.cdc.decoder import ChangeDecoder
     from windrow.ingest.formats.cdc.inner import JsonInner
@@ -209,9 +298,15 @@ def _of_json(
     unavailable = section.unavailable if isinstance(section, DebeziumOptions) else None
     return ChangeDecoder(
         ModelReference(section.schema_, folder),
-        JsonInner(reading, with_schema), envelope, (PAYLOAD,) if with_schema else (), section.on_null, section.part,
-        _beside(section), included=section.included, unavailable=unavailable,
-    )  # fmt: skip
+        JsonInner(reading, with_schema),
+        envelope,
+        (PAYLOAD,) if with_schema else (),
+        section.on_null,
+        section.part,
+        _beside(section),
+        included=section.included,
+        unavailable=unavailable,
+    )
 
 
 def _beside(section: ChangeSection) -> tuple[tuple[str, FieldPath], ...]:

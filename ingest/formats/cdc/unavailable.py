@@ -1,6 +1,8 @@
-"""What Debezium writes in the place of a value that a change left alone and that the database didn't send: it is none.
+"""What Debezium writes in the place of a value that a change left alone and that the
+database didn't send: it is none.
 
-PostgreSQL does so with large values (TOAST), Oracle with LOBs. The mark is a text, in whatever a column of the database's type becomes.
+PostgreSQL does so with large values (TOAST), Oracle with LOBs. The mark is a text, in
+whatever a column of the database's type becomes.
 """
 
 from __future__ import annotations
@@ -19,13 +21,24 @@ from windrow.ingest.schema.dtypes import map_type
 
 Unavailable = Literal["keep", "dead", "null"]
 
-UNTOLD = "Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable)"
+UNTOLD = (
+    "Expected a value, got Debezium's mark for one that the change left alone (decode.unavailable)"
+)
 MARK = "__debezium_unavailable_value"
 _BYTES = MARK.encode()
 _TEXTS = pa.array([MARK, base64.b64encode(_BYTES).decode(), _BYTES.hex(), f'{{"{MARK}":"{MARK}"}}'])
 """As a text, as bytes in a text (`binary.handling.mode`), and as the JSON of an hstore."""
-_ITEMS = pa.concat_arrays([_TEXTS, pa.array([str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))])])
-"""In a list of texts also as the UUID that Java makes of the mark's bytes, which stands for an array of UUIDs."""
+_ITEMS = pa.concat_arrays(
+    [
+        _TEXTS,
+        pa.array(
+            [str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3))]
+        ),
+    ]
+)
+"""In a list of texts also as the UUID that Java makes of the mark's bytes, which stands
+for an array of UUIDs.
+"""
 
 
 def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
@@ -46,7 +59,9 @@ def unavailable(values: pa.Array) -> npt.NDArray[np.bool_] | None:
     if pa.types.is_date32(kind.value_type):
         return _of_numbers(pa.ListArray.from_arrays(values.offsets, values.values.view(pa.int32())))
     items = values.flatten()
-    inside = _marked(pc.is_in(items, _ITEMS)) if pa.types.is_string(items.type) else unavailable(items)
+    inside = (
+        _marked(pc.is_in(items, _ITEMS)) if pa.types.is_string(items.type) else unavailable(items)
+    )
     if inside is None:
         return None
     mask = np.zeros(len(values), np.bool_)
@@ -62,7 +77,11 @@ def _marked(found: pa.BooleanArray) -> npt.NDArray[np.bool_] | None:
 
 def _of_numbers(values: pa.ListArray) -> npt.NDArray[np.bool_] | None:
     """Which lists are the mark's bytes, a number each."""
-    mask = pc.fill_null(pc.equal(pc.list_value_length(values), len(_BYTES)), False).to_numpy(zero_copy_only=False).copy()
+    mask = (
+        pc.fill_null(pc.equal(pc.list_value_length(values), len(_BYTES)), False)
+        .to_numpy(zero_copy_only=False)
+        .copy()
+    )
     for at in np.flatnonzero(mask):
         mask[at] = values[at].as_py() == list(_BYTES)
     return mask if mask.any() else None

@@ -20,14 +20,21 @@ from windrow.ingest.schema.part import WHOLE, Part
 
 if TYPE_CHECKING:
     from windrow.ingest.formats.confluent.frame import Frame
-    from windrow.ingest.formats.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, WrittenWith
+    from windrow.ingest.formats.confluent.records import (
+        OneOfSeveral,
+        OtherRecord,
+        RecordMachine,
+        WrittenWith,
+    )
 
 OnNull = Literal["dead", "drop"]
 UnknownId = Literal["fail", "dead"]
 OtherRecords = Literal["dead", "filter"]
 
 MOST_VERSIONS = 100
-"""Of a subject: so many of the newest are asked for when a window is planned; an older one is asked for when a message names it."""
+"""Of a subject: so many of the newest are asked for when a window is planned; an older
+one is asked for when a message names it.
+"""
 
 
 class Payloads(Protocol):
@@ -57,8 +64,10 @@ class Payloads(Protocol):
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
-        """What decodes messages with this frame. `records`: the names of those that are rows; none: that isn't known.
+    ) -> RecordMachine | OtherRecord | OneOfSeveral:
+        """What decodes messages with this frame.
+
+        `records`: the names of those that are rows; none: that isn't known.
 
         Of a union of records, the path of the frame is which one of them it is.
 
@@ -71,11 +80,13 @@ class Payloads(Protocol):
 class ConfluentDecoder:
     """Messages in one of Confluent's wire formats to the columns of a pandera model, one row a message.
 
-    `on_null`: what a message without a value becomes; `unknown_id`: whether an id that the registry doesn't know refuses the window or the
-    message; `part`: which of the model's columns the messages hold; `records`: the names of the records that are rows, none where the
-    subjects of the topics say it; `other_records`: what messages of others become; `written_with`: which of the columns say what of the
-    schema itself; `known`: schemas that needn't be asked for.
-    """
+    `on_null`: what a message without a value becomes; `unknown_id`: whether an id that
+    the registry doesn't know refuses the window or the message; `part`: which of the
+    model's columns the messages hold; `records`: the names of the records that are
+    rows, none where the subjects of the topics say it; `other_records`: what messages
+    of others become; `written_with`: which of the columns say what of the schema
+    itself; `known`: schemas that needn't be asked for.
+    """  # noqa: E501
 
     model: ModelReference
     payloads: Payloads
@@ -93,15 +104,30 @@ class ConfluentDecoder:
     def columns(self) -> Columns:
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
         self.payloads.check(columns)
-        texts = {c.name for c in columns.columns if c.type == pa.string() and not c.aliases and c.default is None}
+        texts = {
+            c.name
+            for c in columns.columns
+            if c.type == pa.string() and not c.aliases and c.default is None
+        }
         wrong = [name for name, _ in self.written_with if name not in texts]
         if wrong:
             do = "Add it to the schema, or take it out of decode.written_with; nothing was read."
-            what = f"decode.written_with names {', '.join(wrong)}: the schema has no such String column without aliases and a default"
+            what = (
+                f"decode.written_with names {', '.join(wrong)}: the schema has no such String"
+                " column without aliases and a default"
+            )
             raise SpecError(what, "spec", do)
         if self.written_with and len(columns.columns) == len(self.written_with):
-            do = "Take one out of decode.written_with, or add the columns of the messages to the schema; nothing was read."
-            raise SpecError("decode.written_with names all columns of the value: none is left for what the messages hold", "spec", do)
+            do = (
+                "Take one out of decode.written_with, or add the columns of the messages to the"
+                " schema; nothing was read."
+            )
+            raise SpecError(
+                "decode.written_with names all columns of the value: none is left for what the"
+                " messages hold",
+                "spec",
+                do,
+            )
         return columns
 
     def asking(self, registry: SchemaRegistry) -> ConfluentDecoder:
@@ -118,7 +144,10 @@ class ConfluentDecoder:
         if self.records:
             return Foreseen(self, schemas)
         setting = "decode.records" if self.subjects.part == "value" else "decode.key.records"
-        records = {subject: [names for one in of_subject for names in self._records(one)] for subject, of_subject in found.items()}
+        records = {
+            subject: [names for one in of_subject for names in self._records(one)]
+            for subject, of_subject in found.items()
+        }
         return Foreseen(replace(self, records=record_of_subjects(records, setting)), schemas)
 
     def _records(self, schema: WriterSchema) -> list[frozenset[str]]:
@@ -133,7 +162,9 @@ class ConfluentDecoder:
 
     def schema_ids(self, messages: pa.RecordBatch, stages: pa.StringArray) -> pa.StringArray:
         """What stands in front of the values, or in the header, whatever refused them."""
-        from windrow.ingest.formats.confluent.frame import schema_ids  # noqa: PLC0415  # as in open_telling
+        from windrow.ingest.formats.confluent.frame import (
+            schema_ids,
+        )  # as in open_telling
 
         del stages
         return schema_ids(messages, self.subjects.header, paths=self.payloads.paths)
@@ -143,11 +174,18 @@ class ConfluentDecoder:
         return self.open_telling(lambda _schema, _asked: None)
 
     def open_telling(self, tell: Tell) -> Decode:
-        from windrow.ingest.formats.confluent.machine import FramedMachine, Machines  # noqa: PLC0415  # compiled code is loaded where it is used
+        from windrow.ingest.formats.confluent.machine import (
+            FramedMachine,
+            Machines,
+        )  # compiled code is loaded where it is used
 
         recipe = replace(self, known=())
         machines = built_of_model(
-            recipe, self.model, lambda model: Machines(self.payloads, self.part.of(Columns.of(model)), self.records, self.written_with)
+            recipe,
+            self.model,
+            lambda model: Machines(
+                self.payloads, self.part.of(Columns.of(model)), self.records, self.written_with
+            ),
         )
         self.payloads.check(machines.columns)
         return FramedMachine(self, machines, tell).decode
@@ -160,5 +198,9 @@ class ConfluentDecoder:
             BugError: nobody gave it one.
         """
         if self.registry is None:
-            raise BugError("A decoder was given no schema registry", "decode", "Nothing was committed. Report a bug.")
+            raise BugError(
+                "A decoder was given no schema registry",
+                "decode",
+                "Nothing was committed. Report a bug.",
+            )
         return self.registry

@@ -1,7 +1,9 @@
 """Which schema each message of a batch names, and where its payload begins.
 
-The name is a header's value, where there is such a header, or the beginning of the message: a byte 0 and a number of four bytes, or a
-byte 1 and a GUID of sixteen. Protobuf's is followed by a path: which message of the schema it is, then which message in that, and so on.
+The name is a header's value, where there is such a header, or the beginning of the
+message: a byte 0 and a number of four bytes, or a byte 1 and a GUID of sixteen.
+Protobuf's is followed by a path: which message of the schema it is, then which message
+in that, and so on.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.headers import last_values
 
 NULL, NAMELESS = -1, -2
-"""What stands in the place of a frame's number for a message without a value, and for one that names no schema."""
+"""What stands in the place of a frame's number for a message without a value, and for
+one that names no schema.
+"""
 MOST_STEPS = 50
 """Of a path: so deep nobody nests messages."""
 
@@ -27,7 +31,9 @@ _NUMBER_END, _GUID_END = 5, 17
 
 
 class Frame(NamedTuple):
-    """What messages begin with: the schema's id, how many bytes lie before the payload, and the path."""
+    """What messages begin with: the schema's id, how many bytes lie before the payload,
+    and the path.
+    """
 
     id: str
     skip: int
@@ -36,14 +42,20 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Frames:
-    """The frames of a batch's messages. `numbers`: of each message its frame's place in `frames`, or `NULL` or `NAMELESS`."""
+    """The frames of a batch's messages.
+
+    `numbers`: of each message its frame's place in `frames`, or `NULL` or `NAMELESS`.
+    """
 
     frames: list[Frame]
     numbers: npt.NDArray[np.int64]
 
 
 def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
-    """Of messages whose values are framed, or that have the frame in a header of this name. `paths`: whether a path belongs to it."""
+    """Of messages whose values are framed, or that have the frame in a header of this name.
+
+    `paths`: whether a path belongs to it.
+    """
     values = messages.column("value")
     known: dict[Frame, int] = {}
     numbers = np.full(len(values), NAMELESS, np.int64)
@@ -56,7 +68,11 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
             numbers[i] = known.setdefault(frame._replace(skip=0), len(known))
     data, begins, ends = octets_of(values)
     sizes = ends - begins
-    first = np.where(sizes > 0, data[np.minimum(begins, len(data) - 1)], 255) if len(data) else np.full(len(values), 255)
+    first = (
+        np.where(sizes > 0, data[np.minimum(begins, len(data) - 1)], 255)
+        if len(data)
+        else np.full(len(values), 255)
+    )
     open_ = (numbers == NAMELESS) & ~named
     numbered = np.flatnonzero(open_ & (first == 0) & (sizes >= _NUMBER_END))
     at = begins[numbered]
@@ -64,22 +80,39 @@ def frames_of(messages: pa.RecordBatch, header: str, *, paths: bool) -> Frames:
     for place in range(1, _NUMBER_END):
         ids = ids << np.uint32(8) | data[at + place]
     if paths:  # of nearly all messages it is the schema's first one, which is a byte 0
-        first_one = (sizes[numbered] > _NUMBER_END) & (data[np.minimum(at + _NUMBER_END, len(data) - 1)] == 0)
-        _number(ids[first_one], numbered[first_one], numbers, known, lambda id_: Frame(id_, _NUMBER_END + 1, (0,)))
+        first_one = (sizes[numbered] > _NUMBER_END) & (
+            data[np.minimum(at + _NUMBER_END, len(data) - 1)] == 0
+        )
+        _number(
+            ids[first_one],
+            numbered[first_one],
+            numbers,
+            known,
+            lambda id_: Frame(id_, _NUMBER_END + 1, (0,)),
+        )
         slow = numbered[~first_one]
     else:
         _number(ids, numbered, numbers, known, lambda id_: Frame(id_, _NUMBER_END))
         slow = numbered[:0]
-    for i in [*slow.tolist(), *np.flatnonzero(open_ & (first == 1) & (sizes >= _GUID_END)).tolist()]:
-        head = data[begins[i] : min(begins[i] + _GUID_END + 10 * (MOST_STEPS + 1), ends[i])].tobytes()
+    for i in [
+        *slow.tolist(),
+        *np.flatnonzero(open_ & (first == 1) & (sizes >= _GUID_END)).tolist(),
+    ]:
+        head = data[
+            begins[i] : min(begins[i] + _GUID_END + 10 * (MOST_STEPS + 1), ends[i])
+        ].tobytes()
         frame = _frame(head, paths=paths)
         if frame is not None:
             numbers[i] = known.setdefault(frame, len(known))
     return Frames(list(known), numbers)
 
 
-def branches_of(values: pa.BinaryArray, skip: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Which type of a union each value is, by the number behind so many bytes, -1 if there is none; and how many bytes that has."""
+def branches_of(
+    values: pa.BinaryArray, skip: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which type of a union each value is, by the number behind so many bytes, -1 if
+    there is none; and how many bytes that has.
+    """
     data, begins, ends = octets_of(values, skip)
     numbers, sizes = np.full(len(values), -1, np.int64), np.ones(len(values), np.int64)
     there = np.flatnonzero(begins < ends)
@@ -93,22 +126,29 @@ def branches_of(values: pa.BinaryArray, skip: int) -> tuple[npt.NDArray[np.int64
 
 
 def schema_ids(messages: pa.RecordBatch, header: str, *, paths: bool) -> pa.StringArray:
-    """The id of the schema that each message names, null where it names none; the arguments are those of `frames_of`."""
+    """The id of the schema that each message names, null where it names none; the
+    arguments are those of `frames_of`.
+    """
     found = frames_of(messages, header, paths=paths)
     ids = pa.array([frame.id for frame in found.frames], pa.string())
     return ids.take(pa.array(found.numbers, mask=found.numbers < 0))
 
 
 def _number(
-    ids: npt.NDArray[np.uint32], places: npt.NDArray[np.intp], numbers: npt.NDArray[np.int64], known: dict[Frame, int],
+    ids: npt.NDArray[np.uint32],
+    places: npt.NDArray[np.intp],
+    numbers: npt.NDArray[np.int64],
+    known: dict[Frame, int],
     make: Callable[[str], Frame],
-) -> None:  # fmt: skip
+) -> None:
     """Give each message at some places its frame's number, by its id."""
     if len(ids) and (ids == ids[0]).all():
         numbers[places] = known.setdefault(make(str(ids[0])), len(known))
         return
     distinct, which = np.unique(ids, return_inverse=True)
-    of = np.array([known.setdefault(make(str(id_)), len(known)) for id_ in distinct.tolist()], np.int64)
+    of = np.array(
+        [known.setdefault(make(str(id_)), len(known)) for id_ in distinct.tolist()], np.int64
+    )
     numbers[places] = of[which]
 
 

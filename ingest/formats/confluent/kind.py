@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Payloads
 
 _SCHEMA = "The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
-_ON_NULL = "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+_ON_NULL = (
+    "What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+)
 _VALUES = "What the messages are; the other settings of `decode` are the format's."
 _KEYS = "What the keys are; the other settings of `decode.key` are the format's."
 
@@ -33,26 +35,39 @@ class RegistryOptions(FinerOptions):
 
     unknown_id: Literal["dead", "fail"] = Field(
         default="dead",
-        description="What becomes of a schema id that the registry says it doesn't know: each message that names it is a dead letter, or "
-        "the window is refused.",
+        description=(
+            "What becomes of a schema id that the registry says it doesn't know: each message that"
+            " names it is a dead letter, or the window is refused."
+        ),
     )
     subject_name_strategy: Literal["topic", "record", "topic_record"] = Field(
         default="topic",
-        description="Under which subjects the schemas are, whose newest versions are asked for when a window is planned: TOPIC-value (of "
-        "keys TOPIC-key), RECORD, or TOPIC-RECORD. Others are asked for when a message names them.",
+        description=(
+            "Under which subjects the schemas are, whose newest versions are asked for when a"
+            " window is planned: TOPIC-value (of keys TOPIC-key), RECORD, or TOPIC-RECORD. Others"
+            " are asked for when a message names them."
+        ),
     )
     records: Annotated[tuple[Text, ...], Values("a list of names")] = Field(
         default=(),
-        description="The names of the records (of Protobuf: messages) that are rows: `shop.Order`, or `Order` in any namespace. Without "
-        "it, the one that all versions under the topic's subject are of.",
+        description=(
+            "The names of the records (of Protobuf: messages) that are rows: `shop.Order`, or"
+            " `Order` in any namespace. Without it, the one that all versions under the topic's"
+            " subject are of."
+        ),
     )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Subjects that are named after records need their names."""
         yield from super().conflicts(written)
-        if written.get("subject_name_strategy") in {"record", "topic_record"} and not written.get("records"):
-            yield ("records",), "is missing: the strategy's subjects are named after records, by their full names"
+        if written.get("subject_name_strategy") in {"record", "topic_record"} and not written.get(
+            "records"
+        ):
+            yield (
+                ("records",),
+                "is missing: the strategy's subjects are named after records, by their full names",
+            )
 
 
 class RecordOptions(RegistryOptions):
@@ -60,27 +75,46 @@ class RecordOptions(RegistryOptions):
 
     other_records: Literal["dead", "filter"] = Field(
         default="dead",
-        description="What becomes of messages of other records than `records`: each is a dead letter, or it is only counted.",
+        description=(
+            "What becomes of messages of other records than `records`: each is a dead letter, or it"
+            " is only counted."
+        ),
     )
 
     written_with: Annotated[
-        Mapping[Text, Literal["schema_id", "record"]], Values("`{COLUMN: schema_id}`, `{COLUMN: record}`"), LeftOut("none")
+        Mapping[Text, Literal["schema_id", "record"]],
+        Values("`{COLUMN: schema_id}`, `{COLUMN: record}`"),
+        LeftOut("none"),
     ] = Field(
         default={},
-        description="String columns of the schema that say of each row which schema its message was written with: the schema's id, or the "
-        "full name of its record.",
+        description=(
+            "String columns of the schema that say of each row which schema its message was written"
+            " with: the schema's id, or the full name of its record."
+        ),
     )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Nothing is filtered by a guess, and each column comes from one place."""
         yield from super().conflicts(written)
-        elsewhere = {*names_in(section_of(written, "key").get("fields")), *section_of(written, "headers")}
+        elsewhere = {
+            *names_in(section_of(written, "key").get("fields")),
+            *section_of(written, "headers"),
+        }
         twice = [name for name in section_of(written, "written_with") if name in elsewhere]
         if twice:
-            yield ("written_with",), f"{', '.join(twice)}: comes from the key or a header already: take it out of one of them"
+            yield (
+                ("written_with",),
+                (
+                    f"{', '.join(twice)}: comes from the key or a header already: take it out of"
+                    " one of them"
+                ),
+            )
         if written.get("other_records") == "filter" and not written.get("records"):
-            yield ("records",), "is missing: other_records: filter needs the names of those that aren't filtered"
+            yield (
+                ("records",),
+                "is missing: other_records: filter needs the names of those that aren't filtered",
+            )
 
 
 class AvroConfluentSection(RecordOptions, FormatSection):
@@ -98,7 +132,9 @@ class AvroConfluentKeySection(RegistryOptions, KeySection):
 
 
 class ProtobufConfluentSection(RecordOptions, FormatSection):
-    """Protobuf, each message behind the id of its schema in a registry, and which of the schema's messages it is."""
+    """Protobuf, each message behind the id of its schema in a registry, and which of
+    the schema's messages it is.
+    """
 
     format: Literal["protobuf-confluent"] = Field(default="protobuf-confluent", description=_VALUES)
     schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
@@ -112,9 +148,13 @@ class ProtobufConfluentKeySection(RegistryOptions, KeySection):
 
 
 class JsonSchemaConfluentSection(JsonOptions, FormatSection):
-    """JSON documents, each behind the id of its schema in a registry, which isn't asked: the pandera model judges them."""
+    """JSON documents, each behind the id of its schema in a registry, which isn't
+    asked: the pandera model judges them.
+    """
 
-    format: Literal["json-schema-confluent"] = Field(default="json-schema-confluent", description=_VALUES)
+    format: Literal["json-schema-confluent"] = Field(
+        default="json-schema-confluent", description=_VALUES
+    )
     schema_: SchemaReference = Field(alias="schema", description=_SCHEMA)
     on_null: Literal["dead", "drop"] = Field(default="dead", description=_ON_NULL)
 
@@ -122,7 +162,9 @@ class JsonSchemaConfluentSection(JsonOptions, FormatSection):
 class JsonSchemaConfluentKeySection(JsonOptions, KeySection):
     """The same as keys."""
 
-    format: Literal["json-schema-confluent"] = Field(default="json-schema-confluent", description=_KEYS)
+    format: Literal["json-schema-confluent"] = Field(
+        default="json-schema-confluent", description=_KEYS
+    )
 
 
 Value = TypeVar("Value", AvroConfluentSection, ProtobufConfluentSection)
@@ -143,9 +185,16 @@ class _Asking(Generic[Value]):
         subjects = Subjects(section.subject_name_strategy, section.records, "value")
         model = ModelReference(section.schema_, folder)
         return ConfluentDecoder(
-            model, self.payloads(), subjects, section.on_null, section.unknown_id, section.part, section.records, section.other_records,
+            model,
+            self.payloads(),
+            subjects,
+            section.on_null,
+            section.unknown_id,
+            section.part,
+            section.records,
+            section.other_records,
             tuple(section.written_with.items()),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -160,7 +209,14 @@ class _AskingKey(Generic[Key]):
         from windrow.ingest.registry.subjects import Subjects
 
         subjects = Subjects(key.subject_name_strategy, key.records, "key")
-        return ConfluentDecoder(model, self.payloads(), subjects, unknown_id=key.unknown_id, part=key.part, records=key.records)
+        return ConfluentDecoder(
+            model,
+            self.payloads(),
+            subjects,
+            unknown_id=key.unknown_id,
+            part=key.part,
+            records=key.records,
+        )
 
 
 class _JsonSchemaConfluent:
@@ -171,19 +227,26 @@ class _JsonSchemaConfluent:
         from windrow.ingest.formats.confluent.payloads import JsonPayloads
         from windrow.ingest.registry.subjects import Subjects
 
-        model, payloads = ModelReference(section.schema_, folder), JsonPayloads(section.unknown, reading_of(section))
+        model, payloads = (
+            ModelReference(section.schema_, folder),
+            JsonPayloads(section.unknown, reading_of(section)),
+        )
         return ConfluentDecoder(model, payloads, Subjects(), section.on_null, part=section.part)
 
 
 class _JsonSchemaConfluentKey:
     section = JsonSchemaConfluentKeySection
 
-    def decoder(self, key: JsonSchemaConfluentKeySection, model: ModelReference) -> ConfluentDecoder:
+    def decoder(
+        self, key: JsonSchemaConfluentKeySection, model: ModelReference
+    ) -> ConfluentDecoder:
         from windrow.ingest.formats.confluent.decoder import ConfluentDecoder
         from windrow.ingest.formats.confluent.payloads import JsonPayloads
         from windrow.ingest.registry.subjects import Subjects
 
-        return ConfluentDecoder(model, JsonPayloads(key.unknown, reading_of(key)), Subjects(part="key"), part=key.part)
+        return ConfluentDecoder(
+            model, JsonPayloads(key.unknown, reading_of(key)), Subjects(part="key"), part=key.part
+        )
 
 
 def _avro() -> Payloads:
@@ -200,7 +263,11 @@ def _protobuf() -> Payloads:
 
 AVRO_CONFLUENT: FormatKind[AvroConfluentSection] = _Asking(AvroConfluentSection, _avro)
 AVRO_CONFLUENT_KEY: KeyKind[AvroConfluentKeySection] = _AskingKey(AvroConfluentKeySection, _avro)
-PROTOBUF_CONFLUENT: FormatKind[ProtobufConfluentSection] = _Asking(ProtobufConfluentSection, _protobuf)
-PROTOBUF_CONFLUENT_KEY: KeyKind[ProtobufConfluentKeySection] = _AskingKey(ProtobufConfluentKeySection, _protobuf)
+PROTOBUF_CONFLUENT: FormatKind[ProtobufConfluentSection] = _Asking(
+    ProtobufConfluentSection, _protobuf
+)
+PROTOBUF_CONFLUENT_KEY: KeyKind[ProtobufConfluentKeySection] = _AskingKey(
+    ProtobufConfluentKeySection, _protobuf
+)
 JSON_SCHEMA_CONFLUENT: FormatKind[JsonSchemaConfluentSection] = _JsonSchemaConfluent()
 JSON_SCHEMA_CONFLUENT_KEY: KeyKind[JsonSchemaConfluentKeySection] = _JsonSchemaConfluentKey()

@@ -1,4 +1,6 @@
-"""What lies behind the frames: Avro and Protobuf by the schema that is named, or JSON, which needs none."""
+"""What lies behind the frames: Avro and Protobuf by the schema that is named, or JSON,
+which needs none.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.confluent.records import OneOfSeveral, OtherRecord, RecordMachine, messages_in
+from windrow.ingest.formats.confluent.records import (
+    OneOfSeveral,
+    OtherRecord,
+    RecordMachine,
+    messages_in,
+)
 from windrow.ingest.formats.json.strict import Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
 from windrow.ingest.formats.shared.machine import Machine
@@ -33,24 +40,41 @@ class AvroPayloads:
         """Which columns can come from a schema is said by that."""
 
     def records(self, schema: WriterSchema) -> list[frozenset[str]]:
-        from windrow.ingest.formats.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # loaded where messages are decoded
+        from windrow.ingest.formats.avro.schema import (
+            AvroSchema,
+            parse_root,
+        )  # loaded where messages are decoded
 
-        root = parse_root(schema.text, "the registry", [text for _, text in schema.references], "value")
-        several = [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+        root = parse_root(
+            schema.text, "the registry", [text for _, text in schema.references], "value"
+        )
+        several = (
+            [root] if isinstance(root, AvroSchema) else [one for one in root if one is not None]
+        )
         return [frozenset(name.rpartition(".")[2] for name in one.names) for one in several]
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
-        from windrow.ingest.formats.avro.onepass import AvroPass  # noqa: PLC0415  # compiled code is loaded where messages are decoded
-        from windrow.ingest.formats.avro.resolve import resolved  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.avro.schema import AvroSchema, parse_root  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.avro.strict import StrictAvro  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
+    ) -> RecordMachine | OtherRecord | OneOfSeveral:
+        from windrow.ingest.formats.avro.onepass import (
+            AvroPass,
+        )  # compiled code is loaded where messages are decoded
+        from windrow.ingest.formats.avro.resolve import resolved  # as above
+        from windrow.ingest.formats.avro.schema import (
+            AvroSchema,
+            parse_root,
+        )  # as above
+        from windrow.ingest.formats.avro.strict import StrictAvro  # as above
+        from windrow.ingest.formats.confluent.machine import (
+            PassBehind,
+            StrictBehind,
+        )  # as above
 
         assert schema is not None
         only = columns.columns[0].name if len(columns.columns) == 1 else None
-        root = parse_root(schema.text, "the registry", [text for _, text in schema.references], only)
+        root = parse_root(
+            schema.text, "the registry", [text for _, text in schema.references], only
+        )
         if not isinstance(root, AvroSchema) and not frame.path:
             return OneOfSeveral(len(root))
         written = root if isinstance(root, AvroSchema) else root[frame.path[0]]
@@ -61,7 +85,12 @@ class AvroPayloads:
             return OtherRecord(written.root or "no record")
         read = resolved(written, found, records)
         fast, strict = AvroPass(read, found), StrictAvro(read, found)
-        machine = Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip), defaults)
+        machine = Machine(
+            columns.arrow_schema,
+            PassBehind(fast, frame.skip),
+            StrictBehind(strict, frame.skip),
+            defaults,
+        )
         return RecordMachine(machine, written.root)
 
 
@@ -73,8 +102,12 @@ class ProtobufPayloads:
     paths: bool = True
 
     def check(self, _columns: Columns) -> None:
-        """Which columns can come from a schema is said by that, but it takes the compiler to say it."""
-        from windrow.ingest.formats.protobuf.descriptors import refuse_without_compiler  # noqa: PLC0415  # loaded where messages are decoded
+        """Which columns can come from a schema is said by that, but it takes the
+        compiler to say it.
+        """
+        from windrow.ingest.formats.protobuf.descriptors import (
+            refuse_without_compiler,
+        )  # loaded where messages are decoded
 
         refuse_without_compiler("A schema of a registry")
 
@@ -83,11 +116,22 @@ class ProtobufPayloads:
 
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
-    ) -> RecordMachine | OtherRecord | OneOfSeveral:  # fmt: skip
-        from windrow.ingest.formats.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.protobuf.descriptors import compiled_text, message_type, name_at  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.protobuf.machine import StrictProtobuf  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.protobuf.onepass import ProtobufPass  # noqa: PLC0415  # as above
+    ) -> RecordMachine | OtherRecord | OneOfSeveral:
+        from windrow.ingest.formats.confluent.machine import (
+            PassBehind,
+            StrictBehind,
+        )  # as above
+        from windrow.ingest.formats.protobuf.descriptors import (
+            compiled_text,
+            message_type,
+            name_at,
+        )  # as above
+        from windrow.ingest.formats.protobuf.machine import (
+            StrictProtobuf,
+        )  # as above
+        from windrow.ingest.formats.protobuf.onepass import (
+            ProtobufPass,
+        )  # as above
 
         assert schema is not None
         types = compiled_text(schema.text, schema.references, _PLACE)
@@ -98,7 +142,10 @@ class ProtobufPayloads:
             return OtherRecord(kind.full_name)
         strict = StrictProtobuf(kind, found, "null")
         fast = PassBehind(ProtobufPass(kind, found), frame.skip)
-        return RecordMachine(Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip), defaults), kind.full_name)
+        return RecordMachine(
+            Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip), defaults),
+            kind.full_name,
+        )
 
 
 @dataclass(frozen=True)
@@ -114,24 +161,45 @@ class JsonPayloads:
         wrong = [column.name for column in columns.columns if holds_bytes(column.type)]
         if wrong:
             what = f"The schema can't be used for JSON, which has no bytes: {', '.join(wrong)}"
-            raise SpecError(what, "spec", "Take String, and decode it after the table; nothing was read.")
+            raise SpecError(
+                what, "spec", "Take String, and decode it after the table; nothing was read."
+            )
 
     def records(self, _schema: WriterSchema) -> list[frozenset[str]]:
         """A document has no name."""
         return []
 
-    def machine(self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]) -> RecordMachine:
-        from windrow.ingest.formats.confluent.machine import PassBehind, StrictBehind  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.json.onepass import OnePass  # noqa: PLC0415  # as above
-        from windrow.ingest.formats.json.strict import Strict  # noqa: PLC0415  # as above
+    def machine(
+        self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
+    ) -> RecordMachine:
+        from windrow.ingest.formats.confluent.machine import (
+            PassBehind,
+            StrictBehind,
+        )  # as above
+        from windrow.ingest.formats.json.onepass import OnePass  # as above
+        from windrow.ingest.formats.json.strict import Strict  # as above
 
         assert schema is None
-        fast, strict = OnePass(columns, self.unknown, self.reading), Strict(columns, self.unknown, self.reading)
-        return RecordMachine(Machine(columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip)), "")
+        fast, strict = (
+            OnePass(columns, self.unknown, self.reading),
+            Strict(columns, self.unknown, self.reading),
+        )
+        return RecordMachine(
+            Machine(
+                columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip)
+            ),
+            "",
+        )
 
 
-def _is_other(names: Sequence[str], fields: Collection[str], columns: Columns, records: Sequence[str]) -> bool:
+def _is_other(
+    names: Sequence[str], fields: Collection[str], columns: Columns, records: Sequence[str]
+) -> bool:
     """Whether a record isn't the table's: by its name, or as no column has a field in it."""
     if records and not is_one_of(names, records):
         return True
-    return names != ("",) and bool(columns.columns) and not any(column.name in fields for column in columns.columns)
+    return (
+        names != ("",)
+        and bool(columns.columns)
+        and not any(column.name in fields for column in columns.columns)
+    )

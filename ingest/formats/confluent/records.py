@@ -1,4 +1,7 @@
-"""Which records are rows, where a topic has several: by their names, as in Avro's resolution. Of Protobuf, messages are meant."""
+"""Which records are rows, where a topic has several: by their names, as in Avro's resolution.
+
+Of Protobuf, messages are meant.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,13 @@ if TYPE_CHECKING:
 WrittenWith = Literal["schema_id", "record"]
 """What a column may say of the schema that a message was written with."""
 
-_PIECES = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{}]|\bmessage\s+(\w+)""", re.DOTALL)
-"""What tells where a .proto file's own messages are: comments, texts and braces are passed over, or counted."""
+_PIECES = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[{}]|\bmessage\s+(\w+)""",
+    re.DOTALL,
+)
+"""What tells where a .proto file's own messages are: comments, texts and braces are
+passed over, or counted.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,9 @@ class OneOfSeveral:
     count: int
 
 
-def record_of_subjects(subjects: Mapping[str, Sequence[frozenset[str]]], setting: str) -> tuple[str, ...]:
+def record_of_subjects(
+    subjects: Mapping[str, Sequence[frozenset[str]]], setting: str
+) -> tuple[str, ...]:
     """The names, without namespaces, of the record that each subject is of.
 
     Args:
@@ -54,19 +64,33 @@ def record_of_subjects(subjects: Mapping[str, Sequence[frozenset[str]]], setting
     expected: dict[str, None] = {}
     for subject, records in subjects.items():
         if not records:
-            what = f"The schema registry has no subject {subject} that says of which record the messages are"
-            raise SpecError(what, "decode", f"Say {setting}: [NAME], with the names of the records that are rows. Nothing was read.")
+            what = (
+                f"The schema registry has no subject {subject} that says of which record the"
+                " messages are"
+            )
+            raise SpecError(
+                what,
+                "decode",
+                f"Say {setting}: [NAME], with the names of the records that are rows. Nothing was"
+                " read.",
+            )
         common = frozenset.intersection(*records)
         if not common:
             told = ", ".join(sorted({min(names) or "no record" for names in records})[:10])
             what = f"Subject {subject} of the schema registry holds several records: {told}"
-            raise SpecError(what, "decode", f"Say {setting}: [NAME], with the names of those that are rows. Nothing was read.")
+            raise SpecError(
+                what,
+                "decode",
+                f"Say {setting}: [NAME], with the names of those that are rows. Nothing was read.",
+            )
         expected.update(dict.fromkeys(sorted(common)))
     return tuple(expected)
 
 
 def messages_in(proto: str) -> list[str]:
-    """The names of the messages of a .proto file that are in no other message, without its package."""
+    """The names of the messages of a .proto file that are in no other message, without
+    its package.
+    """
     found, depth = [], 0
     for piece in _PIECES.finditer(proto):
         depth += {"{": 1, "}": -1}.get(piece[0], 0)

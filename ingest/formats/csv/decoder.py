@@ -18,10 +18,11 @@ from windrow.ingest.schema.part import WHOLE, Part
 
 @dataclass(frozen=True)
 class CsvDecoder:
-    """Lines to the columns of a pandera model, one row a message: the fields are the columns, in their order.
+    """Lines to the columns of a pandera model, one row a message: the fields are the
+    columns, in their order.
 
-    `on_null`: what a message without a value becomes; `part`: which of the model's columns the lines hold; `reading`: how timestamps are
-    written.
+    `on_null`: what a message without a value becomes; `part`: which of the model's
+    columns the lines hold; `reading`: how timestamps are written.
     """
 
     model: ModelReference
@@ -36,17 +37,32 @@ class CsvDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the schema's file changes."""
-        from windrow.ingest.formats.csv.machine import csv_machine  # noqa: PLC0415  # loaded where messages are decoded
+        from windrow.ingest.formats.csv.machine import (
+            csv_machine,
+        )  # loaded where messages are decoded
 
-        machine = built_of_model(self, self.model, lambda model: csv_machine(self._columns(model), self.dialect, self.reading))
+        machine = built_of_model(
+            self,
+            self.model,
+            lambda model: csv_machine(self._columns(model), self.dialect, self.reading),
+        )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     def _columns(self, model: type[Any]) -> Columns:
         columns = self.part.of(Columns.of(model))
-        wrong = [f"{column.name} is {column.type}" for column in columns.columns if not _fits_a_field(column.type)]
+        wrong = [
+            f"{column.name} is {column.type}"
+            for column in columns.columns
+            if not _fits_a_field(column.type)
+        ]
         if wrong:
-            what = f"The schema {self.model} can't be used for CSV, whose fields are single values and no bytes: {', '.join(wrong)}"
-            raise SpecError(what, "spec", "Take String, and take it apart after the table; nothing was read.")
+            what = (
+                f"The schema {self.model} can't be used for CSV, whose fields are single values and"
+                f" no bytes: {', '.join(wrong)}"
+            )
+            raise SpecError(
+                what, "spec", "Take String, and take it apart after the table; nothing was read."
+            )
         return columns
 
 

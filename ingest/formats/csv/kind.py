@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def _character(value: str | None) -> str | None:
-    if value is not None and (len(value) != 1 or not value.isascii() or value in "\r\n\0" or value.isalnum()):
+    if value is not None and (
+        len(value) != 1 or not value.isascii() or value in "\r\n\0" or value.isalnum()
+    ):
         raise ValueError("must be one character of ASCII, no letter, digit or line break")
     return value
 
@@ -37,12 +39,19 @@ class CsvOptions(TimestampOptions):
     )
     quote: Character = Field(
         default='"',
-        description="What a field begins and ends with that holds delimiters or line breaks; doubled it stands for itself. `none`: it is a "
-        "character like any other.",
+        description=(
+            "What a field begins and ends with that holds delimiters or line breaks; doubled it"
+            " stands for itself. `none`: it is a character like any other."
+        ),
     )
     escape: Character = Field(default=None, description="Behind it a character stands for itself.")
-    null_literal: Annotated[Written | None, OrNone, Values("a text, `none`"), LeftOut("none: no field is null")] = Field(
-        default=None, description='The field, without quotes, that stands for null; an empty one is written `""`.'
+    null_literal: Annotated[
+        Written | None, OrNone, Values("a text, `none`"), LeftOut("none: no field is null")
+    ] = Field(
+        default=None,
+        description=(
+            'The field, without quotes, that stands for null; an empty one is written `""`.'
+        ),
     )
 
     @classmethod
@@ -57,28 +66,49 @@ class CsvOptions(TimestampOptions):
                 if other != name:
                     yield (name,), f"is the same as {other}: a character has one meaning"
         null = written.get("null_literal")
-        if isinstance(null, str) and (set(null) & {*"\r\n", *(c for c, name in seen.items() if name == "delimiter")}):
-            yield ("null_literal",), "holds a delimiter or a line break, so no field would ever be that"
-        elif isinstance(null, str) and null[:1] in {c for c, name in seen.items() if name == "quote"} - {""}:
+        if isinstance(null, str) and (
+            set(null) & {*"\r\n", *(c for c, name in seen.items() if name == "delimiter")}
+        ):
+            yield (
+                ("null_literal",),
+                "holds a delimiter or a line break, so no field would ever be that",
+            )
+        elif isinstance(null, str) and null[:1] in {
+            c for c, name in seen.items() if name == "quote"
+        } - {""}:
             yield ("null_literal",), "begins with a quote, and what stands in quotes is never null"
 
 
 class CsvSection(CsvOptions, FormatSection):
     """Lines of fields, one a message."""
 
-    format: Literal["csv"] = Field(default="csv", description="What the messages are; the other settings of `decode` are the format's.")
+    format: Literal["csv"] = Field(
+        default="csv",
+        description="What the messages are; the other settings of `decode` are the format's.",
+    )
     schema_: SchemaReference = Field(
-        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
+            " have."
+        ),
     )
     on_null: Literal["dead", "drop"] = Field(
-        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+        default="dead",
+        description=(
+            "What becomes of a message without a value (a tombstone): a dead letter, or it is only"
+            " counted."
+        ),
     )
 
 
 class CsvKeySection(CsvOptions, KeySection):
     """Lines of fields as keys."""
 
-    format: Literal["csv"] = Field(default="csv", description="What the keys are; the other settings of `decode.key` are the format's.")
+    format: Literal["csv"] = Field(
+        default="csv",
+        description="What the keys are; the other settings of `decode.key` are the format's.",
+    )
 
 
 class _Csv:
@@ -89,7 +119,13 @@ class _Csv:
         from windrow.ingest.formats.csv.lines import Dialect
 
         dialect = Dialect(section.delimiter, section.quote, section.escape, section.null_literal)
-        return CsvDecoder(ModelReference(section.schema_, folder), section.on_null, section.part, dialect, section.reading)
+        return CsvDecoder(
+            ModelReference(section.schema_, folder),
+            section.on_null,
+            section.part,
+            dialect,
+            section.reading,
+        )
 
 
 class _CsvKey:

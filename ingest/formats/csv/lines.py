@@ -3,11 +3,14 @@
     line    = field *(delimiter field) [LF | CR LF]
     field   = quoted | bare
     quoted  = quote *(any but quote and escape | quote quote | escape any) quote
-    bare    = *(any but delimiter, CR, LF and escape | escape any but CR and LF), not beginning with a quote
+    bare    = *(any but delimiter, CR, LF and escape | escape any but CR and LF), not beginning with
+            a quote
 
-What it takes, the standard library's `csv` takes too where it is strict, as the same fields, but for an empty line, which is one empty
-field here, and fields beyond the library's limit of 131,072 characters. The library takes besides any number of line breaks at the end, and
-most that are escaped outside quotes, and it makes up a line break behind an escape that ends the line.
+What it takes, the standard library's `csv` takes too where it is strict, as the same
+fields, but for an empty line, which is one empty field here, and fields beyond the
+library's limit of 131,072 characters. The library takes besides any number of line
+breaks at the end, and most that are escaped outside quotes, and it makes up a line
+break behind an escape that ends the line.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 @dataclass(frozen=True)
 class Dialect:
-    """The characters that mean something, one each, and the bare field that stands for null; None: none does."""
+    """The characters that mean something, one each, and the bare field that stands for
+    null; None: none does.
+    """
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -33,24 +38,36 @@ COMMAS = Dialect()
 
 
 class Piece(NamedTuple):
-    """One field of a line. `bare`: how it stands in the message, its escapes with it; None where it is in quotes."""
+    """One field of a line.
+
+    `bare`: how it stands in the message, its escapes with it; None where it is in quotes.
+    """
 
     text: str
     bare: str | None
 
 
 class Lines:
-    """Takes lines apart. Each character is looked at a bounded number of times: no pattern goes back for another try."""
+    """Takes lines apart.
+
+    Each character is looked at a bounded number of times: no pattern goes back for another try.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
-        delimiter, quote, escape = (re.escape(c) if c else "" for c in (dialect.delimiter, dialect.quote, dialect.escape))
+        delimiter, quote, escape = (
+            re.escape(c) if c else "" for c in (dialect.delimiter, dialect.quote, dialect.escape)
+        )
         any_escaped, escaped = (rf"|{escape}.", rf"|{escape}[^\r\n]") if escape else ("", "")
         bare = rf"(?P<bare>(?:[^{delimiter}{escape}\r\n]++{escaped})*+)"
-        quoted = rf"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{any_escaped})*+){quote}"
+        quoted = (
+            rf"{quote}(?P<quoted>(?:[^{quote}{escape}]++|{quote}{quote}{any_escaped})*+){quote}"
+        )
         end = rf"(?:(?P<delimiter>{delimiter})|(?:\r?\n)?\Z)"
         self._quote = dialect.quote
         self._quoted = re.compile(quoted, re.DOTALL) if quote else None
-        self._field = re.compile(rf"(?:{quoted}|(?!{quote}){bare}){end}" if quote else rf"{bare}{end}", re.DOTALL)
+        self._field = re.compile(
+            rf"(?:{quoted}|(?!{quote}){bare}){end}" if quote else rf"{bare}{end}", re.DOTALL
+        )
         self._in_quoted = re.compile(rf"[{quote}{escape}](.)" if quote else "(?!)(.)", re.DOTALL)
         self._in_bare = re.compile(rf"{escape}(.)" if escape else "(?!)(.)", re.DOTALL)
 
@@ -73,7 +90,9 @@ class Lines:
         raise RefusedValueError("field_count", f"Expected {counted(most)}, got more", "")
 
     def _piece(self, field: re.Match[str]) -> Piece:
-        """A doubled quote and an escape stand for the character behind them; in a bare field a quote is a quote."""
+        """A doubled quote and an escape stand for the character behind them; in a bare
+        field a quote is a quote.
+        """
         quoted = None if self._quoted is None else field["quoted"]
         if quoted is None:
             return Piece(self._in_bare.sub(r"\1", field["bare"]), field["bare"])
@@ -83,8 +102,16 @@ class Lines:
         what = "a line break, or an escape with nothing behind it"
         if self._quoted is not None and text.startswith(str(self._quote), at):
             closed = self._quoted.match(text, at)
-            what = "a quote that nothing closes" if closed is None else "something else than a delimiter behind a closing quote"
-        return RefusedValueError("not_csv", f"CSV is malformed: {what} in the field that begins there (character {at})", "")
+            what = (
+                "a quote that nothing closes"
+                if closed is None
+                else "something else than a delimiter behind a closing quote"
+            )
+        return RefusedValueError(
+            "not_csv",
+            f"CSV is malformed: {what} in the field that begins there (character {at})",
+            "",
+        )
 
 
 def counted(n: int) -> str:

@@ -1,4 +1,6 @@
-"""What a recipe for CSV builds: the compiled pass first, then the strict way for what it didn't take."""
+"""What a recipe for CSV builds: the compiled pass first, then the strict way for what
+it didn't take.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +14,8 @@ from windrow.ingest.schema.columns import Columns
 
 def csv_machine(columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> Machine:
     """The machine for some columns."""
-    return Machine(columns.arrow_schema, CsvPass(columns, dialect, reading), StrictLine(columns, dialect, reading))
+    return Machine(
+        columns.arrow_schema,
+        CsvPass(columns, dialect, reading),
+        StrictLine(columns, dialect, reading),
+    )

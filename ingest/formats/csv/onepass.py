@@ -1,4 +1,7 @@
-"""The fast way: one compiled pass from the bytes of many lines into Arrow's arrays. What isn't certain is left to `strict.py`."""
+"""The fast way: one compiled pass from the bytes of many lines into Arrow's arrays.
+
+What isn't certain is left to `strict.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
 
-PASS, TEXTS = Compiled("windrow.ingest.formats.csv.scan"), Compiled("windrow.ingest.formats.csv.texts")
+PASS, TEXTS = (
+    Compiled("windrow.ingest.formats.csv.scan"),
+    Compiled("windrow.ingest.formats.csv.texts"),
+)
 """The compiled functions."""
 
 _ASCII = 128
@@ -26,13 +32,21 @@ _NOTHING = -1
 
 
 class CsvPass:
-    """The pass for some columns and a dialect. Not for several threads at once. It takes nothing by characters that aren't ASCII."""
+    """The pass for some columns and a dialect.
+
+    Not for several threads at once. It takes nothing by characters that aren't ASCII.
+    """
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
         self._nodes = nodes_of(columns, reading.unit(None), reading.clock())
         self._fields = fields_of(self._nodes[1:], columns.finer)
-        self._width = sum(2 if node.kind in {WIDE, EPOCH, INSTANT} else 1 for node in self._nodes[1:])
-        special = [_NOTHING if c is None else ord(c) for c in (dialect.delimiter, dialect.quote, dialect.escape)]
+        self._width = sum(
+            2 if node.kind in {WIDE, EPOCH, INSTANT} else 1 for node in self._nodes[1:]
+        )
+        special = [
+            _NOTHING if c is None else ord(c)
+            for c in (dialect.delimiter, dialect.quote, dialect.escape)
+        ]
         self._special = special if max(special) < _ASCII else None
         self._quote = special[1]
         self._null = _bare_null(dialect)
@@ -46,11 +60,27 @@ class CsvPass:
         self._state[:] = 0
         if self._special is not None:
             null = np.frombuffer(self._null or b"", np.uint8)
-            told = (*self._special, null, self._null is not None, self._fields, len(self._nodes) - 1)
+            told = (
+                *self._special,
+                null,
+                self._null is not None,
+                self._fields,
+                len(self._nodes) - 1,
+            )
             PASS.scan(data, begins, ends, *told, self._state, tape, mask)
         entries, rows = map(int, self._state)
-        gathered = Gathered.of(self._nodes, np.array([rows]), tape, entries, partial(TEXTS.copy_texts, data, self._quote))
-        return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children], gathered.truncated)
+        gathered = Gathered.of(
+            self._nodes,
+            np.array([rows]),
+            tape,
+            entries,
+            partial(TEXTS.copy_texts, data, self._quote),
+        )
+        return Taken(
+            mask.view(np.bool_),
+            [gathered.array(node) for node in self._nodes[0].children],
+            gathered.truncated,
+        )
 
 
 def _bare_null(dialect: Dialect) -> bytes | None:
@@ -61,4 +91,8 @@ def _bare_null(dialect: Dialect) -> bytes | None:
         pieces = Lines(dialect).pieces(dialect.null_literal, 1)
     except RefusedValueError:
         return None
-    return dialect.null_literal.encode() if pieces == [Piece(pieces[0].text, dialect.null_literal)] else None
+    return (
+        dialect.null_literal.encode()
+        if pieces == [Piece(pieces[0].text, dialect.null_literal)]
+        else None
+    )

@@ -1,7 +1,11 @@
-"""One pass over the bytes of all lines: what is certainly a row is written down, all else is left alone. Compiled.
+"""One pass over the bytes of all lines: what is certainly a row is written down, all
+else is left alone.
 
-A line is taken apart by the grammar in `lines.py`, but for escapes. What it finds it writes to a tape (shared/gather.py), where the next
-line takes the place of one that isn't taken. Each byte is looked at a bounded number of times.
+Compiled.
+
+A line is taken apart by the grammar in `lines.py`, but for escapes. What it finds it
+writes to a tape (shared/gather.py), where the next line takes the place of one that
+isn't taken. Each byte is looked at a bounded number of times.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ def begins_with(data, at, end, letters):
     """Whether these letters stand there."""
     if len(letters) > end - at:
         return False
-    for i in range(len(letters)):  # noqa: SIM110  # numba has no generators here
+    for i in range(len(letters)):  # numba has no generators here  # noqa: SIM110
         if byte(data, at + i) != letters[i]:
             return False
     return True
@@ -58,7 +62,9 @@ def bare_end(data, at, end, delimiter, escape):
 
 @inlined
 def quoted_end(data, at, end, quote, escape):
-    """Where the quote is that closes a field whose first character is at `at`, or -1; and how many doubled ones are in between."""
+    """Where the quote is that closes a field whose first character is at `at`, or -1;
+    and how many doubled ones are in between.
+    """
     doubled = 0
     while at < end:
         c = byte(data, at)
@@ -74,11 +80,15 @@ def quoted_end(data, at, end, quote, escape):
 
 @inlined
 def value(data, at, end, doubled, node, index, fields, tape, entry):
-    """Whether a field's text, from `at` to `end`, is certainly a value of its column, which is written down; where the next entry goes."""
+    """Whether a field's text, from `at` to `end`, is certainly a value of its column,
+    which is written down; where the next entry goes.
+    """
     row = (node - 1) * WIDTH
     kind = fields[np.uintp(row + KIND)]
     if kind == TEXT:
-        return is_utf8(data, at, end), put(tape, entry, node, index, at << 32 | (end - at - doubled) << 1 | (doubled > 0))
+        return is_utf8(data, at, end), put(
+            tape, entry, node, index, at << 32 | (end - at - doubled) << 1 | (doubled > 0)
+        )
     if doubled:
         return False, entry
     low, high = fields[np.uintp(row + LOW)], fields[np.uintp(row + HIGH)]
@@ -97,7 +107,11 @@ def rare_value(data, at, end, node, index, kind, low, high, tape, entry):
         return at == end, put(tape, entry, node, index, np.int64(upper)) if kind == WIDE else entry
     if kind == BOOL:
         right = begins_with(data, at, end, _TRUE)
-        sure = end - at == len(_TRUE) if right else end - at == len(_FALSE) and begins_with(data, at, end, _FALSE)
+        sure = (
+            end - at == len(_TRUE)
+            if right
+            else end - at == len(_FALSE) and begins_with(data, at, end, _FALSE)
+        )
         return sure, put(tape, entry, node, index, np.int64(right))
     cut = False
     if kind == EPOCH:
@@ -107,7 +121,8 @@ def rare_value(data, at, end, node, index, kind, low, high, tape, entry):
     else:
         at, found = day(data, at, end)
     entry = put(tape, entry, node, index, found)
-    return at == end, put(tape, entry, 0, index, 1) if cut else entry  # the document's node says that it was truncated
+    # the document's node says that it was truncated
+    return at == end, put(tape, entry, 0, index, 1) if cut else entry
 
 
 @inlined
@@ -118,7 +133,11 @@ def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count,
     end, entry = without_line_end(data, at, end), state[ENTRIES]
     for node in range(1, count + 1):
         behind = at + len(null)
-        if has_null and begins_with(data, at, end, null) and (behind == end or byte(data, behind) == delimiter):
+        if (
+            has_null
+            and begins_with(data, at, end, null)
+            and (behind == end or byte(data, behind) == delimiter)
+        ):
             sure = fields[np.uintp((node - 1) * WIDTH + REQUIRED)] == 0
         else:
             begin, doubled = at, 0
@@ -132,7 +151,9 @@ def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count,
                 closing = behind = bare_end(data, at, end, delimiter, escape)
             if closing < 0:
                 return False
-            sure, entry = value(data, begin, closing, doubled, node, state[ROWS], fields, tape, entry)
+            sure, entry = value(
+                data, begin, closing, doubled, node, state[ROWS], fields, tape, entry
+            )
         if not sure or (behind == end) != (node == count):
             return False
         at = behind + 1
@@ -141,14 +162,51 @@ def line(data, at, end, delimiter, quote, escape, null, has_null, fields, count,
     return True
 
 
-@compiled((OCTETS, EDGES, EDGES, int64, int64, int64, OCTETS, boolean, int64[::1], int64, int64[::1], int64[::1], uint8[::1]))
-def scan(data, begins, ends, delimiter, quote, escape, null, has_null, fields, count, state, tape, taken):
+@compiled(
+    (
+        OCTETS,
+        EDGES,
+        EDGES,
+        int64,
+        int64,
+        int64,
+        OCTETS,
+        boolean,
+        int64[::1],
+        int64,
+        int64[::1],
+        int64[::1],
+        uint8[::1],
+    )
+)
+def scan(
+    data, begins, ends, delimiter, quote, escape, null, has_null, fields, count, state, tape, taken
+):
     """Write down the lines between `begins` and `ends` that are certainly rows, and say in `taken` which.
 
-    `delimiter`, `quote`, `escape`: bytes, -1: there is none; `null`: what stands for null, if `has_null`; `fields`: see `fields.py`.
-    """
+    `delimiter`, `quote`, `escape`: bytes, -1: there is none; `null`: what stands for
+    null, if `has_null`; `fields`: see `fields.py`.
+    """  # noqa: E501
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
-    data_at, fields_at, state_at, tape_at = memory(data), memory(fields), memory(state), memory(tape)
+    data_at, fields_at, state_at, tape_at = (
+        memory(data),
+        memory(fields),
+        memory(state),
+        memory(tape),
+    )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
-        taken_at[i] = line(data_at, at, end, delimiter, quote, escape, null, has_null, fields_at, count, state_at, tape_at)
+        taken_at[i] = line(
+            data_at,
+            at,
+            end,
+            delimiter,
+            quote,
+            escape,
+            null,
+            has_null,
+            fields_at,
+            count,
+            state_at,
+            tape_at,
+        )

@@ -1,4 +1,6 @@
-"""The truth about one line: its fields by the grammar, and each exactly of its column's type, or a precise refusal."""
+"""The truth about one line: its fields by the grammar, and each exactly of its column's
+type, or a precise refusal.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _BOM = "\ufeff"
 _BOOLEANS = {"true": True, "false": False}
 
 Read = Callable[[str, str], Any]
-"""(a field's text, its path) -> what pyarrow takes for the column's type; raises RefusedValueError."""
+"""(a field's text, its path) -> what pyarrow takes for the column's type; raises
+RefusedValueError.
+"""
 
 
 class StrictLine:
@@ -25,7 +29,9 @@ class StrictLine:
 
     def __init__(self, columns: Columns, dialect: Dialect, reading: Reading = EXACT) -> None:
         self.truncation = Truncation(columns.finer)
-        self._columns: list[tuple[Column, Read]] = [(column, read_as(column, reading, self.truncation)) for column in columns.columns]
+        self._columns: list[tuple[Column, Read]] = [
+            (column, read_as(column, reading, self.truncation)) for column in columns.columns
+        ]
         self._lines = Lines(dialect)
         self._null = dialect.null_literal
 
@@ -38,13 +44,20 @@ class StrictLine:
         try:
             text = message.decode()
         except UnicodeDecodeError as error:
-            raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", "") from None
+            raise RefusedValueError(
+                "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", ""
+            ) from None
         if text.startswith(_BOM):
             raise RefusedValueError("not_csv", "Expected CSV, got a byte-order mark", "")
         pieces = self._lines.pieces(text, len(self._columns))
         if len(pieces) < len(self._columns):
-            raise RefusedValueError("field_count", f"Expected {counted(len(self._columns))}, got {len(pieces)}", "")
-        return [self._value(piece, column, read) for piece, (column, read) in zip(pieces, self._columns, strict=True)]
+            raise RefusedValueError(
+                "field_count", f"Expected {counted(len(self._columns))}, got {len(pieces)}", ""
+            )
+        return [
+            self._value(piece, column, read)
+            for piece, (column, read) in zip(pieces, self._columns, strict=True)
+        ]
 
     def _value(self, piece: Piece, column: Column, read: Read) -> Any:
         path = f"$.{column.name}"
@@ -56,10 +69,16 @@ class StrictLine:
 
 
 def read_as(column: Column, reading: Reading, truncation: Truncation) -> Read:
-    """How a field's text becomes a value of a column: a number's by JSON's grammar of numbers, then as JSON's number, or string, would."""
+    """How a field's text becomes a value of a column: a number's by JSON's grammar of
+    numbers, then as JSON's number, or string, would.
+    """
     kind, epoch = column.type, reading.unit(column.epoch, column.zone)
     convert = converter(kind, epoch, reading, truncation, column.zone)
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or (pa.types.is_timestamp(kind) and epoch is not None):
+    if (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or (pa.types.is_timestamp(kind) and epoch is not None)
+    ):
         return lambda text, path: convert(number_in(text, path), path)
     return _boolean if pa.types.is_boolean(kind) else convert
 

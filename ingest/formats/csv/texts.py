@@ -11,7 +11,10 @@ from windrow.ingest.native.making import OCTETS, compiled, memory
 
 @compiled((OCTETS, int64, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, quote, values, present, offsets, letters):
-    """All texts behind each other. `letters` has room for eight bytes more, which are written to in between."""
+    """All texts behind each other.
+
+    `letters` has room for eight bytes more, which are written to in between.
+    """
     source, target, size = memory(data), memory(letters), len(data)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
     for i in range(len(values)):

@@ -21,8 +21,9 @@ OnNull = Literal["dead", "drop"]
 class JsonDecoder:
     """JSON documents to the columns of a pandera model, one row a message.
 
-    `on_null`: what a message without a value becomes; `unknown`: what becomes of a message with fields that the schema doesn't name;
-    `part`: which of the model's columns the documents hold; `reading`: how their values are written.
+    `on_null`: what a message without a value becomes; `unknown`: what becomes of a
+    message with fields that the schema doesn't name; `part`: which of the model's
+    columns the documents hold; `reading`: how their values are written.
     """
 
     model: ModelReference
@@ -37,15 +38,26 @@ class JsonDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the schema's file changes."""
-        from windrow.ingest.formats.json.machine import json_machine  # noqa: PLC0415  # compiled code is loaded where messages are decoded
+        from windrow.ingest.formats.json.machine import (
+            json_machine,
+        )  # compiled code is loaded where messages are decoded
 
-        machine = built_of_model(self, self.model, lambda model: json_machine(self._columns(model), self.unknown, self.reading))
+        machine = built_of_model(
+            self,
+            self.model,
+            lambda model: json_machine(self._columns(model), self.unknown, self.reading),
+        )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 
     def _columns(self, model: type[Any]) -> Columns:
         columns = self.part.of(Columns.of(model))
         wrong = [column.name for column in columns.columns if holds_bytes(column.type)]
         if wrong:
-            what = f"The schema {self.model} can't be used for JSON, which has no bytes: {', '.join(wrong)}"
-            raise SpecError(what, "spec", "Take String, and decode it after the table; nothing was read.")
+            what = (
+                f"The schema {self.model} can't be used for JSON, which has no bytes:"
+                f" {', '.join(wrong)}"
+            )
+            raise SpecError(
+                what, "spec", "Take String, and decode it after the table; nothing was read."
+            )
         return columns

@@ -23,26 +23,43 @@ class JsonOptions(ReadingOptions, ConnectOptions):
 
     unknown: Literal["ignore", "dead"] = Field(
         default="ignore",
-        description="What becomes of a message with fields that the schema doesn't name: they are passed over, or it is a dead letter.",
+        description=(
+            "What becomes of a message with fields that the schema doesn't name: they are passed"
+            " over, or it is a dead letter."
+        ),
     )
 
 
 class JsonSection(JsonOptions, FormatSection):
     """JSON documents, one a message."""
 
-    format: Literal["json"] = Field(default="json", description="What the messages are; the other settings of `decode` are the format's.")
+    format: Literal["json"] = Field(
+        default="json",
+        description="What the messages are; the other settings of `decode` are the format's.",
+    )
     schema_: SchemaReference = Field(
-        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
+            " have."
+        ),
     )
     on_null: Literal["dead", "drop"] = Field(
-        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+        default="dead",
+        description=(
+            "What becomes of a message without a value (a tombstone): a dead letter, or it is only"
+            " counted."
+        ),
     )
 
 
 class JsonKeySection(JsonOptions, KeySection):
     """JSON documents as keys."""
 
-    format: Literal["json"] = Field(default="json", description="What the keys are; the other settings of `decode.key` are the format's.")
+    format: Literal["json"] = Field(
+        default="json",
+        description="What the keys are; the other settings of `decode.key` are the format's.",
+    )
 
 
 class _Json:
@@ -52,7 +69,9 @@ class _Json:
         from windrow.ingest.formats.json.decoder import JsonDecoder
 
         model = ModelReference(section.schema_, folder)
-        return JsonDecoder(model, section.on_null, section.unknown, section.part, reading_of(section))
+        return JsonDecoder(
+            model, section.on_null, section.unknown, section.part, reading_of(section)
+        )
 
 
 class _JsonKey:

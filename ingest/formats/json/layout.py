@@ -19,17 +19,37 @@ PASS = Compiled("windrow.ingest.formats.json.scan")
 
 WIDTH = 16
 (
-    KIND, SPACE, INNER, FIRST, LOW, HIGH, FACTOR, REQUIRED, NAME, LENGTH, PLAIN, LOOKUP, MASK, AFTER, START, SEEN,
-) = range(WIDTH)  # fmt: skip
+    KIND,
+    SPACE,
+    INNER,
+    FIRST,
+    LOW,
+    HIGH,
+    FACTOR,
+    REQUIRED,
+    NAME,
+    LENGTH,
+    PLAIN,
+    LOOKUP,
+    MASK,
+    AFTER,
+    START,
+    SEEN,
+) = range(WIDTH)
 """What stands at which place of a node's row in `Tables.numbers`.
 
-- `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first child, which the others follow.
-- `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is multiplied with, see `Node.power`. `LOW` is 1 of a
-  text that an object or a list will do for, and of a list that may be an object.
+- `SPACE`: the space that it lies in; `INNER`: the one that it opens; `FIRST`: its first
+  child, which the others follow.
+- `LOW`, `HIGH`: see `shared.nodes.bounds_of`; `FACTOR`: what a decimal that is bytes is
+  multiplied with, see `Node.power`. `LOW` is 1 of a text that an object or a list will
+  do for, and of a list that may be an object.
 - `REQUIRED`: 1 where neither null nor nothing will do.
-- `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may stand in JSON as they are.
-- `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is indexed: pairs of a child, or -1, and its name's hash.
-- `AFTER`, `START`: the field that came behind this one the last time, and the one that this struct began with. The pass keeps them.
+- `NAME`, `LENGTH`: where its name is in `Tables.names`; `PLAIN`: 1 if these bytes may
+  stand in JSON as they are.
+- `LOOKUP`, `MASK`: where a struct's lookup begins in `Tables.numbers`, and how it is
+  indexed: pairs of a child, or -1, and its name's hash.
+- `AFTER`, `START`: the field that came behind this one the last time, and the one that
+  this struct began with. The pass keeps them.
 - `SEEN`: the object that this field was seen in last. The pass keeps it.
 """
 
@@ -42,7 +62,10 @@ _ROOM = 4
 
 @dataclass(frozen=True)
 class Tables:
-    """`numbers`: a row of `WIDTH` for each node, and the lookups behind them all. `names`: the bytes of all names, behind each other."""
+    """`numbers`: a row of `WIDTH` for each node, and the lookups behind them all.
+
+    `names`: the bytes of all names, behind each other.
+    """
 
     numbers: npt.NDArray[np.int64]
     names: bytes
@@ -51,7 +74,8 @@ class Tables:
 def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "truncate") -> Tables:
     """What the compiled pass goes by.
 
-    `reading`: how values are read, which the nodes are told, too; `finer`: what becomes of timestamps finer than a microsecond.
+    `reading`: how values are read, which the nodes are told, too; `finer`: what becomes
+    of timestamps finer than a microsecond.
     """
     readings = _as_read(nodes, reading)
     rows = np.zeros((len(nodes), WIDTH), np.int64)
@@ -59,7 +83,14 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "trunc
     at = 0
     for node, row in zip(nodes, rows, strict=True):
         length = len(node.name.encode())
-        row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = node.kind, node.space, node.inner, node.required, at, length
+        row[[KIND, SPACE, INNER, REQUIRED, NAME, LENGTH]] = (
+            node.kind,
+            node.space,
+            node.inner,
+            node.required,
+            at,
+            length,
+        )
         row[[LOW, HIGH]], row[FACTOR] = bounds_of(node, finer), node.power
         if node.kind == TEXT:
             row[LOW] = readings[node.number].lenient
@@ -67,14 +98,19 @@ def tables_of(nodes: list[Node], reading: Reading = EXACT, finer: Finer = "trunc
             row[LOW] = map_type(node.type) is not None
         row[PLAIN] = not any(c in '"\\' or ord(c) < 32 for c in node.name)
         row[[FIRST, START]] = node.children[0].number if node.children else 0
-        for child, after in zip(node.children, [*node.children[1:], *node.children[:1]], strict=True):
+        for child, after in zip(
+            node.children, [*node.children[1:], *node.children[:1]], strict=True
+        ):
             rows[child.number, AFTER] = after.number
         at += length
     lookups = [np.zeros(0, np.int64)]
     for node in nodes:
         if node.kind == STRUCT:
             lookup = _lookup(node)
-            rows[node.number, [LOOKUP, MASK]] = rows.size + sum(map(len, lookups)), len(lookup) // 2 - 1
+            rows[node.number, [LOOKUP, MASK]] = (
+                rows.size + sum(map(len, lookups)),
+                len(lookup) // 2 - 1,
+            )
             lookups.append(lookup)
     return Tables(np.concatenate([rows.ravel(), *lookups]), names)
 
@@ -84,7 +120,11 @@ def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
     readings = [reading] * len(nodes)
     for node in nodes:
         for child in node.children:
-            own = readings[node.number].field(child.name) if node.kind == STRUCT else readings[node.number].item()
+            own = (
+                readings[node.number].field(child.name)
+                if node.kind == STRUCT
+                else readings[node.number].item()
+            )
             own = own.field("value") if node.kind == MAP else own
             readings[child.number] = own
             child.epoch, child.zone = own.unit(child.epoch, child.zone), own.clock(child.zone)
@@ -96,7 +136,9 @@ def _as_read(nodes: list[Node], reading: Reading) -> list[Reading]:
 
 
 def _lookup(node: Node) -> npt.NDArray[np.int64]:
-    """The struct's children, each at the first free place from the one on that its name's hash says."""
+    """The struct's children, each at the first free place from the one on that its
+    name's hash says.
+    """
     places = 1 << (_ROOM * len(node.children) - 1).bit_length()
     lookup = np.full((places, 2), -1, np.int64)
     for child in node.children:

@@ -1,4 +1,6 @@
-"""What a recipe for JSON builds: the compiled pass first, then the strict way for what it didn't take."""
+"""What a recipe for JSON builds: the compiled pass first, then the strict way for what
+it didn't take.
+"""
 
 from __future__ import annotations
 
@@ -11,4 +13,6 @@ from windrow.ingest.schema.columns import Columns
 
 def json_machine(columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> Machine:
     """The machine for some columns."""
-    return Machine(columns.arrow_schema, OnePass(columns, unknown, reading), Strict(columns, unknown, reading))
+    return Machine(
+        columns.arrow_schema, OnePass(columns, unknown, reading), Strict(columns, unknown, reading)
+    )

@@ -1,4 +1,7 @@
-"""The fast way: one compiled pass from the bytes of many messages into Arrow's arrays. What isn't certain is left to `strict.py`."""
+"""The fast way: one compiled pass from the bytes of many messages into Arrow's arrays.
+
+What isn't certain is left to `strict.py`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ TEXTS = Compiled("windrow.ingest.formats.json.texts")
 """The compiled functions that copy strings."""
 
 _KEPT = 1 << 20
-"""Entries of the tape, and of the table of keys, whose memory stays for the next batch; what a large message takes is given back."""
+"""Entries of the tape, and of the table of keys, whose memory stays for the next batch;
+what a large message takes is given back.
+"""
 
 
 class OnePass:
@@ -37,7 +42,8 @@ class OnePass:
         self._others = unknown == "ignore"
         self._required = sum(node.required for node in self._nodes)
         self._widest = 2 if any(node.kind in {WIDE, EPOCH} for node in self._nodes) else 1
-        if any(map_type(node.type) is not None for node in self._nodes):  # an object may stand for the list: each key has three entries
+        # an object may stand for the list: each key has three entries
+        if any(map_type(node.type) is not None for node in self._nodes):
             self._widest = 3
         self._state = fresh_state(self._spaces)
         self._tape = self._keys = np.zeros(0, np.int64)
@@ -49,23 +55,50 @@ class OnePass:
     def behind(self, messages: pa.BinaryArray, skip: int) -> Taken:
         """The same of what lies behind so many bytes, which each of them has."""
         data, begins, ends = octets_of(messages, skip)
-        longest, size = int((ends - begins).max(initial=0)), int(ends[-1] - begins[0]) if len(ends) else 0
+        longest, size = (
+            int((ends - begins).max(initial=0)),
+            (int(ends[-1] - begins[0]) if len(ends) else 0),
+        )
         self._reserve(longest, size)
         names, room = _with_room(self._tables.names, longest)
         mask = np.zeros(len(messages), np.uint8)
         tables, state, tape = self._tables.numbers, self._state, self._tape
-        state[ENTRIES], state[SPARE], state[ITEMS : ITEMS + self._spaces] = 0, len(self._tables.names), 0
-        PASS.scan(data, begins, ends, names, room, self._others, self._required, tables, state, tape, self._keys, mask)
+        state[ENTRIES], state[SPARE], state[ITEMS : ITEMS + self._spaces] = (
+            0,
+            len(self._tables.names),
+            0,
+        )
+        PASS.scan(
+            data,
+            begins,
+            ends,
+            names,
+            room,
+            self._others,
+            self._required,
+            tables,
+            state,
+            tape,
+            self._keys,
+            mask,
+        )
         counts = state[ITEMS : ITEMS + self._spaces].copy()
-        gathered = Gathered.of(self._nodes, counts, tape, int(state[ENTRIES]), partial(TEXTS.copy_texts, data))
+        gathered = Gathered.of(
+            self._nodes, counts, tape, int(state[ENTRIES]), partial(TEXTS.copy_texts, data)
+        )
         if state[ENTRIES] > _KEPT:
             self._tape = np.zeros(0, np.int64)
         if len(self._keys) > 2 * _KEPT:
             self._keys = np.zeros(0, np.int64)
-        return Taken(mask.view(np.bool_), [gathered.array(node) for node in self._nodes[0].children], gathered.truncated)
+        return Taken(
+            mask.view(np.bool_),
+            [gathered.array(node) for node in self._nodes[0].children],
+            gathered.truncated,
+        )
 
     def _reserve(self, longest: int, size: int) -> None:
-        """Room for what so many bytes may hold: a value takes two of them at least, a key of an object with its value five.
+        """Room for what so many bytes may hold: a value takes two of them at least, a
+        key of an object with its value five.
 
         Memory that nothing is written to costs nothing.
         """

@@ -1,4 +1,7 @@
-"""One value of a column that is no object and no array, from its bytes to the tape. Compiled; -1 says: not certain."""
+"""One value of a column that is no object and no array, from its bytes to the tape.
+
+Compiled; -1 says: not certain.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from windrow.ingest.formats.shared.numbers import decimal, number, numeric, unsc
 from windrow.ingest.formats.shared.octets import byte
 from windrow.ingest.native.making import inlined, part
 
-_TRUE, _FALSE, _NULL = (np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null"))
+_TRUE, _FALSE, _NULL = (
+    np.frombuffer(letters, np.uint8) for letters in (b"true", b"false", b"null")
+)
 _LETTER_T, _LETTER_F, _LETTER_N = b"tfn"
 
 
@@ -68,7 +73,10 @@ def scalar(data, at, end, tables, tape, state, node, index):
 @part
 def _moment(data, at, end, tables, tape, state, node, index, kind):
     """A date or a timestamp. Where it is truncated, the document's node says so."""
-    form, truncates = tables[np.uintp(node * WIDTH + LOW)], tables[np.uintp(node * WIDTH + HIGH)] == 1
+    form, truncates = (
+        tables[np.uintp(node * WIDTH + LOW)],
+        tables[np.uintp(node * WIDTH + HIGH)] == 1,
+    )
     quoted = byte(data, at) == QUOTE
     if quoted == (kind == EPOCH):
         return -1
@@ -89,7 +97,9 @@ def _moment(data, at, end, tables, tape, state, node, index, kind):
 
 @inlined
 def _text(data, at, end, tape, state, node, index):
-    """A string is written down as where it is, how long it is without its escapes, and whether it has any."""
+    """A string is written down as where it is, how long it is without its escapes, and
+    whether it has any.
+    """
     closing, less = text_end(data, at + 1, end)
     if closing < 0:
         return -1
@@ -101,7 +111,9 @@ def _text(data, at, end, tape, state, node, index):
 @inlined
 def _number(data, at, end, tables, tape, state, node, index, kind):
     row = node * WIDTH
-    at, value = numeric(data, at, end, kind, tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)])
+    at, value = numeric(
+        data, at, end, kind, tables[np.uintp(row + LOW)], tables[np.uintp(row + HIGH)]
+    )
     if at >= 0:
         put(tape, state, node, index, value)
     return at

@@ -1,16 +1,23 @@
-"""One pass over the bytes of all messages: what is certainly a row is written down, all else is left alone. Compiled, and never recursive.
+"""One pass over the bytes of all messages: what is certainly a row is written down, all
+else is left alone.
 
-A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no key is in any of its objects twice, and each value of a
-column is exactly of its type. Where that isn't certain at first sight (a number of 20 digits, a decimal with an exponent, two keys with the
-same hash), the message is not taken.
+Compiled, and never recursive.
 
-Each byte is looked at a bounded number of times, whatever the message is: names are found by their hashes, and the search for an equal key
-gives up after some steps. What is written down is a tape of (node, index in its space) and value, in the order in which the values came; of
-a message that isn't taken the tape is wound back. So nothing of it is left, and no message moves its neighbours.
+A message is taken if it is one object in UTF-8 by the grammar of RFC 8259, no key is in
+any of its objects twice, and each value of a column is exactly of its type. Where that
+isn't certain at first sight (a number of 20 digits, a decimal with an exponent, two
+keys with the same hash), the message is not taken.
 
-The functions share their arguments: `data`, the bytes of all messages; `at` and `end`, where in them; `tables` and `names` (layout.py),
-with room for one more name behind them, which is written as `room`; `state` (state.py); `tape`; and `keys`, the hashes of keys that are no
-field's, in pairs with the message that they are of.
+Each byte is looked at a bounded number of times, whatever the message is: names are
+found by their hashes, and the search for an equal key gives up after some steps. What
+is written down is a tape of (node, index in its space) and value, in the order in which
+the values came; of a message that isn't taken the tape is wound back. So nothing of it
+is left, and no message moves its neighbours.
+
+The functions share their arguments: `data`, the bytes of all messages; `at` and `end`,
+where in them; `tables` and `names` (layout.py), with room for one more name behind
+them, which is written as `room`; `state` (state.py); `tape`; and `keys`, the hashes of
+keys that are no field's, in pairs with the message that they are of.
 """
 
 from __future__ import annotations
@@ -33,7 +40,7 @@ from windrow.ingest.formats.json.layout import (
     SEEN,
     START,
     WIDTH,
-)  # fmt: skip
+)
 from windrow.ingest.formats.json.scalars import put, scalar, skipped
 from windrow.ingest.formats.json.state import (
     BEGIN,
@@ -56,7 +63,7 @@ from windrow.ingest.formats.json.state import (
     TEXT_NODE,
     UNKNOWN,
     room_for_keys,
-)  # fmt: skip
+)
 from windrow.ingest.formats.json.text import QUOTE, blank, hashed, same, text_end, unescape
 from windrow.ingest.formats.shared.nodes import LIST, STRUCT, TEXT
 from windrow.ingest.formats.shared.octets import EDGES, byte
@@ -102,14 +109,25 @@ def message(data, at, end, names, room, others, tables, state, tape, keys):
         c = byte(data, at)
         empty = c | 32 == _OPEN_OBJECT  # or the bracket of an array
         if empty:
-            if frame == _LAST_FRAME or not opened(c, at, child, state[frame + ITEM], frame + FRAME, tables, state, tape):
+            if frame == _LAST_FRAME or not opened(
+                c, at, child, state[frame + ITEM], frame + FRAME, tables, state, tape
+            ):
                 return False
             at, frame = at + 1, frame + FRAME
             if c == _OPEN_ARRAY and child != UNKNOWN:
                 item = tables[child * WIDTH + FIRST]
                 kind = tables[item * WIDTH + KIND]
                 if kind < STRUCT and (kind != TEXT or not tables[item * WIDTH + LOW]):
-                    at, empty = items(data, at, end, item, ITEMS + tables[child * WIDTH + INNER], tables, state, tape)
+                    at, empty = items(
+                        data,
+                        at,
+                        end,
+                        item,
+                        ITEMS + tables[child * WIDTH + INNER],
+                        tables,
+                        state,
+                        tape,
+                    )
         elif child == UNKNOWN:
             at = skipped(data, at, end)
         else:
@@ -131,7 +149,9 @@ def opened(bracket, at, node, index, frame, tables, state, tape):
             state[frame + BEGIN] = at
             node = UNKNOWN
         else:
-            if (kind == LIST) != (bracket == _OPEN_ARRAY) and not (kind == LIST and tables[node * WIDTH + LOW]):
+            if (kind == LIST) != (bracket == _OPEN_ARRAY) and not (
+                kind == LIST and tables[node * WIDTH + LOW]
+            ):
                 return False
             if kind == STRUCT:
                 put(tape, state, node, index, 0)
@@ -148,7 +168,9 @@ def opened(bracket, at, node, index, frame, tables, state, tape):
 
 @inlined
 def items(data, at, end, node, space, tables, state, tape):
-    """Behind a list's items, which are neither objects nor arrays, or -1; and whether there are none."""
+    """Behind a list's items, which are neither objects nor arrays, or -1; and whether
+    there are none.
+    """
     at = blank(data, at, end)
     if at < end and byte(data, at) == _CLOSE_ARRAY:
         return at, True
@@ -167,7 +189,8 @@ def items(data, at, end, node, space, tables, state, tape):
 
 @inlined
 def closed(at, frame, tables, state, tape):
-    """What ends: of a list and a map it is known now how many items it has, and written down like the length of a string.
+    """What ends: of a list and a map it is known now how many items it has, and written
+    down like the length of a string.
 
     What is a text's value is written down as it stands.
     """
@@ -175,7 +198,13 @@ def closed(at, frame, tables, state, tape):
     if node == UNKNOWN:
         if state[frame + TEXT_NODE] != UNKNOWN:
             begin = state[frame + BEGIN]
-            put(tape, state, state[frame + TEXT_NODE], state[frame + INDEX], begin << 32 | (at + 1 - begin) << 1)
+            put(
+                tape,
+                state,
+                state[frame + TEXT_NODE],
+                state[frame + INDEX],
+                begin << 32 | (at + 1 - begin) << 1,
+            )
     elif tables[node * WIDTH + KIND] != STRUCT:
         items = state[ITEMS + tables[node * WIDTH + INNER]] - state[frame + BEGIN]
         put(tape, state, node, state[frame + INDEX], items << 1)
@@ -215,7 +244,9 @@ def next_item(frame, tables, state):
 
 @part
 def key_text(data, at, end, names, room, state):
-    """Of the key at `at`: its closing quote, or -1; its length and its hash; whether it has escapes: then the room has it without."""
+    """Of the key at `at`: its closing quote, or -1; its length and its hash; whether it
+    has escapes: then the room has it without.
+    """
     closing, less = text_end(data, at, end)
     if closing < 0:
         return -1, 0, 0, False
@@ -228,19 +259,29 @@ def key_text(data, at, end, names, room, state):
 
 @inlined
 def field(data, at, end, frame, names, room, others, tables, state, keys):
-    """Behind the name at `at` of a struct's field, or -1; and its node. First it is held against the one that came last time."""
+    """Behind the name at `at` of a struct's field, or -1; and its node.
+
+    First it is held against the one that came last time.
+    """
     expected = state[frame + FIELD]
     child = tables[expected]
     row = child * WIDTH
     n = tables[row + LENGTH]
-    if tables[row + PLAIN] and at + n < end and byte(data, at + n) == QUOTE and same(data, at, end, names, tables[row + NAME], n):
+    if (
+        tables[row + PLAIN]
+        and at + n < end
+        and byte(data, at + n) == QUOTE
+        and same(data, at, end, names, tables[row + NAME], n)
+    ):
         at += n + 1
     else:
         closing, n, name, escaped = key_text(data, at, end, names, room, state)
         if closing < 0:
             return -1, UNKNOWN
         if escaped:
-            child = child_named(names, state[SPARE], state[SPARE] + n, n, name, state[frame + NODE], names, tables)
+            child = child_named(
+                names, state[SPARE], state[SPARE] + n, n, name, state[frame + NODE], names, tables
+            )
         else:
             child = child_named(data, at, end, n, name, state[frame + NODE], names, tables)
         at = closing + 1
@@ -264,7 +305,11 @@ def child_named(data, at, end, n, name, node, names, tables):
     while tables[lookup + 2 * place] >= 0:
         child = tables[lookup + 2 * place]
         row = child * WIDTH
-        if tables[lookup + 2 * place + 1] == name and tables[row + LENGTH] == n and same(data, at, end, names, tables[row + NAME], n):
+        if (
+            tables[lookup + 2 * place + 1] == name
+            and tables[row + LENGTH] == n
+            and same(data, at, end, names, tables[row + NAME], n)
+        ):
             return child
         place = (place + 1) & mask
     return UNKNOWN
@@ -272,7 +317,9 @@ def child_named(data, at, end, n, name, node, names, tables):
 
 @part
 def key(data, at, end, frame, names, room, tables, state, tape, keys):
-    """Behind the key at `at` of a map, of a list that may be one, or of an object that no column is for, or -1; the node of its value."""
+    """Behind the key at `at` of a map, of a list that may be one, or of an object that
+    no column is for, or -1; the node of its value.
+    """
     closing, n, name, escaped = key_text(data, at, end, names, room, state)
     if closing < 0 or not is_new(name, frame, state, keys):
         return -1, UNKNOWN
@@ -290,7 +337,9 @@ def key(data, at, end, frame, names, room, tables, state, tape, keys):
 
 @part
 def is_new(name, frame, state, keys):
-    """Whether no key with this hash was in the object before; the keys of all objects of a message share one table."""
+    """Whether no key with this hash was in the object before; the keys of all objects
+    of a message share one table.
+    """
     mixed = np.uint64(name ^ state[frame + OBJECT]) * _HASH_STEP
     own = np.int64(mixed ^ mixed >> np.uint64(32))
     return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
@@ -305,7 +354,10 @@ def message_or_nothing(data, at, end, names, room, others, required, tables, sta
     state[MESSAGES] += 1
     state[REQUIRED_SEEN] = 0
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
-    if message(data, at, end, names, room, others, tables, state, tape, keys) and state[REQUIRED_SEEN] == required:
+    if (
+        message(data, at, end, names, room, others, tables, state, tape, keys)
+        and state[REQUIRED_SEEN] == required
+    ):
         state[ITEMS] += 1
         return True
     state[ENTRIES] = entries
@@ -314,18 +366,45 @@ def message_or_nothing(data, at, end, names, room, others, required, tables, sta
     return False
 
 
-@compiled((OCTETS, EDGES, EDGES, OCTETS, uint8[::1], boolean, int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
+@compiled(
+    (
+        OCTETS,
+        EDGES,
+        EDGES,
+        OCTETS,
+        uint8[::1],
+        boolean,
+        int64,
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        uint8[::1],
+    )
+)
 def scan(data, begins, ends, names, room, others, required, tables, state, tape, keys, taken):
-    """Write down the messages between `begins` and `ends` that are certainly rows, and say in `taken` which.
+    """Write down the messages between `begins` and `ends` that are certainly rows, and
+    say in `taken` which.
 
-    `others`: whether there may be fields that no column is for; `required`: how many columns must be there.
+    `others`: whether there may be fields that no column is for; `required`: how many
+    columns must be there.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
     data_at, names_at, room_at, keys_at = memory(data), memory(names), memory(room), memory(keys)
     tables_at, state_at, tape_at = memory(tables), memory(state), memory(tape)
     for i in range(len(begins)):
         taken_at[i] = message_or_nothing(
-            data_at, np.int64(begin_at[i]), np.int64(end_at[i]), names_at, room_at, others, required, tables_at, state_at, tape_at, keys_at
+            data_at,
+            np.int64(begin_at[i]),
+            np.int64(end_at[i]),
+            names_at,
+            room_at,
+            others,
+            required,
+            tables_at,
+            state_at,
+            tape_at,
+            keys_at,
         )
 
 

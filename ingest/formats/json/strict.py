@@ -1,8 +1,9 @@
 """The truth about one message: strict JSON by the columns, or a precise refusal. Simple, and slow.
 
-The standard library parses, because it alone hands over every number's literal and every key of an object, duplicates too; msgspec, whose
-wording the refusals keep, takes the last of two equal keys and an integer of any size for a float. `onepass.py` may only take what this
-module takes too.
+The standard library parses, because it alone hands over every number's literal and
+every key of an object, duplicates too; msgspec, whose wording the refusals keep, takes
+the last of two equal keys and an integer of any size for a float. `onepass.py` may only
+take what this module takes too.
 """
 
 from __future__ import annotations
@@ -15,22 +16,39 @@ from typing import Any, Literal, NoReturn
 
 import pyarrow as pa
 
-from windrow.ingest.formats.json.values import EXACT, Convert, Reading, converter, integer, wrong_type
+from windrow.ingest.formats.json.values import (
+    EXACT,
+    Convert,
+    Reading,
+    converter,
+    integer,
+    wrong_type,
+)
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.formats.shared.truncation import Truncation
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import map_type
 
 MAX_DEPTH = 100
-"""Objects and arrays in one another; deep enough for people, shallow enough for every parser's stack."""
+"""Objects and arrays in one another; deep enough for people, shallow enough for every
+parser's stack.
+"""
 
 Unknown = Literal["ignore", "dead"]
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""The last one may lack its end: else each quote in it would be tried as a beginning, in quadratic time."""
-_WHOLE_PAIRS = re.compile(r"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+", re.DOTALL)
-"""JSON in which escaped halves of surrogate pairs stand in pairs only. Over the text: a document of small values takes much more memory."""
+"""The last one may lack its end: else each quote in it would be tried as a beginning,
+in quadratic time.
+"""
+_WHOLE_PAIRS = re.compile(
+    r"(?:[^\\]++|\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!u[dD][89a-fA-F]).))*+",
+    re.DOTALL,
+)
+"""JSON in which escaped halves of surrogate pairs stand in pairs only.
+
+Over the text: a document of small values takes much more memory.
+"""
 _BOM = "\ufeff"
 
 
@@ -40,14 +58,18 @@ class Strict:
     def __init__(self, columns: Columns, unknown: Unknown, reading: Reading = EXACT) -> None:
         self.truncation = Truncation(columns.finer)
         self._fields: list[tuple[Column, Convert]] = [
-            (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone)) for c in columns.columns
+            (c, converter(c.type, c.epoch, reading.field(c.name), self.truncation, c.zone))
+            for c in columns.columns
         ]
         self._kind = pa.struct([pa.field(c.name, c.type) for c in columns.columns])
         self._unknown = unknown
         self._names = _names(self._kind)
         self._repeated: list[tuple[object, str]] = []
         self._decoder = json.JSONDecoder(
-            object_pairs_hook=self._object, parse_int=integer, parse_float=str.encode, parse_constant=_constant
+            object_pairs_hook=self._object,
+            parse_int=integer,
+            parse_float=str.encode,
+            parse_constant=_constant,
         )
         self._reading = reading
         self._places: dict[int, tuple[int, int]] = {}
@@ -74,27 +96,39 @@ class Strict:
         try:
             text = message.decode()
         except UnicodeDecodeError as error:
-            raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", "") from None
+            raise RefusedValueError(
+                "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", ""
+            ) from None
         if text.startswith(_BOM):
             raise RefusedValueError("not_json", "Expected JSON, got a byte-order mark", "")
         if _depth(text) > MAX_DEPTH:
-            raise RefusedValueError("too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", "")
+            raise RefusedValueError(
+                "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another", ""
+            )
         self._repeated.clear()
         self._places.clear()
         try:
-            if self._noting and not text.isascii():  # the parser in Python takes digits of any script
+            # the parser in Python takes digits of any script
+            if self._noting and not text.isascii():
                 json.loads(text, parse_int=str, parse_float=str)
             document = self._decoder.decode(text)
         except json.JSONDecodeError as error:
-            raise RefusedValueError("not_json", f"JSON is malformed: {error.msg} (character {error.pos})", "") from None
+            raise RefusedValueError(
+                "not_json", f"JSON is malformed: {error.msg} (character {error.pos})", ""
+            ) from None
         if self._repeated:
             raise self._duplicate(document)
         if "\\u" in text and _WHOLE_PAIRS.fullmatch(text) is None:  # UTF-8 can't hold a half
-            raise RefusedValueError("not_json", "JSON is malformed: half a surrogate pair in a string", "")
+            raise RefusedValueError(
+                "not_json", "JSON is malformed: half a surrogate pair in a string", ""
+            )
         return document
 
     def _note_places(self) -> None:
-        """From now on it is known of each object and each list where it stands in the text. The library's parser in Python tells it."""
+        """From now on it is known of each object and each list where it stands in the text.
+
+        The library's parser in Python tells it.
+        """
 
         def noting(parse: Callable[..., tuple[Any, int]]) -> Callable[..., tuple[Any, int]]:
             def parsed(text_and_at: tuple[str, int], *rest: Any) -> tuple[Any, int]:
@@ -105,26 +139,40 @@ class Strict:
             return parsed
 
         decoder: Any = self._decoder
-        decoder.parse_object, decoder.parse_array = noting(decoder.parse_object), noting(decoder.parse_array)
+        decoder.parse_object, decoder.parse_array = (
+            noting(decoder.parse_object),
+            noting(decoder.parse_array),
+        )
         decoder.scan_once = json.scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]
 
     def _with_texts(self, value: Any, kind: pa.DataType, reading: Reading, text: str) -> Any:
-        """The value with each object and each list that is for a String as it stands in the text."""
+        """The value with each object and each list that is for a String as it stands in
+        the text.
+        """
         if pa.types.is_string(kind) and reading.lenient and type(value) in (dict, list):
             begin, end = self._places[id(value)]
             return text[begin:end]
         if pa.types.is_struct(kind) and type(value) is dict:
-            inside = {f.name: self._with_texts(value[f.name], f.type, reading.field(f.name), text) for f in kind if f.name in value}
+            inside = {
+                f.name: self._with_texts(value[f.name], f.type, reading.field(f.name), text)
+                for f in kind
+                if f.name in value
+            }
             return {**value, **inside}
         if pa.types.is_map(kind) and type(value) is dict:
-            return {key: self._with_texts(item, kind.item_type, reading.item().field("value"), text) for key, item in value.items()}
+            return {
+                key: self._with_texts(item, kind.item_type, reading.item().field("value"), text)
+                for key, item in value.items()
+            }
         if pa.types.is_list(kind) and type(value) is list:
             return [self._with_texts(item, kind.value_type, reading.item(), text) for item in value]
         entries = map_type(kind)
         return value if entries is None else self._with_texts(value, entries, reading, text)
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """Called from the innermost object outwards, without a path: an object with a key twice is remembered, and looked for later."""
+        """Called from the innermost object outwards, without a path: an object with a
+        key twice is remembered, and looked for later.
+        """
         found = dict(pairs)
         if len(found) < len(pairs):
             seen: set[str] = set()
@@ -133,21 +181,42 @@ class Strict:
         return found
 
     def _duplicate(self, document: Any) -> RefusedValueError:
-        """The first object with a key twice, with its path as far as the schema names it: any other name is data."""
+        """The first object with a key twice, with its path as far as the schema names
+        it: any other name is data.
+        """
         holder, key = self._repeated[0]
         name = f" `{key}`" if key in self._names else ""
         path = self._path_of(holder, document)
-        return RefusedValueError("duplicate_key", f"Object holds the key{name} more than once", "$..." if path is None else f"${path}")
+        return RefusedValueError(
+            "duplicate_key",
+            f"Object holds the key{name} more than once",
+            "$..." if path is None else f"${path}",
+        )
 
     def _path_of(self, wanted: object, value: Any) -> str | None:
-        """Where an object is, unless a later duplicate has replaced it. Names and numbers are put together only where it was found."""
+        """Where an object is, unless a later duplicate has replaced it.
+
+        Names and numbers are put together only where it was found.
+        """
         if value is wanted:
             return ""
-        inner: Iterable[tuple[Any, Any]] = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+        inner: Iterable[tuple[Any, Any]] = (
+            value.items()
+            if type(value) is dict
+            else enumerate(value)
+            if type(value) is list
+            else ()
+        )
         for step, item in inner:
             below = self._path_of(wanted, item)
             if below is not None:
-                return (f"[{step}]" if type(value) is list else f".{step}" if step in self._names else "[...]") + below
+                return (
+                    f"[{step}]"
+                    if type(value) is list
+                    else f".{step}"
+                    if step in self._names
+                    else "[...]"
+                ) + below
         return None
 
 
@@ -168,7 +237,11 @@ def _constant(_: str) -> NoReturn:
 
 
 def _depth(text: str) -> int:
-    """How deep objects and arrays lie in one another; an upper bound where that is shallow enough anyway. Never recursive."""
+    """How deep objects and arrays lie in one another; an upper bound where that is
+    shallow enough anyway.
+
+    Never recursive.
+    """
     most = text.count("[") + text.count("{")
     if most <= MAX_DEPTH:
         return most
@@ -185,7 +258,11 @@ def _takes_texts(kind: pa.DataType, reading: Reading) -> bool:
         return any(_takes_texts(f.type, reading.field(f.name)) for f in kind)
     if pa.types.is_map(kind):
         return _takes_texts(kind.item_type, reading.item().field("value"))
-    return _takes_texts(kind.value_type, reading.item()) if pa.types.is_list(kind) else reading.lenient and pa.types.is_string(kind)
+    return (
+        _takes_texts(kind.value_type, reading.item())
+        if pa.types.is_list(kind)
+        else reading.lenient and pa.types.is_string(kind)
+    )
 
 
 def _names(kind: pa.DataType) -> set[str]:
@@ -198,11 +275,16 @@ def _names(kind: pa.DataType) -> set[str]:
 
 
 def _only_known(value: Any, kind: pa.DataType, path: str) -> None:
-    """Refuse objects with fields that the schema doesn't name. Values of a wrong type are left to their conversion."""
+    """Refuse objects with fields that the schema doesn't name.
+
+    Values of a wrong type are left to their conversion.
+    """
     if pa.types.is_struct(kind) and type(value) is dict:
         known = {f.name for f in kind}
         if not value.keys() <= known:
-            raise RefusedValueError("unknown_field", "Object holds a field that the schema doesn't name", path)
+            raise RefusedValueError(
+                "unknown_field", "Object holds a field that the schema doesn't name", path
+            )
         for field in kind:
             _only_known(value.get(field.name), field.type, f"{path}.{field.name}")
     elif pa.types.is_map(kind) and type(value) is dict:

@@ -1,4 +1,7 @@
-"""The bytes of JSON: white space, strings, names. Compiled; positions are indexes of the batch's bytes, and -1 says: not certain."""
+"""The bytes of JSON: white space, strings, names.
+
+Compiled; positions are indexes of the batch's bytes, and -1 says: not certain.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from windrow.ingest.native.making import below, inlined, part, word_at
 
 QUOTE = ord('"')
 _BACKSLASH = ord("\\")
-_SHORT = np.zeros(256, np.uint8)  # what an escape of two characters stands for; 0: there is no such escape
+# what an escape of two characters stands for; 0: there is no such escape
+_SHORT = np.zeros(256, np.uint8)
 for _escape, _stands_for in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
     _SHORT[_escape] = _stands_for
 _HEX = np.full(256, -1, np.int64)
@@ -24,7 +28,11 @@ _HASH_MIX = np.uint64(0xD6E8FEB86659FD93)
 @inlined
 def blank(data, at, end):
     """Behind white space."""
-    while at < end and byte(data, at) <= 32 and (byte(data, at) == 32 or byte(data, at) in (9, 10, 13)):
+    while (
+        at < end
+        and byte(data, at) <= 32
+        and (byte(data, at) == 32 or byte(data, at) in (9, 10, 13))
+    ):
         at += 1
     return at
 
@@ -42,7 +50,9 @@ def word(data, at, end, letters):
 
 @part
 def text_end(data, at, end):
-    """Of a string whose first character is at `at`: its closing quote, and how many bytes fewer it has with its escapes replaced."""
+    """Of a string whose first character is at `at`: its closing quote, and how many
+    bytes fewer it has with its escapes replaced.
+    """
     less = 0
     while at < end:
         if at + 8 <= end:
@@ -69,7 +79,10 @@ def text_end(data, at, end):
 
 @part
 def escape_end(data, at, end):
-    """Behind the escape at `at`, both halves of a pair, and how many bytes fewer its character has. Half a pair is none."""
+    """Behind the escape at `at`, both halves of a pair, and how many bytes fewer its character has.
+
+    Half a pair is none.
+    """
     if at + 1 >= end:
         return -1, 0
     if _SHORT[data[np.uintp(at + 1)]]:
@@ -105,7 +118,9 @@ def utf8_length(code):
 
 @part
 def unescape(data, at, out, begin, end):
-    """Write the string at `at`, which `text_end` has passed, to `out` from `begin` to `end`, with its escapes replaced."""
+    """Write the string at `at`, which `text_end` has passed, to `out` from `begin` to
+    `end`, with its escapes replaced.
+    """
     while begin < end:
         c = byte(data, at)
         if c != _BACKSLASH:
@@ -148,7 +163,10 @@ def write_utf8(code, out, at):
 
 @inlined
 def same(data, at, end, names, begin, n):
-    """Whether the n bytes at `at` are those of a name. Behind all names are at least eight bytes more, behind `at` those up to `end`."""
+    """Whether the n bytes at `at` are those of a name.
+
+    Behind all names are at least eight bytes more, behind `at` those up to `end`.
+    """
     while n > 0 and at + 8 <= end:
         if (word_at(data, at) ^ word_at(names, begin)) & below(min(n, 8)) != np.uint64(0):
             return False
@@ -161,7 +179,10 @@ def same(data, at, end, names, begin, n):
 
 @part
 def hashed(data, at, end, n):
-    """64 bits of a name. Equal ones are at most a reason to look again, so nothing stands on its being hard to forge."""
+    """64 bits of a name.
+
+    Equal ones are at most a reason to look again, so nothing stands on its being hard to forge.
+    """
     h = np.uint64(n) * _HASH_STEP
     while n > 0 and at + 8 <= end:
         h = (h ^ (word_at(data, at) & below(min(n, 8)))) * _HASH_STEP

@@ -12,7 +12,10 @@ from windrow.ingest.native.making import OCTETS, compiled, memory
 
 @compiled((OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, values, present, offsets, letters):
-    """All strings behind each other, their escapes replaced. `letters` has room for eight bytes more, which are written to in between."""
+    """All strings behind each other, their escapes replaced.
+
+    `letters` has room for eight bytes more, which are written to in between.
+    """
     source, target, size = memory(data), memory(letters), len(data)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
     for i in range(len(values)):

@@ -1,12 +1,16 @@
-"""One JSON value -> one value of a column, exactly or not at all. No digit of a number is lost before it is judged.
+"""One JSON value -> one value of a column, exactly or not at all.
 
-Where a spec says so, timestamps are of another form (`Reading.timestamps`), and a value of another kind is taken where it says the very
-same (`Reading.lenient`): a number in a string, a whole number that is written with a fraction, a number or a boolean for a string. What
-would lose something, or need a guess, is refused all the same; only of a timestamp a column may lose what is finer than a microsecond
-(`Truncation`).
+No digit of a number is lost before it is judged.
 
-An integer comes as an int if its literal is short, else as a `LongInteger`; a number with a fraction or an exponent comes as its literal in
-bytes, which JSON has none of. A message may hold millions of numbers, so they are of the smallest types that say it.
+Where a spec says so, timestamps are of another form (`Reading.timestamps`), and a value
+of another kind is taken where it says the very same (`Reading.lenient`): a number in a
+string, a whole number that is written with a fraction, a number or a boolean for a
+string. What would lose something, or need a guess, is refused all the same; only of a
+timestamp a column may lose what is finer than a microsecond (`Truncation`).
+
+An integer comes as an int if its literal is short, else as a `LongInteger`; a number
+with a fraction or an exponent comes as its literal in bytes, which JSON has none of. A
+message may hold millions of numbers, so they are of the smallest types that say it.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ from windrow.ingest.schema.dtypes import EPOCH_UNITS, map_type
 
 
 class LongInteger(str):
-    """An integer literal of more characters than 64 bits have: turning it into an int could take quadratic time."""
+    """An integer literal of more characters than 64 bits have: turning it into an int
+    could take quadratic time.
+    """
 
     __slots__ = ()
 
@@ -47,9 +53,11 @@ def integer(literal: str) -> int | LongInteger:
 class Reading:
     """How values are read, at any depth.
 
-    `timestamps`, `zone`: of columns whose model doesn't say it itself; `lenient`: whether other kinds will do; `dates` and `decimals`: how
-    these are written; `scale`: of decimals that are bytes, None: the column's. Where a message has a schema of its own, `stated` says that
-    it tells the form, whatever the model says, and `fields` and `items` how values inside are read; elsewhere these are read alike.
+    `timestamps`, `zone`: of columns whose model doesn't say it itself; `lenient`:
+    whether other kinds will do; `dates` and `decimals`: how these are written; `scale`:
+    of decimals that are bytes, None: the column's. Where a message has a schema of its
+    own, `stated` says that it tells the form, whatever the model says, and `fields` and
+    `items` how values inside are read; elsewhere these are read alike.
     """
 
     timestamps: TimestampForm = "iso-8601"
@@ -63,12 +71,20 @@ class Reading:
     zone: str | None = None
 
     def clock(self, zone: str | None = None) -> str | None:
-        """The zone of a column's texts that have no offset; None: each must have one. `zone`: what the model says of the column."""
+        """The zone of a column's texts that have no offset; None: each must have one.
+
+        `zone`: what the model says of the column.
+        """
         return zone or self.zone or ("UTC" if self.timestamps == "sql" else None)
 
     def unit(self, epoch: str | None, zone: str | None = None) -> str | None:
-        """The unit of a column's timestamps, where they are numbers. `epoch`, `zone`: what the model says of the column."""
-        own = self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
+        """The unit of a column's timestamps, where they are numbers.
+
+        `epoch`, `zone`: what the model says of the column.
+        """
+        own = (
+            self.timestamps.removeprefix("epoch_") if self.timestamps.startswith("epoch_") else None
+        )
         return own if self.stated else None if zone is not None else epoch or own
 
     def field(self, name: str) -> Reading:
@@ -83,7 +99,9 @@ class Reading:
 EXACT = Reading()
 
 Convert = Callable[[Any, str], Any]
-"""(JSON value that is not null, its path) -> what pyarrow takes for the column's type; raises RefusedValueError."""
+"""(JSON value that is not null, its path) -> what pyarrow takes for the column's type;
+raises RefusedValueError.
+"""
 
 _KINDS: dict[type, str] = {
     int: "int",
@@ -98,13 +116,15 @@ _KINDS: dict[type, str] = {
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _INSTANT = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?([Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt"
+    r" ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?([Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
 )
 _DAY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})Z?")
 _MICROSECOND = timedelta(microseconds=1)
 _WHOLE_DIGITS = 19  # of any integer of 64 bits
 _LONGEST_INT = 20  # a sign and the 19 digits of 2**63
-_LONGEST_DECIMAL = 1_000  # characters; far more than any column holds, and short enough to compute with
+# characters; far more than any column holds, and short enough to compute with
+_LONGEST_DECIMAL = 1_000
 _MOST_BITS = 3_000  # about as many digits
 _MICROS_DIGITS = 6
 
@@ -115,7 +135,11 @@ def wrong_type(expected: str, value: object, path: str) -> RefusedValueError:
 
 
 def converter(
-    kind: pa.DataType, epoch: str | None = None, reading: Reading = EXACT, truncation: Truncation | None = None, zone: str | None = None
+    kind: pa.DataType,
+    epoch: str | None = None,
+    reading: Reading = EXACT,
+    truncation: Truncation | None = None,
+    zone: str | None = None,
 ) -> Convert:
     """The conversion to a column's type. `epoch`, `zone`: what the model says of the column."""
     truncation = truncation or Truncation()
@@ -129,13 +153,25 @@ def converter(
         unit = reading.unit(epoch, zone)
         if unit is None:
             return _to_instant(reading.clock(zone), truncation)
-        return _number_first(_to_epoch(unit, truncation)) if reading.lenient else _to_epoch(unit, truncation)
+        return (
+            _number_first(_to_epoch(unit, truncation))
+            if reading.lenient
+            else _to_epoch(unit, truncation)
+        )
     if pa.types.is_integer(kind):
         return _whole_first(_to_int(kind.bit_width)) if reading.lenient else _to_int(kind.bit_width)
     if pa.types.is_floating(kind):
-        return _number_first(_to_float(kind.bit_width)) if reading.lenient else _to_float(kind.bit_width)
+        return (
+            _number_first(_to_float(kind.bit_width))
+            if reading.lenient
+            else _to_float(kind.bit_width)
+        )
     if pa.types.is_decimal(kind):
-        return _to_decimal(kind.precision, kind.scale) if reading.decimals == "numeric" else _to_unscaled(kind, reading.scale)
+        return (
+            _to_decimal(kind.precision, kind.scale)
+            if reading.decimals == "numeric"
+            else _to_unscaled(kind, reading.scale)
+        )
     if pa.types.is_date(kind) and reading.dates == "epoch_days":
         return _whole_first(_to_days) if reading.lenient else _to_days
     if reading.lenient and kind in _LENIENT:
@@ -154,15 +190,26 @@ def number_in(text: str, path: str) -> int | LongInteger | bytes:
 
 def _number_first(convert: Convert) -> Convert:
     """The same for numbers in strings, too."""
-    return lambda value, path: convert(number_in(value, path) if type(value) is str else value, path)
+    return lambda value, path: convert(
+        number_in(value, path) if type(value) is str else value, path
+    )
 
 
 def _whole_first(convert: Convert) -> Convert:
-    """The same for numbers in strings, too, and for those with a fraction or an exponent that are whole all the same."""
+    """The same for numbers in strings, too, and for those with a fraction or an
+    exponent that are whole all the same.
+    """
     what = "Expected a whole number of 64 bits"
 
     def whole(value: Any, path: str) -> Any:
-        return convert(int(_fitting(value.decode(), _WHOLE_DIGITS, 0, what, path)) if type(value) is bytes else value, path)
+        return convert(
+            (
+                int(_fitting(value.decode(), _WHOLE_DIGITS, 0, what, path))
+                if type(value) is bytes
+                else value
+            ),
+            path,
+        )
 
     return _number_first(whole)
 
@@ -236,7 +283,11 @@ def _to_float(bits: int) -> Convert:
         if math.isinf(number):
             raise RefusedValueError("out_of_range", f"Expected a float of {bits} bits", path)
         if type(value) is not bytes and Decimal(literal) != Decimal(number):
-            raise RefusedValueError("out_of_range", f"Expected an integer that a float of {bits} bits holds exactly", path)
+            raise RefusedValueError(
+                "out_of_range",
+                f"Expected an integer that a float of {bits} bits holds exactly",
+                path,
+            )
         return number
 
     return convert
@@ -245,12 +296,17 @@ def _to_float(bits: int) -> Convert:
 def _single(literal: str) -> float:
     """The single nearest to a number.
 
-    Of the two doubles beside a number that is none the odd one is rounded, which never lies halfway between two singles.
+    Of the two doubles beside a number that is none the odd one is rounded, which never
+    lies halfway between two singles.
     """
     number = float(literal)
     if number and math.isfinite(number) and not struct.pack("<d", number)[0] & 1:
         exact, double = Decimal(literal), Decimal(number)
-        number = number if exact == double else math.nextafter(number, math.inf if exact > double else -math.inf)
+        number = (
+            number
+            if exact == double
+            else math.nextafter(number, math.inf if exact > double else -math.inf)
+        )
     try:
         return float(struct.unpack("<f", struct.pack("<f", number))[0])
     except OverflowError:
@@ -258,7 +314,9 @@ def _single(literal: str) -> float:
 
 
 def _to_decimal(precision: int, scale: int) -> Convert:
-    """From the literal's or the string's digits; trailing zeros beyond the scale lose nothing and are taken."""
+    """From the literal's or the string's digits; trailing zeros beyond the scale lose
+    nothing and are taken.
+    """
     what = f"Expected a decimal of {precision} digits, {scale} of them after the point"
 
     def convert(value: Any, path: str) -> Decimal:
@@ -275,7 +333,8 @@ def _to_decimal(precision: int, scale: int) -> Convert:
 
 
 def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
-    """From Connect's bytes, in base64: the digits without the point, a whole number in two's complement, from its highest byte on.
+    """From Connect's bytes, in base64: the digits without the point, a whole number in
+    two's complement, from its highest byte on.
 
     Debezium's decimals of any scale have that beside them. A number is its digits.
     """
@@ -287,7 +346,9 @@ def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
         if type(value) is dict:
             scale, text = value.get("scale"), value.get("value")
             if type(scale) is not int or type(text) is not str:
-                raise RefusedValueError("wrong_format", "Expected a decimal's scale, and its value in base64", path)
+                raise RefusedValueError(
+                    "wrong_format", "Expected a decimal's scale, and its value in base64", path
+                )
         if type(text) is not str:
             return numeric(value, path)
         try:
@@ -295,7 +356,9 @@ def _to_unscaled(kind: pa.DataType, stated: int | None) -> Convert:
         except ValueError:
             octets = b""
         if not octets:
-            raise RefusedValueError("wrong_format", "Expected the bytes of a decimal in base64", path)
+            raise RefusedValueError(
+                "wrong_format", "Expected the bytes of a decimal in base64", path
+            )
         number = int.from_bytes(octets, "big", signed=True)
         if number.bit_length() > _MOST_BITS:
             raise RefusedValueError("out_of_range", what, path)
@@ -321,9 +384,16 @@ def _fitting(text: str, precision: int, scale: int, what: str, path: str) -> Dec
 
 
 def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
-    """A text with a date and a time of day -> microseconds since 1970. `zone`: where it is without an offset; None: it needs one."""
+    """A text with a date and a time of day -> microseconds since 1970.
+
+    `zone`: where it is without an offset; None: it needs one.
+    """
     clock = None if zone is None else ZoneInfo(zone)
-    what = "Expected an RFC 3339 timestamp with an offset" if zone is None else "Expected an ISO 8601 timestamp"
+    what = (
+        "Expected an RFC 3339 timestamp with an offset"
+        if zone is None
+        else "Expected an ISO 8601 timestamp"
+    )
 
     def convert(value: Any, path: str) -> int:
         if type(value) is not str:
@@ -334,10 +404,14 @@ def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
             raise RefusedValueError("wrong_format", what + hint, path)
         day, clock_time, seconds, fraction, offset, sign, hours, minutes = match.groups(default="")
         try:
-            local = datetime.fromisoformat(f"{day}T{clock_time}:{seconds or '00'}.{fraction[:_MICROS_DIGITS]:0<6}")
+            local = datetime.fromisoformat(
+                f"{day}T{clock_time}:{seconds or '00'}.{fraction[:_MICROS_DIGITS]:0<6}"
+            )
             shift = timedelta() if not sign else _offset(int(hours), int(minutes or "0"))
         except ValueError:
-            raise RefusedValueError("out_of_range", "Expected a timestamp that the calendar has", path) from None
+            raise RefusedValueError(
+                "out_of_range", "Expected a timestamp that the calendar has", path
+            ) from None
         if not offset and clock is not None:
             sign, shift = "+", _local_offset(local, clock, path)
         if fraction[_MICROS_DIGITS:].strip("0"):
@@ -350,9 +424,14 @@ def _to_instant(zone: str | None, truncation: Truncation) -> Convert:
 
 def _local_offset(local: datetime, zone: ZoneInfo, path: str) -> timedelta:
     """How far a zone's clocks were ahead of UTC when they showed this."""
-    first, last = (local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    first, last = (
+        local.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1)
+    )
     if first != last:
-        what = f"Expected a timestamp with an offset, where the clocks of {zone.key} showed it twice or never"
+        what = (
+            f"Expected a timestamp with an offset, where the clocks of {zone.key} showed it twice"
+            " or never"
+        )
         raise RefusedValueError("out_of_range", what, path)
     return first
 
@@ -394,7 +473,9 @@ def _scaled(text: str, power: int, path: str) -> tuple[int, int]:
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
     if len(text) > _LONGEST_DECIMAL or abs(int(exponent or 0)) > _LONGEST_DECIMAL:
-        raise RefusedValueError("out_of_range", f"Expected a number of at most {_LONGEST_DECIMAL:,} digits", path)
+        raise RefusedValueError(
+            "out_of_range", f"Expected a number of at most {_LONGEST_DECIMAL:,} digits", path
+        )
     return int(whole + fraction), power + int(exponent or 0) - len(fraction)
 
 
@@ -407,7 +488,9 @@ def _to_day(value: Any, path: str) -> date:
     try:
         return date.fromisoformat(match[1])
     except ValueError:
-        raise RefusedValueError("out_of_range", "Expected a date that the calendar has", path) from None
+        raise RefusedValueError(
+            "out_of_range", "Expected a date that the calendar has", path
+        ) from None
 
 
 def _to_days(value: Any, path: str) -> date:
@@ -418,7 +501,13 @@ def _to_days(value: Any, path: str) -> date:
 
 
 def _to_struct(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Convert:
-    fields = [(f.name, nested(converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f)))) for f in kind]
+    fields = [
+        (
+            f.name,
+            nested(converter(f.type, epoch_of(f), reading.field(f.name), truncation, zone_of(f))),
+        )
+        for f in kind
+    ]
 
     def convert(value: Any, path: str) -> dict[str, Any]:
         if type(value) is not dict:
@@ -450,6 +539,7 @@ def _to_map(kind: pa.DataType, reading: Reading, truncation: Truncation) -> Conv
     def convert(value: Any, path: str) -> list[tuple[str, Any]]:
         if type(value) is not dict:
             raise wrong_type("object", value, path)
-        return [(key, to(item, f"{path}[...]")) for key, item in value.items()]  # a map's keys are data
+        # a map's keys are data
+        return [(key, to(item, f"{path}[...]")) for key, item in value.items()]
 
     return convert

@@ -24,10 +24,12 @@ _TYPES = {"string": (pa.string(), "String"), "raw": (pa.binary(), "Binary")}
 
 @dataclass(frozen=True)
 class PlainDecoder:
-    """Each message is a row of one column: its text, which is UTF-8 or refused (`string`), or its bytes (`raw`).
+    """Each message is a row of one column: its text, which is UTF-8 or refused
+    (`string`), or its bytes (`raw`).
 
-    `model`: the schema that has the column; None: it is called `value`. `on_null`: what a message without a value becomes; `keep`: a
-    row whose column is null. `part`: which column of the schema it is.
+    `model`: the schema that has the column; None: it is called `value`. `on_null`: what
+    a message without a value becomes; `keep`: a row whose column is null. `part`: which
+    column of the schema it is.
     """
 
     format: Literal["string", "raw"]
@@ -38,12 +40,21 @@ class PlainDecoder:
     @property
     def columns(self) -> Columns:
         if self.model is None:
-            return Columns((Column(COLUMN, _TYPES[self.format][0], nullable=self.on_null == "keep"),))
+            return Columns(
+                (Column(COLUMN, _TYPES[self.format][0], nullable=self.on_null == "keep"),)
+            )
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
         wrong = "; ".join(self._mistakes(columns))
         if wrong:
-            do = "Mend the schema, or choose another format; columns that the key has go with fields_include: except_key. Nothing was read."
-            raise SpecError(f"The schema {self.model} can't be used for format {self.format}: {wrong}", "spec", do)
+            do = (
+                "Mend the schema, or choose another format; columns that the key has go with"
+                " fields_include: except_key. Nothing was read."
+            )
+            raise SpecError(
+                f"The schema {self.model} can't be used for format {self.format}: {wrong}",
+                "spec",
+                do,
+            )
         return columns
 
     def open(self) -> Decode:
@@ -53,20 +64,40 @@ class PlainDecoder:
     def _mistakes(self, columns: Columns) -> Iterator[str]:
         kind, name = _TYPES[self.format]
         if len(columns.columns) != 1:
-            yield f"a message is one column, but it has {', '.join(c.name for c in columns.columns)}"
+            yield (
+                f"a message is one column, but it has {', '.join(c.name for c in columns.columns)}"
+            )
         elif columns.columns[0].type != kind:
             yield f"{columns.columns[0].name} is {columns.columns[0].type}, and must be {name}"
         elif self.on_null == "keep" and not columns.columns[0].nullable:
             yield f"{columns.columns[0].name} must be nullable for on_null: keep"
 
     def _decoded(self, values: pa.BinaryArray, schema: pa.Schema) -> Decoded:
-        """The verdict on each message: a row for each that isn't dropped, then those are refused that are none."""
+        """The verdict on each message: a row for each that isn't dropped, then those
+        are refused that are none.
+        """
         nulls = values.is_null().to_numpy(zero_copy_only=False)
-        column, wrong = as_text(values) if self.format == "string" else (values, np.zeros(len(values), np.bool_))
-        kept = np.flatnonzero(~nulls if self.on_null == "drop" else np.ones(len(values), np.bool_)).astype(np.int64)
-        rows = pa.RecordBatch.from_arrays([column if len(kept) == len(values) else column.take(pa.array(kept))], schema=schema)
+        column, wrong = (
+            as_text(values)
+            if self.format == "string"
+            else (values, np.zeros(len(values), np.bool_))
+        )
+        kept = np.flatnonzero(
+            ~nulls if self.on_null == "drop" else np.ones(len(values), np.bool_)
+        ).astype(np.int64)
+        rows = pa.RecordBatch.from_arrays(
+            [column if len(kept) == len(values) else column.take(pa.array(kept))], schema=schema
+        )
         none = pa.array([], pa.string())
-        every = Decoded(rows, pa.array(kept), pa.array([], pa.int64()), none, none, none, dropped=len(values) - len(kept))
+        every = Decoded(
+            rows,
+            pa.array(kept),
+            pa.array([], pa.int64()),
+            none,
+            none,
+            none,
+            dropped=len(values) - len(kept),
+        )
         tombstones = np.flatnonzero(nulls if self.on_null == "dead" else np.zeros(0))
         refusals = [
             Refusal(tombstones, "tombstone", "Expected a value, got none"),

@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 
 _VALUES = "What the messages are; the other settings of `decode` are the format's."
 _KEYS = "What the keys are; the other settings of `decode.key` are the format's."
-_SCHEMA = "The pandera.polars DataFrameModel with the one column that the value is; left out, the column is called `value`."
-_ON_NULL = "What becomes of a message without a value (a tombstone): a dead letter, it is only counted, or a row whose column is null."
+_SCHEMA = (
+    "The pandera.polars DataFrameModel with the one column that the value is; left out, the column"
+    " is called `value`."
+)
+_ON_NULL = (
+    "What becomes of a message without a value (a tombstone): a dead letter, it is only counted, or"
+    " a row whose column is null."
+)
 
 
 class StringSection(FormatSection):
-    """A text, UTF-8, one a message: the one column of the schema; without one it is called `value`."""
+    """A text, UTF-8, one a message: the one column of the schema; without one it is
+    called `value`.
+    """
 
     format: Literal["string"] = Field(default="string", description=_VALUES)
     schema_: SchemaReference | None = Field(default=None, alias="schema", description=_SCHEMA)

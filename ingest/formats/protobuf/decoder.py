@@ -18,8 +18,9 @@ OnNull = Literal["dead", "drop"]
 class ProtobufDecoder:
     """Messages of one Protobuf type to the columns of a pandera model, one row a message.
 
-    `types`: the descriptor set or the .proto file that has the type, whose name is `message`; `on_null`: what a message without a value
-    becomes; `part`: which of the model's columns the messages hold.
+    `types`: the descriptor set or the .proto file that has the type, whose name is
+    `message`; `on_null`: what a message without a value becomes; `part`: which of the
+    model's columns the messages hold.
     """
 
     model: ModelReference
@@ -30,7 +31,9 @@ class ProtobufDecoder:
 
     @property
     def columns(self) -> Columns:
-        from windrow.ingest.formats.protobuf.fields import readers  # noqa: PLC0415  # Arrow is loaded where there is something to decode
+        from windrow.ingest.formats.protobuf.fields import (
+            readers,
+        )  # Arrow is loaded where there is something to decode
 
         columns = self.part.of(Columns.of(model_now(self.model)[1]))
         kind = self._type(self.types.octets())
@@ -39,11 +42,15 @@ class ProtobufDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the model's or the type's file changes."""
-        from windrow.ingest.formats.protobuf.machine import protobuf_machine  # noqa: PLC0415  # as above
+        from windrow.ingest.formats.protobuf.machine import (
+            protobuf_machine,
+        )  # as above
 
         types = self.types.octets()
         machine = built_of_model(
-            (self, types), self.model, lambda model: protobuf_machine(self._type(types), self.part.of(Columns.of(model)))
+            (self, types),
+            self.model,
+            lambda model: protobuf_machine(self._type(types), self.part.of(Columns.of(model))),
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 

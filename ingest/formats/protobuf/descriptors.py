@@ -21,9 +21,14 @@ from windrow.ingest.formats.protobuf.known import CONFLUENT
 LIMIT_SECONDS = 60
 _MAIN = "windrow-schema.proto"
 _MESSAGES, _NESTED, _FIELDS = 4, 3, 2
-"""The numbers of the fields in which a file has its messages, a message its own ones, and its fields: a comment's place is made of them."""
+"""The numbers of the fields in which a file has its messages, a message its own ones,
+and its fields: a comment's place is made of them.
+"""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}")
-_DO = "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`), beside the spec; nothing was read."
+_DO = (
+    "Give a .proto file, or a descriptor set (`protoc --include_imports --descriptor_set_out`),"
+    " beside the spec; nothing was read."
+)
 _INSTALL = "Install windrow[protobuf]."
 
 
@@ -68,9 +73,13 @@ def descriptor_set(path: Path) -> bytes:
             return octets
         digest = hashlib.sha256()
         for other in sorted(path.parent.rglob("*.proto")):  # whatever it may import
-            digest.update(repr((str(other), hashlib.sha256(other.read_bytes()).hexdigest())).encode())
+            digest.update(
+                repr((str(other), hashlib.sha256(other.read_bytes()).hexdigest())).encode()
+            )
     except OSError as error:
-        raise SpecError(f"The Protobuf file {path} can't be read: {error.strerror}", "spec", _DO) from error
+        raise SpecError(
+            f"The Protobuf file {path} can't be read: {error.strerror}", "spec", _DO
+        ) from error
     return _compiled(path.resolve(), digest.hexdigest())
 
 
@@ -94,13 +103,23 @@ def compiled_text(text: str, files: tuple[tuple[str, str], ...], place: str) -> 
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, content in ((_MAIN, text), *files):
-            refused = SpecError(f"{place} can't be compiled: it refers to a file called {name[:100]!a}", "spec", _DO)
-            if not _NAME.fullmatch(name) or ".." in name.split("/") or (name == _MAIN and content is not text):
+            refused = SpecError(
+                f"{place} can't be compiled: it refers to a file called {name[:100]!a}", "spec", _DO
+            )
+            if (
+                not _NAME.fullmatch(name)
+                or ".." in name.split("/")
+                or (name == _MAIN and content is not text)
+            ):
                 raise refused
             try:
                 (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
                 (Path(folder) / name).write_text(content, encoding="utf-8")
-            except (FileExistsError, NotADirectoryError, IsADirectoryError):  # it is another one's folder
+            except (
+                FileExistsError,
+                NotADirectoryError,
+                IsADirectoryError,
+            ):  # it is another one's folder
                 raise refused from None
         try:
             return _by_protoc(Path(folder), _MAIN, place)
@@ -115,13 +134,17 @@ def refuse_without_compiler(name: str) -> None:
         SpecError: the compiler isn't installed.
     """
     if importlib.util.find_spec("grpc_tools") is None:
-        raise SpecError(f"{name} can't be compiled: the package grpcio-tools isn't installed", "spec", _INSTALL)
+        raise SpecError(
+            f"{name} can't be compiled: the package grpcio-tools isn't installed", "spec", _INSTALL
+        )
 
 
 def _by_protoc(folder: Path, name: str, place: str) -> bytes:
-    """By the compiler of the package grpcio-tools, in a process of its own: it ends the process where it fails.
+    """By the compiler of the package grpcio-tools, in a process of its own: it ends the
+    process where it fails.
 
-    That is a Python, which must not look for its modules among the files: they may be a stranger's, and named like modules.
+    That is a Python, which must not look for its modules among the files: they may be a
+    stranger's, and named like modules.
     """
     known = importlib.resources.files("grpc_tools") / "_proto"
     common = importlib.util.find_spec("google.type")
@@ -130,16 +153,36 @@ def _by_protoc(folder: Path, name: str, place: str) -> bytes:
         for file, text in CONFLUENT.items():
             (confluent / file).parent.mkdir(parents=True, exist_ok=True)
             (confluent / file).write_text(text, encoding="utf-8")
-        places = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]  # what is told besides counts before what is known
+        # what is told besides counts before what is known
+        places = ["-I", str(folder), "-I", str(known), "-I", str(confluent)]
         if common is not None and common.submodule_search_locations:
             places += ["-I", f"google/type={next(iter(common.submodule_search_locations))}"]
-        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *places, "--include_imports", "--include_source_info"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "grpc_tools.protoc",
+            *places,
+            "--include_imports",
+            "--include_source_info",
+        ]
         command += [f"--descriptor_set_out={out}", name]
         try:
-            done = subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+            done = subprocess.run(
+                command,
+                cwd=made,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_SECONDS,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             what = f"{place} can't be compiled: that took more than {LIMIT_SECONDS} seconds"
-            raise UnreachableError(what, "setup", "Try again when the machine has less to do, or give a descriptor set.") from None
+            raise UnreachableError(
+                what,
+                "setup",
+                "Try again when the machine has less to do, or give a descriptor set.",
+            ) from None
         if done.returncode:
             lines = done.stderr.splitlines()  # the compiler's own log among them
             said = [line for line in lines if ".proto:" in line] or lines[-1:]
@@ -148,7 +191,8 @@ def _by_protoc(folder: Path, name: str, place: str) -> bytes:
 
 
 def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
-    """The full name of a message of a descriptor set's last file, by its place there, and in that message, and so on.
+    """The full name of a message of a descriptor set's last file, by its place there,
+    and in that message, and so on.
 
     Raises:
         SpecError: there is none.
@@ -164,15 +208,24 @@ def name_at(octets: bytes, path: Sequence[int], place: str) -> str:
 
 
 def comments_at(octets: bytes, path: Sequence[int]) -> dict[str, str]:
-    """What the last file of a descriptor set that was compiled here says before, or behind, the fields of a message, by their names."""
+    """What the last file of a descriptor set that was compiled here says before, or
+    behind, the fields of a message, by their names.
+    """
     file = _last_file(octets)
-    said = {tuple(one.path): one.leading_comments or one.trailing_comments for one in file.source_code_info.location}
+    said = {
+        tuple(one.path): one.leading_comments or one.trailing_comments
+        for one in file.source_code_info.location
+    }
     messages = file.message_type
     place: tuple[int, ...] = ()
     for step in path:
         message, place = messages[step], (*place, _NESTED if place else _MESSAGES, step)
         messages = message.nested_type
-    return {field.name: comment for i, field in enumerate(message.field) if (comment := said.get((*place, _FIELDS, i)))}
+    return {
+        field.name: comment
+        for i, field in enumerate(message.field)
+        if (comment := said.get((*place, _FIELDS, i)))
+    }
 
 
 def message_type(octets: bytes, name: str, place: str) -> Any:
@@ -182,15 +235,23 @@ def message_type(octets: bytes, name: str, place: str) -> Any:
         SpecError: the bytes are no descriptor set, it isn't whole, or has no such type.
     """
     try:
-        from google.protobuf.message import DecodeError  # noqa: PLC0415  # an extra, loaded where it is asked for
+        from google.protobuf.message import (
+            DecodeError,
+        )  # an extra, loaded where it is asked for
     except ModuleNotFoundError as missing:
         raise SpecError("Protobuf's own library isn't installed", "spec", _INSTALL) from missing
     try:
         return _pool(octets).FindMessageTypeByName(name)
     except KeyError:
-        raise SpecError(f"There is no message type {name} in {place}", "spec", "Name it with its package: shop.Order.") from None
+        raise SpecError(
+            f"There is no message type {name} in {place}",
+            "spec",
+            "Name it with its package: shop.Order.",
+        ) from None
     except (DecodeError, TypeError) as error:
-        raise SpecError(f"{place} can't be used: {type(error).__name__}: {error}", "spec", _DO) from None
+        raise SpecError(
+            f"{place} can't be used: {type(error).__name__}: {error}", "spec", _DO
+        ) from None
 
 
 def forget_types() -> None:
@@ -200,15 +261,18 @@ def forget_types() -> None:
 
 @lru_cache(maxsize=8)
 def _last_file(octets: bytes) -> Any:
-    from google.protobuf import descriptor_pb2  # noqa: PLC0415  # as above
+    from google.protobuf import descriptor_pb2  # as above
 
     return descriptor_pb2.FileDescriptorSet.FromString(octets).file[-1]
 
 
 @lru_cache(maxsize=8)
 def _pool(octets: bytes) -> Any:
-    """All types of a descriptor set. Of a large one that takes a while, and messages may name any number of its types."""
-    from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415  # as above
+    """All types of a descriptor set.
+
+    Of a large one that takes a while, and messages may name any number of its types.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool  # as above
 
     pool = descriptor_pool.DescriptorPool()
     for file in descriptor_pb2.FileDescriptorSet.FromString(octets).file:

@@ -1,17 +1,24 @@
-"""How the fields of a message become columns: what is decided before any message is read, and what reads a message that is parsed.
+"""How the fields of a message become columns: what is decided before any message is
+read, and what reads a message that is parsed.
 
-A column takes from a field what it can hold of it exactly; the few values that it can't hold are dead letters:
+A column takes from a field what it can hold of it exactly; the few values that it can't
+hold are dead letters:
 
-- an integer of any kind becomes any integer, a float or a Decimal without digits after the point (`out_of_range` where the column doesn't
-  hold it exactly), or a Datetime whose column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a bool a Boolean;
-- a string and bytes become a String (`invalid_utf8`) or a Binary; an enum a String, its name (`out_of_range`: it names no such number), or
-  an integer, its number;
-- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: not in the years 1 to 9999), a wrapper what its
-  value becomes; any other message, and a group, a Struct of some of its fields;
-- a repeated field becomes a List, a map with text keys a List of key and value with `map`.
+- an integer of any kind becomes any integer, a float or a Decimal without digits after
+  the point (`out_of_range` where the column doesn't hold it exactly), or a Datetime
+  whose column says its `epoch`; a float a Float32 or a Float64, a double a Float64; a
+  bool a Boolean;
+- a string and bytes become a String (`invalid_utf8`) or a Binary; an enum a String, its
+  name (`out_of_range`: it names no such number), or an integer, its number;
+- a google.protobuf.Timestamp becomes a Datetime (`out_of_range`: not in the years 1 to
+  9999), a wrapper what its value becomes; any other message, and a group, a Struct of
+  some of its fields;
+- a repeated field becomes a List, a map with text keys a List of key and value with
+  `map`.
 
-A field that isn't there is null where Protobuf can tell (`optional`, members of a oneof, messages, all of proto2), which a column that
-isn't nullable refuses (`missing`), and its default where that is stated; elsewhere it is the zero of its type.
+A field that isn't there is null where Protobuf can tell (`optional`, members of a
+oneof, messages, all of proto2), which a column that isn't nullable refuses (`missing`),
+and its default where that is stated; elsewhere it is the zero of its type.
 """
 
 from __future__ import annotations
@@ -34,11 +41,38 @@ Read = Callable[[Any, str], Any]
 Get = Callable[[Any, str], Any]
 """(a message, its path) -> the value of one of its fields, or None."""
 
-INTEGERS = ("int64", "uint64", "int32", "fixed64", "fixed32", "uint32", "sfixed32", "sfixed64", "sint32", "sint64")
+INTEGERS = (
+    "int64",
+    "uint64",
+    "int32",
+    "fixed64",
+    "fixed32",
+    "uint32",
+    "sfixed32",
+    "sfixed64",
+    "sint32",
+    "sint64",
+)
 TYPES = {
-    1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 9: "string", 10: "group",
-    11: "message", 12: "bytes", 13: "uint32", 14: "enum", 15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64",
-}  # fmt: skip
+    1: "double",
+    2: "float",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "fixed64",
+    7: "fixed32",
+    8: "bool",
+    9: "string",
+    10: "group",
+    11: "message",
+    12: "bytes",
+    13: "uint32",
+    14: "enum",
+    15: "sfixed32",
+    16: "sfixed64",
+    17: "sint32",
+    18: "sint64",
+}
 """Protobuf's numbers of types."""
 _SIZED = 2
 """The wire type of messages."""
@@ -53,32 +87,51 @@ _WRAPPERS: dict[str, list[tuple[int, str, str]]] = {
 
 
 Absent = Literal["refused", "null"]
-"""What a column, or a field of one, is that the type has no field for: a mistake; or null, where it may be, as of another version."""
+"""What a column, or a field of one, is that the type has no field for: a mistake; or
+null, where it may be, as of another version.
+"""
 
 
-def readers(kind: Any, columns: Columns, absent: Absent = "refused", truncation: Truncation | None = None) -> list[Get]:
+def readers(
+    kind: Any, columns: Columns, absent: Absent = "refused", truncation: Truncation | None = None
+) -> list[Get]:
     """What reads each column from a message of a type.
 
     Raises:
         SpecError: with each column that can't come from the type, and why.
     """
     wrong = [
-        problem for c in columns.columns for problem in _misfits(kind, c.name, c.type, c.epoch, c.name, absent if c.nullable else "refused")
+        problem
+        for c in columns.columns
+        for problem in _misfits(
+            kind, c.name, c.type, c.epoch, c.name, absent if c.nullable else "refused"
+        )
     ]
-    wrong += [f"{c.name}: metadata zone is for timestamps that are text" for c in columns.columns if c.zone is not None]
+    wrong += [
+        f"{c.name}: metadata zone is for timestamps that are text"
+        for c in columns.columns
+        if c.zone is not None
+    ]
     if wrong:
         what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
         raise SpecError(what, "spec", "Mend the schema or the message type; nothing was read.")
     fields = _Fields(truncation or Truncation(columns.finer))
-    return [_column(fields.field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable) for c in columns.columns]
+    return [
+        _column(fields.field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable)
+        for c in columns.columns
+    ]
 
 
 def _column(get: Get, name: str, *, nullable: bool) -> Get:
     def column(message: Any, path: str) -> Any:
         try:
             value = get(message, path)
-        except UnicodeDecodeError as error:  # of a list or a map of proto2: its library looks when the items are asked for
-            raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}") from None
+        except (
+            UnicodeDecodeError
+        ) as error:  # of a list or a map of proto2: its library looks when the items are asked for
+            raise RefusedValueError(
+                "invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}"
+            ) from None
         if value is None and not nullable:
             raise RefusedValueError("missing", "Expected a value, got none", f"{path}.{name}")
         return value
@@ -86,7 +139,9 @@ def _column(get: Get, name: str, *, nullable: bool) -> Get:
     return column
 
 
-def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str, absent: Absent) -> Iterator[str]:
+def _misfits(
+    kind: Any, name: str, column: pa.DataType, epoch: str | None, path: str, absent: Absent
+) -> Iterator[str]:
     """Why a field can't become a column, nowhere or somewhere in it."""
     field = kind.fields_by_name.get(name)
     if field is None:
@@ -95,7 +150,10 @@ def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path:
     elif is_map(field) and pa.types.is_map(column):
         entry = field.message_type.fields_by_name
         if TYPES[entry["key"].type] != "string":
-            yield f"{path}: a map of {TYPES[entry['key'].type]} keys can't become {column}: take a List of Struct"
+            yield (
+                f"{path}: a map of {TYPES[entry['key'].type]} keys can't become {column}: take a"
+                " List of Struct"
+            )
         yield from _misfits_of_value(entry["value"], column.item_type, None, f"{path}[...]", absent)
     elif field.is_repeated and pa.types.is_list(column):
         yield from _misfits_of_value(field, column.value_type, None, f"{path}[...]", absent)
@@ -106,7 +164,9 @@ def _misfits(kind: Any, name: str, column: pa.DataType, epoch: str | None, path:
         yield from _misfits_of_value(field, column, epoch, path, absent)
 
 
-def _misfits_of_value(field: Any, column: pa.DataType, epoch: str | None, path: str, absent: Absent) -> Iterator[str]:
+def _misfits_of_value(
+    field: Any, column: pa.DataType, epoch: str | None, path: str, absent: Absent
+) -> Iterator[str]:
     """The same for one value of a field."""
     inner = field.message_type
     if inner is not None and pa.types.is_struct(column):
@@ -124,13 +184,18 @@ def _scalar_fits(field: Any, column: pa.DataType, epoch: str | None) -> bool:
         return bool(is_timestamp(field.message_type) and column == TIMESTAMP and epoch is None)
     if kind in INTEGERS:
         whole = pa.types.is_integer(column) or (pa.types.is_decimal(column) and column.scale == 0)
-        return bool(whole or pa.types.is_floating(column) or (column == TIMESTAMP and epoch is not None))
+        return bool(
+            whole or pa.types.is_floating(column) or (column == TIMESTAMP and epoch is not None)
+        )
     if kind == "enum":
         return bool(column == pa.string() or pa.types.is_integer(column))
     takes = {
-        "bool": (pa.bool_(),), "float": (pa.float32(), pa.float64()), "double": (pa.float64(),), "string": (pa.string(), pa.binary()),
+        "bool": (pa.bool_(),),
+        "float": (pa.float32(), pa.float64()),
+        "double": (pa.float64(),),
+        "string": (pa.string(), pa.binary()),
         "bytes": (pa.binary(), pa.string()),
-    }  # fmt: skip
+    }
     return column in takes.get(kind, ())
 
 
@@ -146,13 +211,22 @@ def is_wrapper(kind: Any) -> bool:
 
 def is_timestamp(kind: Any) -> bool:
     """Whether a type is Google's instant."""
-    return kind.full_name == _TIMESTAMP and _has(kind, [(1, "seconds", "int64"), (2, "nanos", "int32")])
+    return kind.full_name == _TIMESTAMP and _has(
+        kind, [(1, "seconds", "int64"), (2, "nanos", "int32")]
+    )
 
 
 def _has(kind: Any, fields: list[tuple[int, str, str]]) -> bool:
-    """Whether a type has these fields alone, as Google's own have them: a stranger's may only be called so."""
-    plain = not kind.is_extendable and not any(field.is_repeated or field.has_presence for field in kind.fields)
-    return plain and sorted((field.number, field.name, TYPES[field.type]) for field in kind.fields) == fields
+    """Whether a type has these fields alone, as Google's own have them: a stranger's
+    may only be called so.
+    """
+    plain = not kind.is_extendable and not any(
+        field.is_repeated or field.has_presence for field in kind.fields
+    )
+    return (
+        plain
+        and sorted((field.number, field.name, TYPES[field.type]) for field in kind.fields) == fields
+    )
 
 
 def _words(field: Any) -> str:
@@ -165,7 +239,10 @@ def _words(field: Any) -> str:
 
 
 class _Fields:
-    """What makes the readers of a type's fields. `truncation`: what becomes of their timestamps that are finer than a microsecond."""
+    """What makes the readers of a type's fields.
+
+    `truncation`: what becomes of their timestamps that are finer than a microsecond.
+    """
 
     def __init__(self, truncation: Truncation) -> None:
         self._truncation = truncation
@@ -177,15 +254,22 @@ class _Fields:
         field, step = kind.fields_by_name[name], f".{name}"
         if is_map(field):
             if pa.types.is_map(column):
-                return _entries(field, self._value(field.message_type.fields_by_name["value"], column.item_type, None))
+                return _entries(
+                    field,
+                    self._value(field.message_type.fields_by_name["value"], column.item_type, None),
+                )
             return _pairs(field, self._value(field, column.value_type, None))
         if field.is_repeated:
             read = self._value(field, column.value_type, None)
-            return lambda message, path: [read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))]
+            return lambda message, path: [
+                read(item, f"{path}{step}[{i}]") for i, item in enumerate(getattr(message, name))
+            ]
         read = self._value(field, column, epoch)
         if not field.has_presence or (field.has_default_value and field.message_type is None):
             return lambda message, path: read(_of(message, name, path), path + step)
-        return lambda message, path: read(_of(message, name, path), path + step) if message.HasField(name) else None
+        return lambda message, path: (
+            read(_of(message, name, path), path + step) if message.HasField(name) else None
+        )
 
     def _value(self, field: Any, column: pa.DataType, epoch: str | None) -> Read:
         """What reads one value of a field."""
@@ -199,11 +283,17 @@ class _Fields:
             read = self._value(inner.fields_by_name["value"], column, epoch)
             return lambda value, path: read(value.value, path)
         if kind == "enum" and column == pa.string():
-            return _enum({number: value.name for number, value in field.enum_type.values_by_number.items()})
+            return _enum(
+                {number: value.name for number, value in field.enum_type.values_by_number.items()}
+            )
         if kind in INTEGERS or kind == "enum":
             return self._integer(column, epoch)
         if kind in {"string", "bytes"}:
-            return _text if column == pa.string() else lambda value, _path: value.encode() if isinstance(value, str) else value
+            return (
+                _text
+                if column == pa.string()
+                else lambda value, _path: value.encode() if isinstance(value, str) else value
+            )
         return lambda value, _path: value
 
     def _integer(self, column: pa.DataType, epoch: str | None) -> Read:
@@ -211,9 +301,15 @@ class _Fields:
         form = {32: "<f", 64: "<d"}[column.bit_width] if pa.types.is_floating(column) else None
 
         def read(number: int, path: str) -> Any:
-            held = low <= number <= high if form is None else struct.unpack(form, struct.pack(form, number))[0] == number
+            held = (
+                low <= number <= high
+                if form is None
+                else struct.unpack(form, struct.pack(form, number))[0] == number
+            )
             if not held:
-                raise RefusedValueError("out_of_range", f"Expected a number that a column of {column} can hold", path)
+                raise RefusedValueError(
+                    "out_of_range", f"Expected a number that a column of {column} can hold", path
+                )
             if form is not None:
                 return float(number)
             whole, finer = divmod(number * factor, divisor)
@@ -227,7 +323,9 @@ class _Fields:
         micros, finer = divmod(value.nanos, 1_000)
         whole = value.seconds * 1_000_000 + micros
         if not 0 <= value.nanos < 1_000_000_000 or not MIN_MICROS <= whole <= MAX_MICROS:
-            raise RefusedValueError("out_of_range", "Expected a timestamp in the years 1 to 9999", path)
+            raise RefusedValueError(
+                "out_of_range", "Expected a timestamp in the years 1 to 9999", path
+            )
         if finer:
             self._truncation.needed(path)
         return int(whole)
@@ -238,7 +336,9 @@ def _of(message: Any, name: str, path: str) -> Any:
     try:
         return getattr(message, name)
     except UnicodeDecodeError as error:
-        raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}") from None
+        raise RefusedValueError(
+            "invalid_utf8", f"Expected UTF-8, got {error.reason}", f"{path}.{name}"
+        ) from None
 
 
 def _entries(field: Any, read: Read) -> Get:
@@ -252,11 +352,13 @@ def _entries(field: Any, read: Read) -> Get:
 def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
     """A map's entries, in the order of their keys.
 
-    One that has a field beside key and value is taken, as by Protobuf in Java and C++; the library keeps it as unknown, without its place
-    among the others.
+    One that has a field beside key and value is taken, as by Protobuf in Java and C++;
+    the library keeps it as unknown, without its place among the others.
     """
-    from google.protobuf.message import DecodeError  # noqa: PLC0415  # an extra, loaded where it is used
-    from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415  # as above
+    from google.protobuf.message import (
+        DecodeError,
+    )  # an extra, loaded where it is used
+    from google.protobuf.unknown_fields import UnknownFieldSet  # as above
 
     known = getattr(message, field.name)
     found = dict(known.items())
@@ -266,13 +368,19 @@ def _sorted_map(message: Any, field: Any, path: str) -> list[tuple[Any, Any]]:
         try:
             entry = known.GetEntryClass().FromString(one.data)
         except DecodeError:
-            raise RefusedValueError("not_protobuf", "Protobuf is malformed, as an entry of a map", path) from None
+            raise RefusedValueError(
+                "not_protobuf", "Protobuf is malformed, as an entry of a map", path
+            ) from None
         if any(inner.field_number in _OF_ENTRY for inner in UnknownFieldSet(entry)):
             continue  # a value that its enum doesn't name: such an entry is unknown everywhere
         if not entry.IsInitialized():
             raise RefusedValueError("missing", "Message misses required fields", path)
         if entry.key in known:
-            raise RefusedValueError("duplicate_key", "Map holds a key more than once, in entries with unknown fields and without", path)
+            raise RefusedValueError(
+                "duplicate_key",
+                "Map holds a key more than once, in entries with unknown fields and without",
+                path,
+            )
         found[entry.key] = entry.value
     return sorted(found.items(), key=lambda item: item[0])
 
@@ -282,7 +390,10 @@ def _pairs(field: Any, read: Read) -> Get:
 
     def get(message: Any, path: str) -> list[Any]:
         entry, place = getattr(message, field.name).GetEntryClass(), f"{path}.{field.name}[...]"
-        return [read(entry(key=key, value=value), place) for key, value in _sorted_map(message, field, place)]
+        return [
+            read(entry(key=key, value=value), place)
+            for key, value in _sorted_map(message, field, place)
+        ]
 
     return get
 
@@ -291,7 +402,9 @@ def _text(value: Any, path: str) -> str:
     try:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError as error:
-        raise RefusedValueError("invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", path) from None
+        raise RefusedValueError(
+            "invalid_utf8", f"Expected UTF-8, got {error.reason} (byte {error.start})", path
+        ) from None
 
 
 def _enum(names: dict[int, str]) -> Read:
@@ -304,7 +417,8 @@ def _enum(names: dict[int, str]) -> Read:
 
 
 def bounds(column: pa.DataType, epoch: str | None) -> tuple[int, int, int, int]:
-    """Which numbers of a field a column holds, from the lowest to the highest; what they are multiplied with, and then divided by.
+    """Which numbers of a field a column holds, from the lowest to the highest; what
+    they are multiplied with, and then divided by.
 
     A float holds some beyond them.
     """

@@ -23,24 +23,40 @@ class ProtobufOptions(FinerOptions):
 
     by_schema: ClassVar[bool] = True
 
-    descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = Field(
-        description="The file that has the type, relative to the spec. A .proto file is compiled (`windrow[protobuf]`); a "
-        "descriptor set is one of `protoc --include_imports --descriptor_set_out`."
+    descriptor: Annotated[Text, Values("the name of a `.proto` file, or of a descriptor set")] = (
+        Field(
+            description=(
+                "The file that has the type, relative to the spec. A .proto file is compiled"
+                " (`windrow[protobuf]`); a descriptor set is one of `protoc --include_imports"
+                " --descriptor_set_out`."
+            )
+        )
     )
-    message: Annotated[Text, Values("a name with its package")] = Field(description="The type's name, as in `shop.Order`.")
+    message: Annotated[Text, Values("a name with its package")] = Field(
+        description="The type's name, as in `shop.Order`."
+    )
 
 
 class ProtobufSection(ProtobufOptions, FormatSection):
     """Messages of one Protobuf type, each without a length or a prefix before it."""
 
     format: Literal["protobuf"] = Field(
-        default="protobuf", description="What the messages are; the other settings of `decode` are the format's."
+        default="protobuf",
+        description="What the messages are; the other settings of `decode` are the format's.",
     )
     schema_: SchemaReference = Field(
-        alias="schema", description="The pandera.polars DataFrameModel whose columns, types and rules the table's rows have."
+        alias="schema",
+        description=(
+            "The pandera.polars DataFrameModel whose columns, types and rules the table's rows"
+            " have."
+        ),
     )
     on_null: Literal["dead", "drop"] = Field(
-        default="dead", description="What becomes of a message without a value (a tombstone): a dead letter, or it is only counted."
+        default="dead",
+        description=(
+            "What becomes of a message without a value (a tombstone): a dead letter, or it is only"
+            " counted."
+        ),
     )
 
 
@@ -48,7 +64,8 @@ class ProtobufKeySection(ProtobufOptions, KeySection):
     """Messages of one Protobuf type as keys."""
 
     format: Literal["protobuf"] = Field(
-        default="protobuf", description="What the keys are; the other settings of `decode.key` are the format's."
+        default="protobuf",
+        description="What the keys are; the other settings of `decode.key` are the format's.",
     )
 
 
@@ -58,7 +75,10 @@ class _Protobuf:
     def decoder(self, section: ProtobufSection, folder: Path) -> Decoder:
         from windrow.ingest.formats.protobuf.decoder import ProtobufDecoder
 
-        model, types = ModelReference(section.schema_, folder), TypesFile(folder, section.descriptor)
+        model, types = (
+            ModelReference(section.schema_, folder),
+            TypesFile(folder, section.descriptor),
+        )
         return ProtobufDecoder(model, types, section.message, section.on_null, section.part)
 
 
@@ -68,7 +88,9 @@ class _ProtobufKey:
     def decoder(self, key: ProtobufKeySection, model: ModelReference) -> Decoder:
         from windrow.ingest.formats.protobuf.decoder import ProtobufDecoder
 
-        return ProtobufDecoder(model, TypesFile(model.folder, key.descriptor), key.message, part=key.part)
+        return ProtobufDecoder(
+            model, TypesFile(model.folder, key.descriptor), key.message, part=key.part
+        )
 
 
 PROTOBUF: FormatKind[ProtobufSection] = _Protobuf()

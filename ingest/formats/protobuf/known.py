@@ -1,6 +1,8 @@
-"""The .proto files that Confluent's serializers know themselves, and so register with no schema that imports them.
+"""The .proto files that Confluent's serializers know themselves, and so register with
+no schema that imports them.
 
-Google's own types (`google/protobuf/*.proto`) come with the compiler, its common ones (`google/type/*.proto`) with their package.
+Google's own types (`google/protobuf/*.proto`) come with the compiler, its common ones
+(`google/type/*.proto`) with their package.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ message Variant {
 """
 
 CONFLUENT: Mapping[str, str] = {
-    "confluent/meta.proto": _META, "confluent/type/decimal.proto": _DECIMAL, "confluent/type/variant.proto": _VARIANT,
-    "confluent/types/decimal.proto": 'syntax = "proto3"; import public "confluent/type/decimal.proto";',
-}  # fmt: skip
+    "confluent/meta.proto": _META,
+    "confluent/type/decimal.proto": _DECIMAL,
+    "confluent/type/variant.proto": _VARIANT,
+    "confluent/types/decimal.proto": (
+        'syntax = "proto3"; import public "confluent/type/decimal.proto";'
+    ),
+}
 """Confluent's, by the names that they are imported by."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.ingest.formats.protobuf.tables import BOOL, DOUBLE, FIXED32, FLOAT, INT32, SINT32, UINT32, UINT64
+from windrow.ingest.formats.protobuf.tables import (
+    BOOL,
+    DOUBLE,
+    FIXED32,
+    FLOAT,
+    INT32,
+    SINT32,
+    UINT32,
+    UINT64,
+)
 from windrow.ingest.formats.shared.calendar import MAX_MICROS, MIN_MICROS
 from windrow.ingest.formats.shared.octets import byte, single
 from windrow.ingest.native.making import inlined, part, word_at
@@ -42,7 +51,9 @@ def tag(data, at, end):
     """Behind a field's number and wire type, or -1; and both in one."""
     begin = at
     at, head = varint(data, at, end)
-    return (-1, 0) if at < 0 or head < 0 or head > _LOW_HALF or at - begin > _TAG_BYTES else (at, head)
+    return (
+        (-1, 0) if at < 0 or head < 0 or head > _LOW_HALF or at - begin > _TAG_BYTES else (at, head)
+    )
 
 
 @inlined
@@ -67,7 +78,10 @@ def passed_over(data, at, end, wire):
 
 @inlined
 def raw(data, at, end, kind):
-    """Behind a number, or -1; and the number. One without a sign that needs all 64 bits is negative; of a float, the bits of a double."""
+    """Behind a number, or -1; and the number.
+
+    One without a sign that needs all 64 bits is negative; of a float, the bits of a double.
+    """
     if kind <= BOOL:
         at, number = varint(data, at, end)
         if kind <= UINT64:
@@ -87,13 +101,20 @@ def raw(data, at, end, kind):
         return -1, 0
     if kind == FLOAT:
         return at + 4, single(data, at)
-    bits = byte(data, at) | byte(data, at + 1) << 8 | byte(data, at + 2) << 16 | byte(data, at + 3) << 24
+    bits = (
+        byte(data, at)
+        | byte(data, at + 1) << 8
+        | byte(data, at + 2) << 16
+        | byte(data, at + 3) << 24
+    )
     return at + 4, bits if kind == FIXED32 else np.int64(np.int32(bits))
 
 
 @part
 def instant(data, at, end, truncates):
-    """Whether a google.protobuf.Timestamp is certain, its microseconds, and whether it was truncated to be these."""
+    """Whether a google.protobuf.Timestamp is certain, its microseconds, and whether it
+    was truncated to be these.
+    """
     seconds = nanos = 0
     while at < end:
         head = byte(data, at)
@@ -107,7 +128,12 @@ def instant(data, at, end, truncates):
         else:
             nanos = int(np.int32(number))
     cut = nanos % 1_000 != 0
-    if nanos < 0 or nanos >= 1_000_000_000 or seconds < MIN_MICROS // 1_000_000 or seconds > MAX_MICROS // 1_000_000:
+    if (
+        nanos < 0
+        or nanos >= 1_000_000_000
+        or seconds < MIN_MICROS // 1_000_000
+        or seconds > MAX_MICROS // 1_000_000
+    ):
         return False, 0, False
     micros = seconds * 1_000_000 + nanos // 1_000
     return micros >= MIN_MICROS and micros <= MAX_MICROS and (truncates or not cut), micros, cut

@@ -1,8 +1,13 @@
-"""One pass over the bytes of all messages: what is certainly a row is written down, all else is left alone. Compiled, and never recursive.
+"""One pass over the bytes of all messages: what is certainly a row is written down, all
+else is left alone.
 
-It goes by tables of fields (tables.py); messages inside a message stand on a stack. What it finds it writes to a tape
-(shared/gather.py), where a field that comes again takes the place of the one before, as Protobuf wants it. Of a message that isn't taken
-the tape is wound back, so that nothing of it is left and none of its neighbours moves. Each byte is looked at a bounded number of times.
+Compiled, and never recursive.
+
+It goes by tables of fields (tables.py); messages inside a message stand on a stack.
+What it finds it writes to a tape (shared/gather.py), where a field that comes again
+takes the place of the one before, as Protobuf wants it. Of a message that isn't taken
+the tape is wound back, so that nothing of it is left and none of its neighbours moves.
+Each byte is looked at a bounded number of times.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from windrow.ingest.formats.protobuf.state import (
     MESSAGES,
     SPACES,
     room_for_keys,
-)  # fmt: skip
+)
 from windrow.ingest.formats.protobuf.tables import (
     BITS,
     COST,
@@ -66,7 +71,7 @@ from windrow.ingest.formats.protobuf.tables import (
     UNKNOWN,
     WEIGHT,
     WIRE,
-)  # fmt: skip
+)
 from windrow.ingest.formats.protobuf.weight import FREE as FREE_WEIGHT
 from windrow.ingest.formats.protobuf.weight import SHARE as WEIGHT_SHARE
 from windrow.ingest.formats.protobuf.weight import SMALL
@@ -157,7 +162,9 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
     if op == TABLE:
         if number < numbers[np.uintp(row + LOW)] or number > numbers[np.uintp(row + HIGH)]:
             return -1, entry
-        number = numbers[np.uintp(numbers[np.uintp(row + FACTOR)] + number - numbers[np.uintp(row + LOW)])]
+        number = numbers[
+            np.uintp(numbers[np.uintp(row + FACTOR)] + number - numbers[np.uintp(row + LOW)])
+        ]
         if number == NO_VALUE:
             return -1, entry
     elif op == NUMBER_WIDE:
@@ -176,7 +183,8 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
             if number % factor:
                 if factor > 0:
                     return -1, entry
-                entry = put(tape, entry, 0, state[ITEMS], 1)  # the message's node says that it was truncated
+                # the message's node says that it was truncated
+                entry = put(tape, entry, 0, state[ITEMS], 1)
             number //= abs(factor)
         else:
             number = np.float64(number).view(np.int64) if op == NUMBER_FLOAT else number * factor
@@ -185,7 +193,9 @@ def value(data, at, end, row, op, index, frame, numbers, state, tape, entry):
 
 @inlined
 def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry):
-    """Of values that are packed up to `end`: behind them, or -1; what is left of the budget; where the next entry goes."""
+    """Of values that are packed up to `end`: behind them, or -1; what is left of the
+    budget; where the next entry goes.
+    """
     listed = numbers[np.uintp(row + LENGTHS)] >= 0
     while True:
         own = index
@@ -203,7 +213,9 @@ def values(data, at, end, row, op, index, frame, left, spaces, numbers, state, t
 def packed(data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry):
     """The same of all that lies packed from `at` to `end`, and how long their list is then."""
     if at < end:
-        at, left, entry = values(data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry)
+        at, left, entry = values(
+            data, at, end, row, op, index, frame, left, spaces, numbers, state, tape, entry
+        )
     if at >= 0 and numbers[np.uintp(row + LENGTHS)] >= 0:
         entry = length(row, index, spaces, numbers, state, tape, entry)
     return at, left, entry
@@ -211,7 +223,9 @@ def packed(data, at, end, row, op, index, frame, left, spaces, numbers, state, t
 
 @inlined
 def entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, entry):
-    """Keep in mind what is around a message inside, and say that it is there; where the next entry goes."""
+    """Keep in mind what is around a message inside, and say that it is there; where the
+    next entry goes.
+    """
     state[frame + FRAME_TABLE], state[frame + FRAME_END] = table, end
     state[frame + FRAME_INDEX], state[frame + FRAME_BITS] = index, bits
     keyed = numbers[np.uintp(numbers[np.uintp(row + INNER)] + KEYED)] >= 0
@@ -226,13 +240,18 @@ def entered(at, own, table, end, index, bits, row, frame, numbers, state, tape, 
 
 @inlined
 def may_end(data, end, table, frame, bits, numbers, state, keys):
-    """Whether a message, or one inside, has all that it needs at its end; an entry of a map, a key that is new."""
+    """Whether a message, or one inside, has all that it needs at its end; an entry of a
+    map, a key that is new.
+    """
     needs = numbers[np.uintp(table + NEEDS)]
     if bits & needs != needs:
         return False
     if frame < FRAMES or state[frame + FRAME_LENGTHS] < 0:
         return True
-    key, map_of = state[frame + FRAME_KEY], state[frame + FRAME_LENGTHS] << 32 | state[frame + FRAME_PARENT]
+    key, map_of = (
+        state[frame + FRAME_KEY],
+        state[frame + FRAME_LENGTHS] << 32 | state[frame + FRAME_PARENT],
+    )
     own = hash_of(data, key >> 32, (key & 0xFFFF_FFFF) >> 1, end, map_of)
     return is_first(own, state[MESSAGES], state[KEYS_MASK], keys)
 
@@ -265,9 +284,25 @@ def message(data, at, end, table, kids, left, weight, spaces, numbers, state, ta
             if wire == 2 and numbers[np.uintp(row + REPEATED)]:
                 at, n = sized(data, at, end)
                 if at >= 0:
-                    at, left, entry = packed(data, at, at + n, row, op, index, frame, left, spaces, numbers, state, tape, entry)
+                    at, left, entry = packed(
+                        data,
+                        at,
+                        at + n,
+                        row,
+                        op,
+                        index,
+                        frame,
+                        left,
+                        spaces,
+                        numbers,
+                        state,
+                        tape,
+                        entry,
+                    )
             else:
-                at = passed_over(data, at, end, wire) if numbers[np.uintp(table + KEYED)] < 0 else -1
+                at = (
+                    passed_over(data, at, end, wire) if numbers[np.uintp(table + KEYED)] < 0 else -1
+                )
             continue
         bits |= numbers[np.uintp(row + SETS)]
         weight -= numbers[np.uintp(row + WEIGHT)]
@@ -299,7 +334,8 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
     state[MESSAGES] += 1
     state[KEYS_MASK] = _room_for_keys(end - at) - 1
     weight = FREE_WEIGHT + WEIGHT_SHARE * (end - at) if end - at > SMALL else 1 << 62
-    if message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):  # it counts its entries only if it is a row
+    # it counts its entries only if it is a row
+    if message(data, at, end, table, kids, left, weight, spaces, numbers, state, tape, keys):
         state[ITEMS] += 1
         return True
     for space in range(ITEMS, ITEMS + spaces):
@@ -307,15 +343,40 @@ def message_or_nothing(data, at, end, table, kids, left, numbers, state, tape, k
     return False
 
 
-@compiled((OCTETS, EDGES, EDGES, int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1]))
+@compiled(
+    (
+        OCTETS,
+        EDGES,
+        EDGES,
+        int64,
+        int64,
+        int64,
+        int64,
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        int64[::1],
+        uint8[::1],
+    )
+)
 def scan(data, begins, ends, table, kids, free, share, numbers, state, tape, keys, taken):
-    """Write down the messages between `begins` and `ends` that are certainly rows, and say in `taken` which.
+    """Write down the messages between `begins` and `ends` that are certainly rows, and
+    say in `taken` which.
 
-    `table`, `kids`: `root` and `kids` of the tables; `free`, `share`: what a message's items may cost, and how much more for each byte.
+    `table`, `kids`: `root` and `kids` of the tables; `free`, `share`: what a message's
+    items may cost, and how much more for each byte.
     """
     begin_at, end_at, taken_at = memory(begins), memory(ends), memory(taken)
-    data_at, numbers_at, state_at, tape_at, keys_at = memory(data), memory(numbers), memory(state), memory(tape), memory(keys)
+    data_at, numbers_at, state_at, tape_at, keys_at = (
+        memory(data),
+        memory(numbers),
+        memory(state),
+        memory(tape),
+        memory(keys),
+    )
     for i in range(len(begins)):
         at, end = np.int64(begin_at[i]), np.int64(end_at[i])
         left = free + share * (end - at)
-        taken_at[i] = message_or_nothing(data_at, at, end, table, kids, left, numbers_at, state_at, tape_at, keys_at)
+        taken_at[i] = message_or_nothing(
+            data_at, at, end, table, kids, left, numbers_at, state_at, tape_at, keys_at
+        )

@@ -1,7 +1,9 @@
-"""A message type and columns as tables of numbers, which the compiled pass goes by: one for each type of a message, with its fields.
+"""A message type and columns as tables of numbers, which the compiled pass goes by: one
+for each type of a message, with its fields.
 
-A type has a table for each struct that some of its fields are for, and one that nobody wants anything of: what no column is for is passed
-over as strictly as the rest, since Protobuf's library would refuse the whole message for it.
+A type has a table for each struct that some of its fields are for, and one that nobody
+wants anything of: what no column is for is passed over as strictly as the rest, since
+Protobuf's library would refuse the whole message for it.
 """
 
 from __future__ import annotations
@@ -20,36 +22,93 @@ from windrow.ingest.formats.protobuf.weight import weight_of
 from windrow.ingest.formats.shared.nodes import FLOAT32, FLOAT64, MAP, STRUCT, WIDE, Node, nodes_of
 from windrow.ingest.schema.columns import Columns, Finer
 
-NUMBER, NUMBER_FLOAT, NUMBER_WIDE, BITS, TABLE, TEXT, KEY, OCTETS_ANY, MESSAGE, INSTANT, STRICT, DIVIDED = range(12)
+(
+    NUMBER,
+    NUMBER_FLOAT,
+    NUMBER_WIDE,
+    BITS,
+    TABLE,
+    TEXT,
+    KEY,
+    OCTETS_ANY,
+    MESSAGE,
+    INSTANT,
+    STRICT,
+    DIVIDED,
+) = range(12)
 """What is done with a field.
 
-`NUMBER`: held to the column's bounds; `NUMBER_FLOAT`: likewise, and becomes a double; `NUMBER_WIDE`: becomes a decimal of 128 bits;
-`BITS`: stays what it is; `TABLE`: an enum, whose numbers have their values in a table; `TEXT`: bytes of UTF-8; `KEY`: the same, of a map;
-`OCTETS_ANY`: bytes; `MESSAGE`: a message inside; `INSTANT`: a google.protobuf.Timestamp; `STRICT`: the message is left to the strict way;
-`DIVIDED`: as `NUMBER`, for a timestamp in a unit that is finer than a column's.
+`NUMBER`: held to the column's bounds; `NUMBER_FLOAT`: likewise, and becomes a double;
+`NUMBER_WIDE`: becomes a decimal of 128 bits; `BITS`: stays what it is; `TABLE`: an
+enum, whose numbers have their values in a table; `TEXT`: bytes of UTF-8; `KEY`: the
+same, of a map; `OCTETS_ANY`: bytes; `MESSAGE`: a message inside; `INSTANT`: a
+google.protobuf.Timestamp; `STRICT`: the message is left to the strict way; `DIVIDED`:
+as `NUMBER`, for a timestamp in a unit that is finer than a column's.
 """
 
-INT64, UINT64, INT32, UINT32, SINT32, SINT64, BOOL, FIXED64, SFIXED64, DOUBLE, SIZED, FIXED32, SFIXED32, FLOAT = range(14)
-"""How a value is written: as a varint up to `BOOL`, in eight bytes up to `DOUBLE`, with its length, in four bytes."""
+(
+    INT64,
+    UINT64,
+    INT32,
+    UINT32,
+    SINT32,
+    SINT64,
+    BOOL,
+    FIXED64,
+    SFIXED64,
+    DOUBLE,
+    SIZED,
+    FIXED32,
+    SFIXED32,
+    FLOAT,
+) = range(14)
+"""How a value is written: as a varint up to `BOOL`, in eight bytes up to `DOUBLE`, with
+its length, in four bytes.
+"""
 
 FIELD = 16
-(OP, NODE, WIRE, KIND, LOW, HIGH, FACTOR, ONCE, SETS, REPEATED, LENGTHS, SPACE, KIDS, COST, INNER, WEIGHT) = range(FIELD)
+(
+    OP,
+    NODE,
+    WIRE,
+    KIND,
+    LOW,
+    HIGH,
+    FACTOR,
+    ONCE,
+    SETS,
+    REPEATED,
+    LENGTHS,
+    SPACE,
+    KIDS,
+    COST,
+    INNER,
+    WEIGHT,
+) = range(FIELD)
 """What stands at which place of a field.
 
-- `NODE`: whose value it is, -1: nobody's; `WIRE`: its wire type; `KIND`: how it is written.
-- `LOW`, `HIGH`, `FACTOR`: the rule of a number, whose factor divides a `DIVIDED` one, and is below zero where what is left is cut off; of
-  a wide one `LOW` says whether it may have 20 digits; of an `INSTANT`, `LOW` is 1 where what is finer is cut off; of a table, its first
-  number, its last one, and where it stands in the numbers; `FACTOR` of a message inside, how many entries say that it is there.
-- `ONCE`: bits of which none may be set when it comes, for else the order of fields would matter; `SETS`: bits that it sets.
-- `REPEATED`: whether it may come again and again, or packed; `LENGTHS`: the node of its list or map, -1: nobody's; `SPACE`: where its items
-  lie; `KIDS`: where the spaces stand that open anew with each item, their number first; `COST`: what an item costs of the budget.
-- `INNER`: the table of the message inside; `WEIGHT`: what the strict way would weigh it.
+- `NODE`: whose value it is, -1: nobody's; `WIRE`: its wire type; `KIND`: how it is
+  written.
+- `LOW`, `HIGH`, `FACTOR`: the rule of a number, whose factor divides a `DIVIDED` one,
+  and is below zero where what is left is cut off; of a wide one `LOW` says whether it
+  may have 20 digits; of an `INSTANT`, `LOW` is 1 where what is finer is cut off; of a
+  table, its first number, its last one, and where it stands in the numbers; `FACTOR` of
+  a message inside, how many entries say that it is there.
+- `ONCE`: bits of which none may be set when it comes, for else the order of fields
+  would matter; `SETS`: bits that it sets.
+- `REPEATED`: whether it may come again and again, or packed; `LENGTHS`: the node of its
+  list or map, -1: nobody's; `SPACE`: where its items lie; `KIDS`: where the spaces
+  stand that open anew with each item, their number first; `COST`: what an item costs of
+  the budget.
+- `INNER`: the table of the message inside; `WEIGHT`: what the strict way would weigh
+  it.
 """
 
 TYPE = 6
 NEEDS, DENSE, DENSE_AT, SPARSE, SPARSE_AT, KEYED = range(TYPE)
-"""What stands at which place of a table: bits that must be set at a message's end; how many fields are found by their number alone, and
-where they stand; how many others there are, and where they stand, each as its number and its place; the node of keys, or -1.
+"""What stands at which place of a table: bits that must be set at a message's end; how
+many fields are found by their number alone, and where they stand; how many others there
+are, and where they stand, each as its number and its place; the node of keys, or -1.
 """
 
 NOBODY = -1
@@ -63,21 +122,36 @@ NO_VALUE = -(1 << 63)
 """In an enum's table: a number without a name."""
 _WIRES = {SIZED: 2, FIXED32: 5, SFIXED32: 5, FLOAT: 5, FIXED64: 1, SFIXED64: 1, DOUBLE: 1}
 _KINDS = {
-    "double": DOUBLE, "float": FLOAT, "int64": INT64, "uint64": UINT64, "int32": INT32, "fixed64": FIXED64, "fixed32": FIXED32,
-    "bool": BOOL, "string": SIZED, "message": SIZED, "bytes": SIZED, "uint32": UINT32, "enum": INT32, "sfixed32": SFIXED32,
+    "double": DOUBLE,
+    "float": FLOAT,
+    "int64": INT64,
+    "uint64": UINT64,
+    "int32": INT32,
+    "fixed64": FIXED64,
+    "fixed32": FIXED32,
+    "bool": BOOL,
+    "string": SIZED,
+    "message": SIZED,
+    "bytes": SIZED,
+    "uint32": UINT32,
+    "enum": INT32,
+    "sfixed32": SFIXED32,
     "sfixed64": SFIXED64,
-    "sint32": SINT32, "sint64": SINT64,
-}  # fmt: skip
+    "sint32": SINT32,
+    "sint64": SINT64,
+}
 _PLACE_BYTES = 9
 """What one place of a column takes in a pass: 64 bits, and whether it is there."""
 
 
 @dataclass(frozen=True)
 class FieldTables:
-    """`numbers`: all tables; `root`: where the one of the messages themselves stands; `kids`: where the spaces stand that each row opens.
+    """`numbers`: all tables; `root`: where the one of the messages themselves stands;
+    `kids`: where the spaces stand that each row opens.
 
-    `symbols`: the bytes of all names and defaults, behind each other; `nodes`: the columns'; `spaces`: how many they have; `keyed`: whether
-    there is a map among them; `defaults`: nodes that have a value where the message says nothing, with this value.
+    `symbols`: the bytes of all names and defaults, behind each other; `nodes`: the
+    columns'; `spaces`: how many they have; `keyed`: whether there is a map among them;
+    `defaults`: nodes that have a value where the message says nothing, with this value.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -91,23 +165,32 @@ class FieldTables:
 
 
 def field_tables(kind: Any, columns: Columns) -> FieldTables:
-    """The tables for a type (a descriptor of Protobuf's library) and columns that can come from it (`fields.readers`)."""
+    """The tables for a type (a descriptor of Protobuf's library) and columns that can
+    come from it (`fields.readers`).
+    """
     nodes = nodes_of(columns)
     writer = _TableWriter(nodes, columns.finer)
     root, kids = writer.type_of(kind, nodes[0]), writer.kids(0)
     writer.fill()
     return FieldTables(
-        np.array(writer.numbers, np.int64), root, kids, bytes(writer.symbols), nodes, 1 + max(node.inner for node in nodes),
-        any(node.kind == MAP for node in nodes), writer.defaults,
-    )  # fmt: skip
+        np.array(writer.numbers, np.int64),
+        root,
+        kids,
+        bytes(writer.symbols),
+        nodes,
+        1 + max(node.inner for node in nodes),
+        any(node.kind == MAP for node in nodes),
+        writer.defaults,
+    )
 
 
 @dataclass
 class _Type:
     """A type whose table is being written.
 
-    `wanted`: the nodes that its fields are for; `unwrapped`: whether it is a wrapper that stands for its value. Its bits say what may come
-    once, and what must: more than there is room for share the last one, which is only stricter.
+    `wanted`: the nodes that its fields are for; `unwrapped`: whether it is a wrapper
+    that stands for its value. Its bits say what may come once, and what must: more than
+    there is room for share the last one, which is only stricter.
     """
 
     wanted: Mapping[str, Node]
@@ -123,7 +206,9 @@ class _Type:
 
 
 class _TableWriter:
-    """Tables are written behind each other; whoever names one that isn't filled yet has its place already."""
+    """Tables are written behind each other; whoever names one that isn't filled yet has
+    its place already.
+    """
 
     def __init__(self, nodes: list[Node], finer: Finer) -> None:
         self._nodes = nodes
@@ -152,7 +237,9 @@ class _TableWriter:
         return self._places[key]
 
     def fill(self) -> None:
-        """All tables that have a place: one behind the other, so that types in one another don't nest here, however many they are."""
+        """All tables that have a place: one behind the other, so that types in one
+        another don't nest here, however many they are.
+        """
         while self._empty:
             place, kind, node = self._empty.pop()
             self._fill(place, kind, self._opened(node))
@@ -175,7 +262,8 @@ class _TableWriter:
 
     def _fill(self, place: int, kind: Any, of: _Type) -> None:
         below = max((f.number for f in kind.fields if f.number < _DENSE), default=0) + 1
-        unknown = DOUBTFUL if kind.is_extendable else UNKNOWN  # an extension may be known to Protobuf's library
+        # an extension may be known to Protobuf's library
+        unknown = DOUBTFUL if kind.is_extendable else UNKNOWN
         dense = [DOUBTFUL] + [unknown] * (below - 1)  # there is no field 0
         sparse = []
         for each in kind.fields:
@@ -186,11 +274,22 @@ class _TableWriter:
                 sparse.append((each.number, at))
         pairs = [number for pair in sorted(sparse) for number in pair]
         self.numbers[place : place + TYPE] = [
-            of.needs, len(dense), self._put(dense), len(sparse), self._put([*pairs, unknown]), NOBODY,
-        ]  # fmt: skip
+            of.needs,
+            len(dense),
+            self._put(dense),
+            len(sparse),
+            self._put([*pairs, unknown]),
+            NOBODY,
+        ]
 
     def _field(self, one: Any, of: _Type) -> int:
-        places = dict.fromkeys(range(FIELD), 0) | {NODE: NOBODY, LENGTHS: NOBODY, LOW: -(1 << 63), HIGH: (1 << 63) - 1, FACTOR: 1}
+        places = dict.fromkeys(range(FIELD), 0) | {
+            NODE: NOBODY,
+            LENGTHS: NOBODY,
+            LOW: -(1 << 63),
+            HIGH: (1 << 63) - 1,
+            FACTOR: 1,
+        }
         name, node = TYPES[one.type], of.wanted.get(one.name)
         value = node
         if one.is_repeated:
@@ -200,9 +299,16 @@ class _TableWriter:
             of.needs |= places[SETS] if one.is_required else 0
             if node is not None and not of.unwrapped:
                 self._default(places, one, node, of)
-            if _is_entry(one.containing_type) and one.message_type is not None and any(f.is_required for f in one.message_type.fields):
-                self._must(places, of)  # where an entry has no value, one without fields stands for it, which the library doesn't take
-        if name == "group" or (value is not None and is_map(one) and value.kind != MAP):  # of a map as a list the order is its keys'
+            if (
+                _is_entry(one.containing_type)
+                and one.message_type is not None
+                and any(f.is_required for f in one.message_type.fields)
+            ):
+                # where an entry has no value, one without fields stands for it, which
+                # the library doesn't take
+                self._must(places, of)
+        # of a map as a list the order is its keys'
+        if name == "group" or (value is not None and is_map(one) and value.kind != MAP):
             places[OP] = STRICT
         else:
             places[KIND] = _KINDS[name]
@@ -212,9 +318,15 @@ class _TableWriter:
 
     @staticmethod
     def _bit(one: Any, node: Node | None, of: _Type) -> int:
-        """The bit of a field that may come only once here: a later one would be merged, or take the place of another one."""
+        """The bit of a field that may come only once here: a later one would be merged,
+        or take the place of another one.
+        """
         group = one.containing_oneof
-        if group is not None and len(group.fields) > 1 and any(member.name in of.wanted for member in group.fields):
+        if (
+            group is not None
+            and len(group.fields) > 1
+            and any(member.name in of.wanted for member in group.fields)
+        ):
             if group.name not in of.of_oneofs:
                 of.of_oneofs[group.name] = of.new()
             return of.of_oneofs[group.name]
@@ -226,7 +338,11 @@ class _TableWriter:
         places[REPEATED] = 1
         if node is None:
             return None
-        places[LENGTHS], places[SPACE], places[KIDS] = node.number, node.inner, self.kids(node.inner)
+        places[LENGTHS], places[SPACE], places[KIDS] = (
+            node.number,
+            node.inner,
+            self.kids(node.inner),
+        )
         places[COST] = _PLACE_BYTES * sum(_places(child.type) for child in node.children)
         self.defaults.append((node.number, 0))
         return node if node.kind == MAP else node.children[0]
@@ -237,7 +353,11 @@ class _TableWriter:
         if inner is not None:
             yield WEIGHT, weight_of(inner)
             if node is not None and pa.types.is_timestamp(node.type) and not is_wrapper(inner):
-                yield from ((OP, INSTANT), (NODE, node.number), (LOW, int(self._finer == "truncate")))
+                yield from (
+                    (OP, INSTANT),
+                    (NODE, node.number),
+                    (LOW, int(self._finer == "truncate")),
+                )
                 return
             yield from ((OP, MESSAGE), (INNER, self.type_of(inner, node)))
             if node is not None and node.kind != MAP:
@@ -245,7 +365,8 @@ class _TableWriter:
             return
         yield OP, {"string": TEXT, "bytes": OCTETS_ANY}.get(name, BITS)
         if node is None:
-            if one.is_required and name == "enum" and one.enum_type.is_closed:  # a number without a name is no value
+            # a number without a name is no value
+            if one.is_required and name == "enum" and one.enum_type.is_closed:
                 yield from self._enum(one.enum_type, None)
             return
         yield NODE, node.number
@@ -253,15 +374,23 @@ class _TableWriter:
             yield OP, KEY
         elif name == "bytes" and node.type == pa.string():
             yield OP, TEXT
-        elif name in INTEGERS or (name == "enum" and node.type != pa.string() and not one.enum_type.is_closed):
+        elif name in INTEGERS or (
+            name == "enum" and node.type != pa.string() and not one.enum_type.is_closed
+        ):
             low, high, factor, divisor = bounds(node.type, node.epoch)
             if node.kind == WIDE:  # all of 64 bits but the largest without a sign have 19 digits
                 yield from ((OP, NUMBER_WIDE), (LOW, int(high >> 64 > 0)))
                 return
-            yield from ((OP, NUMBER_FLOAT if node.kind in {FLOAT32, FLOAT64} else NUMBER), (FACTOR, factor))
+            yield from (
+                (OP, NUMBER_FLOAT if node.kind in {FLOAT32, FLOAT64} else NUMBER),
+                (FACTOR, factor),
+            )
             yield from ((LOW, max(low, -(1 << 63))), (HIGH, min(high, (1 << 63) - 1)))
             if divisor > 1:
-                yield from ((OP, DIVIDED), (FACTOR, -divisor if self._finer == "truncate" else divisor))
+                yield from (
+                    (OP, DIVIDED),
+                    (FACTOR, -divisor if self._finer == "truncate" else divisor),
+                )
         elif name == "enum":
             yield from self._enum(one.enum_type, node)
 
@@ -283,13 +412,19 @@ class _TableWriter:
         yield from ((OP, TABLE), (LOW, numbers[0]), (HIGH, numbers[-1]), (FACTOR, place))
 
     def _enum_value(self, kind: Any, number: int, node: Node | None) -> int:
-        """What a column has of an enum's number; `NO_VALUE` if it can't hold it, or it has no name there."""
+        """What a column has of an enum's number; `NO_VALUE` if it can't hold it, or it
+        has no name there.
+        """
         if node is None:
             return 0
         if node.type != pa.string():
             low, high, _, _ = bounds(node.type, None)
             return number if low <= number <= high else NO_VALUE
-        return self._symbol(kind.values_by_number[number].name.encode()) if number in kind.values_by_number else NO_VALUE
+        return (
+            self._symbol(kind.values_by_number[number].name.encode())
+            if number in kind.values_by_number
+            else NO_VALUE
+        )
 
     def _symbol(self, letters: bytes) -> int:
         """A place and a length, as a text's value has it."""
@@ -301,7 +436,9 @@ class _TableWriter:
         in_entry = _is_entry(one.containing_type)
         if one.message_type is not None and in_entry:
             self.defaults.append((node.number, 0))
-        elif one.message_type is None and (in_entry or not one.has_presence or one.has_default_value):
+        elif one.message_type is None and (
+            in_entry or not one.has_presence or one.has_default_value
+        ):
             value = self._default_value(one, node)
             if value == NO_VALUE:  # it can't hold it, and the strict way says so
                 self._must(places, of)
@@ -321,14 +458,24 @@ class _TableWriter:
         name, value = TYPES[one.type], one.default_value
         if name in {"string", "bytes"}:
             octets = value.encode() if isinstance(value, str) else value
-            return self._symbol(octets) if node.type == pa.binary() or _is_text(octets) else NO_VALUE
+            return (
+                self._symbol(octets) if node.type == pa.binary() or _is_text(octets) else NO_VALUE
+            )
         if name == "enum":
             return self._enum_value(one.enum_type, value, node)
         if name in INTEGERS:
             low, high, factor, divisor = bounds(node.type, node.epoch)
-            if not low <= value <= high or value * factor % divisor or (node.kind == WIDE and value):
+            if (
+                not low <= value <= high
+                or value * factor % divisor
+                or (node.kind == WIDE and value)
+            ):
                 return NO_VALUE
-            return _bits(float(value)) if node.kind in {FLOAT32, FLOAT64} else value * factor // divisor
+            return (
+                _bits(float(value))
+                if node.kind in {FLOAT32, FLOAT64}
+                else value * factor // divisor
+            )
         return _bits(value) if isinstance(value, float) else int(value)
 
 

@@ -1,7 +1,8 @@
 """What a large message would take of memory, before it is parsed.
 
-Protobuf's library has a place for each field of each message inside a message, and such a message may be two bytes: a megabyte of them
-would become hundreds. So a message of more than some bytes is looked over first.
+Protobuf's library has a place for each field of each message inside a message, and such
+a message may be two bytes: a megabyte of them would become hundreds. So a message of
+more than some bytes is looked over first.
 """
 
 from __future__ import annotations
@@ -23,14 +24,20 @@ def weight_of(kind: Any) -> int:
 
 
 def is_too_heavy(message: bytes, kind: Any) -> bool:
-    """Whether the messages inside would take more than 32 bytes a byte, beyond 64 MB. What is malformed is judged by who parses it."""
+    """Whether the messages inside would take more than 32 bytes a byte, beyond 64 MB.
+    What is malformed is judged by who parses it.
+    """
     left, spans = FREE + SHARE * len(message), [(0, len(message), kind)]
     types: dict[str, dict[int, Any]] = {}
     while spans:
         at, end, of = spans.pop()
         while 0 <= at < end:
             if of.full_name not in types:
-                types[of.full_name] = {field.number: field.message_type for field in of.fields if field.message_type is not None}
+                types[of.full_name] = {
+                    field.number: field.message_type
+                    for field in of.fields
+                    if field.message_type is not None
+                }
             tag, at = _varint(message, at, end)
             wire, below = tag & 7, types[of.full_name].get(tag >> 3)
             size = {1: 8, 5: 4}.get(wire, 0)

@@ -1,7 +1,9 @@
 """What a pass wrote down, as Arrow's arrays.
 
-It wrote a tape: (node, index in its space) and value, in the order in which the values came. A wide decimal's higher 64 bits are the value
-of one more entry. Of a string, list or map the value holds its length, times two, in the lower half; the rest is the format's.
+It wrote a tape: (node, index in its space) and value, in the order in which the values
+came. A wide decimal's higher 64 bits are the value of one more entry. Of a string, list
+or map the value holds its length, times two, in the lower half; the rest is the
+format's.
 """
 
 from __future__ import annotations
@@ -14,7 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.formats.shared.nodes import BOOL, DECIMAL, FLOAT32, LIST, MAP, STRUCT, TEXT, WIDE, Node
+from windrow.ingest.formats.shared.nodes import (
+    BOOL,
+    DECIMAL,
+    FLOAT32,
+    LIST,
+    MAP,
+    STRUCT,
+    TEXT,
+    WIDE,
+    Node,
+)
 from windrow.ingest.native.calling import Compiled
 
 SPREADING = Compiled("windrow.ingest.formats.shared.spread")
@@ -26,19 +38,31 @@ _SPARE = 8
 """Bytes behind the last string, so that strings are copied in words."""
 
 _APART = 72
-"""Values between the stretches of two nodes. A batch often has a power of two of messages: without a gap, the values of one message would
-all lie in lines of memory that share the same few places of a processor's caches, and push each other out."""
+"""Values between the stretches of two nodes.
 
-CopyTexts = Callable[[npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]], None]
-"""Brings the strings of (values, present) to their (offsets) in (letters), which has room for eight bytes more."""
+A batch often has a power of two of messages: without a gap, the values of one message
+would all lie in lines of memory that share the same few places of a processor's caches,
+and push each other out.
+"""
+
+CopyTexts = Callable[
+    [npt.NDArray[np.int64], npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]],
+    None,
+]
+"""Brings the strings of (values, present) to their (offsets) in (letters), which has
+room for eight bytes more.
+"""
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The values of all nodes: 64 bits each, and whether they are there. Of each node they lie from its place in `bases` on.
+    """The values of all nodes: 64 bits each, and whether they are there.
 
-    `copy_texts`: how the format finds its strings; `counts`: how many values the nodes of each space have; `by_key`: whether the entries of
-    each map are put in the order of their keys. Of wide decimals the high halves lie behind the low ones.
+    Of each node they lie from its place in `bases` on.
+
+    `copy_texts`: how the format finds its strings; `counts`: how many values the nodes
+    of each space have; `by_key`: whether the entries of each map are put in the order
+    of their keys. Of wide decimals the high halves lie behind the low ones.
     """
 
     copy_texts: CopyTexts
@@ -50,7 +74,9 @@ class Gathered:
 
     @property
     def truncated(self) -> npt.NDArray[np.int64]:
-        """Which rows have a timestamp that was truncated: a pass says so by the value of the document's own node."""
+        """Which rows have a timestamp that was truncated: a pass says so by the value
+        of the document's own node.
+        """
         return np.flatnonzero(self.values[self.bases[0] : self.bases[0] + self.counts[0]])
 
     @classmethod
@@ -65,12 +91,26 @@ class Gathered:
         *,
         by_key: bool = False,
     ) -> Gathered:
-        """The entries of a tape, each at its node's place. `defaults`: nodes that have a value where the tape has none, with this value."""
+        """The entries of a tape, each at its node's place.
+
+        `defaults`: nodes that have a value where the tape has none, with this value.
+        """
         behind = np.array([int(counts[node.space]) if node.kind == WIDE else 0 for node in nodes])
-        bases = np.cumsum([0, *(int(counts[node.space]) + int(more) + _APART for node, more in zip(nodes, behind, strict=True))])
+        bases = np.cumsum(
+            [
+                0,
+                *(
+                    int(counts[node.space]) + int(more) + _APART
+                    for node, more in zip(nodes, behind, strict=True)
+                ),
+            ]
+        )
         values, present = np.zeros(bases[-1], np.int64), np.zeros(bases[-1], np.uint8)
         for number, value in defaults:
-            values[bases[number] : bases[number + 1]], present[bases[number] : bases[number + 1]] = value, 1
+            (
+                values[bases[number] : bases[number + 1]],
+                present[bases[number] : bases[number + 1]],
+            ) = (value, 1)
         SPREADING.spread(tape, entries, behind, bases, values, present)
         return cls(copy_texts, counts, bases[:-1], values, present, by_key)
 
@@ -81,14 +121,25 @@ class Gathered:
         nulls = n - int(np.count_nonzero(present))
         valid = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
         if node.kind == STRUCT:
-            return pa.Array.from_buffers(node.type, n, [valid], nulls, children=[self.array(child) for child in node.children])
+            return pa.Array.from_buffers(
+                node.type,
+                n,
+                [valid],
+                nulls,
+                children=[self.array(child) for child in node.children],
+            )
         if node.kind in {TEXT, LIST, MAP}:
             return self._lengths(node, values, present, valid, nulls)
         stored = _stored(node, values, self.values[base + n : base + 2 * n])
         return pa.Array.from_buffers(node.type, n, [valid, pa.py_buffer(stored)], nulls)
 
     def _lengths(
-        self, node: Node, values: npt.NDArray[np.int64], present: npt.NDArray[np.uint8], valid: pa.Buffer | None, nulls: int
+        self,
+        node: Node,
+        values: npt.NDArray[np.int64],
+        present: npt.NDArray[np.uint8],
+        valid: pa.Buffer | None,
+        nulls: int,
     ) -> pa.Array:
         """Strings, lists or maps."""
         offsets = np.empty(len(values) + 1, np.int32)
@@ -97,24 +148,32 @@ class Gathered:
         if node.kind == TEXT:
             letters = np.empty(int(offsets[-1]) + _SPARE, np.uint8)
             self.copy_texts(values, present, offsets, letters)
-            return pa.Array.from_buffers(node.type, len(values), [*buffers, pa.py_buffer(letters[:-_SPARE])], nulls)
+            return pa.Array.from_buffers(
+                node.type, len(values), [*buffers, pa.py_buffer(letters[:-_SPARE])], nulls
+            )
         children = [self.array(child) for child in node.children]
         if node.kind == MAP:
             if self.by_key:
                 children = _by_key(offsets, children)
             entry = pa.struct([node.type.key_field, node.type.item_field])
-            children = [pa.Array.from_buffers(entry, len(children[0]), [None], 0, children=children)]
+            children = [
+                pa.Array.from_buffers(entry, len(children[0]), [None], 0, children=children)
+            ]
         return pa.Array.from_buffers(node.type, len(values), buffers, nulls, children=children)
 
 
 def _by_key(offsets: npt.NDArray[np.int32], entries: Sequence[pa.Array]) -> list[pa.Array]:
     """Keys and values of maps, those of each map in the order of their keys' bytes."""
     maps = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    order = pc.sort_indices(pa.table([maps, entries[0]], ["map", "key"]), [("map", "ascending"), ("key", "ascending")])
+    order = pc.sort_indices(
+        pa.table([maps, entries[0]], ["map", "key"]), [("map", "ascending"), ("key", "ascending")]
+    )
     return [entry.take(order) for entry in entries]
 
 
-def _stored(node: Node, values: npt.NDArray[np.int64], behind: npt.NDArray[np.int64]) -> npt.NDArray[np.generic]:
+def _stored(
+    node: Node, values: npt.NDArray[np.int64], behind: npt.NDArray[np.int64]
+) -> npt.NDArray[np.generic]:
     """Values as Arrow has them in memory."""
     if node.kind in {DECIMAL, WIDE}:
         return np.stack([values, behind if node.kind == WIDE else values >> 63], axis=1)

@@ -1,4 +1,7 @@
-"""Dates and instants from their texts. Compiled. What the strict way refuses, and what it takes only with effort, is not certain: -1."""
+"""Dates and instants from their texts.
+
+Compiled. What the strict way refuses, and what it takes only with effort, is not certain: -1.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,25 @@ def two(data, at):
 
 @part
 def civil(data, at):
-    """Days since 1970 of YYYY-MM-DD, which ten bytes are; None is a number below all of them. The calendar is the proleptic Gregorian."""
+    """Days since 1970 of YYYY-MM-DD, which ten bytes are; None is a number below all of them.
+
+    The calendar is the proleptic Gregorian.
+    """
     year, month, day = two(data, at) * 100 + two(data, at + 2), two(data, at + 5), two(data, at + 8)
-    if year < 1 or month < 1 or month > 12 or day < 1 or byte(data, at + 4) != 45 or byte(data, at + 7) != 45:
+    if (
+        year < 1
+        or month < 1
+        or month > 12
+        or day < 1
+        or byte(data, at + 4) != 45
+        or byte(data, at + 7) != 45
+    ):
         return 10 * _NONE
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _DAYS[month] + leap:
         return 10 * _NONE
-    y = year - (month <= 2)  # years that begin in March: the day that comes and goes is the last one
+    # years that begin in March: the day that comes and goes is the last one
+    y = year - (month <= 2)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return y * 365 + y // 4 - y // 100 + y // 400 + of_year - 719_468
 
@@ -52,10 +66,11 @@ def day(data, at, end):
 
 @part
 def instant(data, at, end, utc, truncates):
-    """Of a timestamp at `at`: behind it, its microseconds since 1970, and whether it was truncated to be that.
+    """Of a timestamp at `at`: behind it, its microseconds since 1970, and whether it
+    was truncated to be that.
 
-    It is of ISO 8601, with a T or a blank between date and time. Nothing but its end, or a closing quote, may follow. `utc`: whether it may
-    lack an offset.
+    It is of ISO 8601, with a T or a blank between date and time. Nothing but its end,
+    or a closing quote, may follow. `utc`: whether it may lack an offset.
     """
     between = byte(data, at + 10) if at + 16 <= end else 0
     if (between | 32 != ord("t") and between != 32) or byte(data, at + 13) != 58:
@@ -68,13 +83,21 @@ def instant(data, at, end, utc, truncates):
         at += 3
         if at < end and byte(data, at) == 46:
             at, fraction, cut = fraction_end(data, at + 1, end)
-    if days <= 10 * _NONE or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59) or (cut and not truncates):
+    if (
+        days <= 10 * _NONE
+        or not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 59)
+        or (cut and not truncates)
+    ):
         return -1, 0, False
     micros = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + fraction
     if not utc or at < 0 or (at < end and byte(data, at) != _QUOTE):
         at, shift = offset_end(data, at, end)
         micros -= shift * 60_000_000
-    return (-1, 0, False) if at < 0 or micros < MIN_MICROS or micros > MAX_MICROS else (at, micros, cut)
+    return (
+        (-1, 0, False)
+        if at < 0 or micros < MIN_MICROS or micros > MAX_MICROS
+        else (at, micros, cut)
+    )
 
 
 @part
@@ -101,7 +124,9 @@ def epoch(data, at, end, power, truncates):
 
 @part
 def fraction_end(data, at, end):
-    """Behind the digits of a second, or -1 if there are none; the microseconds; whether they are finer."""
+    """Behind the digits of a second, or -1 if there are none; the microseconds; whether
+    they are finer.
+    """
     begin, micros, unit, cut = at, 0, 100_000, False
     while is_digit(data, at, end):
         digit = byte(data, at) - 48

@@ -1,4 +1,6 @@
-"""Two ways to a verdict: the fast one, which takes a message only where it is certain, then the strict one, alone, whose verdict counts."""
+"""Two ways to a verdict: the fast one, which takes a message only where it is certain,
+then the strict one, alone, whose verdict counts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Taken:
-    """Which messages were taken, and their rows' columns, in the order of the messages; which rows have a timestamp truncated."""
+    """Which messages were taken, and their rows' columns, in the order of the messages;
+    which rows have a timestamp truncated.
+    """
 
     mask: npt.NDArray[np.bool_]
     columns: list[pa.Array]
@@ -59,7 +63,13 @@ class Machine:
     `defaults`: the values of those columns of the schema that neither way decodes.
     """
 
-    def __init__(self, schema: pa.Schema, fast: FastWay, strict: StrictWay, defaults: Mapping[str, pa.Scalar] = _NONE) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        fast: FastWay,
+        strict: StrictWay,
+        defaults: Mapping[str, pa.Scalar] = _NONE,
+    ) -> None:
         self._whole, self._defaults = schema, defaults
         self._schema = pa.schema([field for field in schema if field.name not in defaults])
         self._strict = strict
@@ -69,7 +79,11 @@ class Machine:
         """The verdict on each message."""
         dead = _Dead()
         taken = self._taken(values)
-        slow, dropped, cut = _Slow(self._schema, dead), 0, np.flatnonzero(taken.mask)[taken.truncated].tolist()
+        slow, dropped, cut = (
+            _Slow(self._schema, dead),
+            0,
+            np.flatnonzero(taken.mask)[taken.truncated].tolist(),
+        )
         for i in np.flatnonzero(~taken.mask).tolist():
             message = values[i].as_py()
             if message is None and on_null == "drop":
@@ -82,15 +96,27 @@ class Machine:
             except RefusedValueError as refusal:
                 dead.add(i, refusal)
         rows, index = self._merged(taken, *slow.arrays())
-        return Decoded(rows, pa.array(index, pa.int64()), *dead.arrays(), dropped, cut=np.array(sorted(cut), np.int64))
+        return Decoded(
+            rows,
+            pa.array(index, pa.int64()),
+            *dead.arrays(),
+            dropped,
+            cut=np.array(sorted(cut), np.int64),
+        )
 
     def _taken(self, values: pa.BinaryArray) -> Taken:
-        """What the pass takes; nothing if it fails, most likely because memory ran out: the strict way needs little, and judges alone."""
+        """What the pass takes; nothing if it fails, most likely because memory ran out:
+        the strict way needs little, and judges alone.
+        """
         try:
             return self._pass.decode(values)
-        except Exception as error:  # noqa: BLE001  # no message may stop a window, not even one that shows a bug
-            _LOG.warning("a batch is decoded slowly, the fast way failed with %s", type(error).__name__)
-            return Taken(np.zeros(len(values), np.bool_), [pa.array([], f.type) for f in self._schema])
+        except Exception as error:  # no message may stop a window, not even one that shows a bug  # noqa: BLE001
+            _LOG.warning(
+                "a batch is decoded slowly, the fast way failed with %s", type(error).__name__
+            )
+            return Taken(
+                np.zeros(len(values), np.bool_), [pa.array([], f.type) for f in self._schema]
+            )
 
     def _decoded(self, message: bytes | None) -> list[object]:
         if message is None:
@@ -100,24 +126,34 @@ class Machine:
             return self._strict.decode(message)
         except RefusedValueError:
             raise
-        except Exception as error:  # noqa: BLE001  # as above
+        except Exception as error:  # as above  # noqa: BLE001
             raise _undecodable(error) from None
 
-    def _merged(self, taken: Taken, slow: list[pa.Array], slow_index: list[int]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    def _merged(
+        self, taken: Taken, slow: list[pa.Array], slow_index: list[int]
+    ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """The rows of both ways in the order of the messages, and which messages they came from."""
         index, columns = np.flatnonzero(taken.mask).astype(np.int64, copy=False), taken.columns
         if slow_index:
             both = np.concatenate([index, np.array(slow_index, np.int64)])
             order = np.argsort(both, kind="stable")
-            columns = [pa.concat_arrays([c, m]).take(pa.array(order)) for c, m in zip(columns, slow, strict=True)]
+            columns = [
+                pa.concat_arrays([c, m]).take(pa.array(order))
+                for c, m in zip(columns, slow, strict=True)
+            ]
             index = both[order]
         found = iter(columns)
-        whole = [pa.repeat(self._defaults[name], len(index)) if name in self._defaults else next(found) for name in self._whole.names]
+        whole = [
+            pa.repeat(self._defaults[name], len(index)) if name in self._defaults else next(found)
+            for name in self._whole.names
+        ]
         return pa.RecordBatch.from_arrays(whole, schema=self._whole), index
 
 
 class _Slow:
-    """Rows of the strict way: as Python's objects, which take many times the memory of the message, only until there are some."""
+    """Rows of the strict way: as Python's objects, which take many times the memory of
+    the message, only until there are some.
+    """
 
     def __init__(self, schema: pa.Schema, dead: _Dead) -> None:
         self._schema = schema
@@ -145,24 +181,37 @@ class _Slow:
         self._rows, self._waiting, self._bytes = [], [], 0
         try:
             self._convert(rows, waiting)
-        except Exception:  # noqa: BLE001  # one of them is a value that its column can't hold after all: only that one is refused
+        except (
+            Exception  # noqa: BLE001
+        ):  # one of them is a value that its column can't hold after all: only that one is refused
             for row, index in zip(rows, waiting, strict=True):
                 try:
                     self._convert([row], [index])
-                except Exception as error:  # noqa: BLE001  # as above
+                except Exception as error:  # as above  # noqa: BLE001
                     self._dead.add(index, _undecodable(error))
 
     def _convert(self, rows: list[list[object]], index: list[int]) -> None:
         if rows:
-            self._chunks.append([pa.array(v, f.type) for v, f in zip(zip(*rows, strict=True), self._schema, strict=True)])
+            self._chunks.append(
+                [
+                    pa.array(v, f.type)
+                    for v, f in zip(zip(*rows, strict=True), self._schema, strict=True)
+                ]
+            )
             self._index += index
 
 
 def _undecodable(error: Exception) -> RefusedValueError:
     """A dead letter with the type of what was raised; its text may hold values."""
     if isinstance(error, MemoryError):
-        return RefusedValueError("too_large", "Expected a message that fits into the memory of the task", "")
-    return RefusedValueError("undecodable", f"The decoder failed with {type(error).__name__}: report a bug, with the message", "")
+        return RefusedValueError(
+            "too_large", "Expected a message that fits into the memory of the task", ""
+        )
+    return RefusedValueError(
+        "undecodable",
+        f"The decoder failed with {type(error).__name__}: report a bug, with the message",
+        "",
+    )
 
 
 class _Dead:

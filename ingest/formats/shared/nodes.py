@@ -1,7 +1,9 @@
 """The columns as a pass over bytes sees them: one node for each column, field, item, key and value.
 
-What lies in a list or a map has as many values as there are items, not rows: each list and each map opens a *space* of its own, and every
-node lies in one. All nodes of a space have equally many values, as Arrow wants it of a list's children. Space 0 are the rows.
+What lies in a list or a map has as many values as there are items, not rows: each list
+and each map opens a *space* of its own, and every node lies in one. All nodes of a
+space have equally many values, as Arrow wants it of a list's children. Space 0 are the
+rows.
 """
 
 from __future__ import annotations
@@ -14,23 +16,35 @@ from windrow.ingest.formats.shared.calendar import MAX_DAYS, MIN_DAYS
 from windrow.ingest.schema.columns import Columns, Finer, epoch_of, zone_of
 from windrow.ingest.schema.dtypes import EPOCH_UNITS
 
-INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, EPOCH, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = range(13)
+INTEGER, FLOAT64, FLOAT32, DECIMAL, WIDE, EPOCH, INSTANT, DAY, BOOL, TEXT, STRUCT, LIST, MAP = (
+    range(13)
+)
 """Kinds of nodes. Of a decimal of at most 18 digits 64 bits are enough; another is `WIDE`."""
 
 UTC = "UTC"
-"""The zone of timestamps without an offset that a pass reads; those of others are left to the strict way."""
+"""The zone of timestamps without an offset that a pass reads; those of others are left
+to the strict way.
+"""
 
 _NARROW_DIGITS = 18
-_SCALARS = {pa.string(): TEXT, pa.binary(): TEXT, pa.bool_(): BOOL, pa.date32(): DAY, pa.float64(): FLOAT64, pa.float32(): FLOAT32}
+_SCALARS = {
+    pa.string(): TEXT,
+    pa.binary(): TEXT,
+    pa.bool_(): BOOL,
+    pa.date32(): DAY,
+    pa.float64(): FLOAT64,
+    pa.float32(): FLOAT32,
+}
 
 
 @dataclass
 class Node:
     """One node.
 
-    `inner`: the space that it opens, 0 if none; `epoch`: the unit of a timestamp that is a number; `zone`: of one that is text and has no
-    offset; `days`: whether a date is a number; `power`: of a decimal as bytes, 10 to the digits that its column has more after the point;
-    -1 where these are too many or too few.
+    `inner`: the space that it opens, 0 if none; `epoch`: the unit of a timestamp that
+    is a number; `zone`: of one that is text and has no offset; `days`: whether a date
+    is a number; `power`: of a decimal as bytes, 10 to the digits that its column has
+    more after the point; -1 where these are too many or too few.
     """
 
     number: int
@@ -55,23 +69,36 @@ class Node:
         if pa.types.is_decimal(self.type):
             return DECIMAL if self.type.precision <= _NARROW_DIGITS else WIDE
         if pa.types.is_nested(self.type):
-            return MAP if pa.types.is_map(self.type) else LIST if pa.types.is_list(self.type) else STRUCT
+            return (
+                MAP
+                if pa.types.is_map(self.type)
+                else LIST
+                if pa.types.is_list(self.type)
+                else STRUCT
+            )
         if pa.types.is_timestamp(self.type):
             return INSTANT if self.epoch is None else EPOCH
         return INTEGER
 
 
 def nodes_of(columns: Columns, epoch: str | None = None, zone: str | None = None) -> list[Node]:
-    """All nodes, first the document itself, whose children the columns are; the children of each stand beside each other.
+    """All nodes, first the document itself, whose children the columns are; the
+    children of each stand beside each other.
 
-    `epoch`, `zone`: the unit of timestamps, or the zone of those without an offset, whose column says neither; no unit: these are text.
+    `epoch`, `zone`: the unit of timestamps, or the zone of those without an offset,
+    whose column says neither; no unit: these are text.
     """
     nodes, spaces = [Node(0, "", pa.struct(list(columns.arrow_schema)))], 1
     for node in nodes:  # it grows
         if node.number == 0:
-            node.children = [Node(0, c.name, c.type, epoch=c.epoch, zone=c.zone, required=not c.nullable) for c in columns.columns]
+            node.children = [
+                Node(0, c.name, c.type, epoch=c.epoch, zone=c.zone, required=not c.nullable)
+                for c in columns.columns
+            ]
         elif node.kind == STRUCT:
-            node.children = [Node(0, f.name, f.type, epoch=epoch_of(f), zone=zone_of(f)) for f in node.type]
+            node.children = [
+                Node(0, f.name, f.type, epoch=epoch_of(f), zone=zone_of(f)) for f in node.type
+            ]
         elif node.kind == LIST:
             node.children = [Node(0, "", node.type.value_type)]
         elif node.kind == MAP:
@@ -87,9 +114,11 @@ def nodes_of(columns: Columns, epoch: str | None = None, zone: str | None = None
 
 
 def bounds_of(node: Node, finer: Finer) -> tuple[int, int]:
-    """An integer's bounds; a decimal's precision and scale; of a timestamp, its form, and 1 if one that is finer is truncated.
+    """An integer's bounds; a decimal's precision and scale; of a timestamp, its form,
+    and 1 if one that is finer is truncated.
 
-    The form: of a number, the power of ten that its unit has of microseconds; of a text, 1 if it is in UTC where it has no offset.
+    The form: of a number, the power of ten that its unit has of microseconds; of a
+    text, 1 if it is in UTC where it has no offset.
     """
     if node.days:
         return MIN_DAYS, MAX_DAYS
@@ -97,5 +126,7 @@ def bounds_of(node: Node, finer: Finer) -> tuple[int, int]:
         half = 1 << node.type.bit_width - 1
         return -half, half - 1
     if node.kind in {EPOCH, INSTANT}:
-        return EPOCH_UNITS[node.epoch] if node.epoch is not None else int(node.zone == UTC), int(finer == "truncate")
+        return EPOCH_UNITS[node.epoch] if node.epoch is not None else int(node.zone == UTC), int(
+            finer == "truncate"
+        )
     return (node.type.precision, node.type.scale) if node.kind in {DECIMAL, WIDE} else (0, 0)

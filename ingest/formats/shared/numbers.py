@@ -1,8 +1,10 @@
 """Numbers from their digits, exactly or not at all. Compiled.
 
-A double is made in one of two ways that are proven to round as IEEE 754 asks: digits and a power of ten that are both exact doubles need
-one operation (W. D. Clinger, How to Read Floating Point Numbers Accurately); else a product with 128 bits of the power decides,
-wherever it can (D. Lemire, Number Parsing at a Gigabyte per Second, after M. Eisel).
+A double is made in one of two ways that are proven to round as IEEE 754 asks: digits
+and a power of ten that are both exact doubles need one operation (W. D. Clinger, How to
+Read Floating Point Numbers Accurately); else a product with 128 bits of the power
+decides, wherever it can (D. Lemire, Number Parsing at a Gigabyte per Second, after M.
+Eisel).
 """
 
 from __future__ import annotations
@@ -17,10 +19,15 @@ from windrow.ingest.native.making import inlined, part
 MOST_DIGITS = 19
 """Any number of so many digits fits into 64 bits without a sign."""
 WHOLE, FRACTION, LONG = 0, 1, 2
-"""What `number` found: an integer, a number with a fraction or an exponent, or one of more digits than can be told."""
+"""What `number` found: an integer, a number with a fraction or an exponent, or one of
+more digits than can be told.
+"""
 
 _U = np.uint64
-_LARGEST_SINGLE, _LEAST_SINGLE = float(np.finfo(np.float32).max), float(np.finfo(np.float32).smallest_normal)
+_LARGEST_SINGLE, _LEAST_SINGLE = (
+    float(np.finfo(np.float32).max),
+    float(np.finfo(np.float32).smallest_normal),
+)
 _LOST, _HALFWAY = (1 << 29) - 1, 1 << 28
 """The bits of a double that a single doesn't have, and their value halfway between two singles."""
 _FAR = 1_000
@@ -30,10 +37,16 @@ _LEAST_POWER, _MOST_POWER = -325, 308
 
 
 def _power_of_five(power: int) -> int:
-    """128 bits of 5**power, the first one set: truncated, or for a negative power rounded up, as the proof has it."""
+    """128 bits of 5**power, the first one set: truncated, or for a negative power
+    rounded up, as the proof has it.
+    """
     value: int = 5 ** abs(power)
     if power >= 0:
-        return value << 128 - value.bit_length() if value.bit_length() <= 128 else value >> value.bit_length() - 128
+        return (
+            value << 128 - value.bit_length()
+            if value.bit_length() <= 128
+            else value >> value.bit_length() - 128
+        )
     divisor = value
     bits = (divisor - 1).bit_length()
     if power >= -27:
@@ -55,7 +68,9 @@ def is_digit(data, at, end):
 
 @part
 def number(data, at, end):
-    """Of the number at `at`: behind it, or -1; what it is; whether it is negative; its digits as an integer, and the power of ten."""
+    """Of the number at `at`: behind it, or -1; what it is; whether it is negative; its
+    digits as an integer, and the power of ten.
+    """
     negative = at < end and byte(data, at) == 45
     at += negative
     digits, n, power, found = _U(0), 0, 0, WHOLE
@@ -72,7 +87,8 @@ def number(data, at, end):
         begin = at
         while is_digit(data, at, end):
             digits = digits * _U(10) + _U(byte(data, at) - 48)
-            at, n = at + 1, n + (n > 0 or digits != 0)  # digits that are too many may leave nothing of themselves
+            # digits that are too many may leave nothing of themselves
+            at, n = at + 1, n + (n > 0 or digits != 0)
         power = begin - at
         if not power:
             return -1, LONG, negative, digits, power
@@ -85,7 +101,9 @@ def number(data, at, end):
 
 @part
 def exponent_end(data, at, end):
-    """Behind an exponent, or -1, also for a far one, which zeros behind the point may make up for; and the exponent."""
+    """Behind an exponent, or -1, also for a far one, which zeros behind the point may
+    make up for; and the exponent.
+    """
     negative = at < end and byte(data, at) == 45
     at += negative or (at < end and byte(data, at) == 43)
     if not is_digit(data, at, end):
@@ -114,7 +132,9 @@ def double(digits, power):
 
 @inlined
 def numeric(data, at, end, kind, low, high):
-    """Behind the number at `at`, or -1, and what a column has of it: an integer from `low` to `high`, or a double."""
+    """Behind the number at `at`, or -1, and what a column has of it: an integer from
+    `low` to `high`, or a double.
+    """
     at, what, negative, digits, power = number(data, at, end)
     if at < 0 or what == LONG:
         return -1, 0
@@ -135,13 +155,21 @@ def numeric(data, at, end, kind, low, high):
 
 @inlined
 def rounds_alike(size):
-    """Whether the single nearest to a double is nearest to all that this stands for: it isn't halfway, subnormal or infinite."""
-    return size == 0.0 or (_LEAST_SINGLE <= size <= _LARGEST_SINGLE and np.float64(size).view(np.int64) & _LOST != _HALFWAY)
+    """Whether the single nearest to a double is nearest to all that this stands for: it
+    isn't halfway, subnormal or infinite.
+    """
+    return size == 0.0 or (
+        _LEAST_SINGLE <= size <= _LARGEST_SINGLE
+        and np.float64(size).view(np.int64) & _LOST != _HALFWAY
+    )
 
 
 @part
 def wide_double(digits, power):
-    """The same by the product of the digits with the 128 bits of the power of five. What would be subnormal or infinite is not certain."""
+    """The same by the product of the digits with the 128 bits of the power of five.
+
+    What would be subnormal or infinite is not certain.
+    """
     shift = leading_zeros(digits)
     digits <<= shift
     high, low = product(digits, _FIVES_HIGH[power - _LEAST_POWER])
@@ -156,7 +184,12 @@ def wide_double(digits, power):
     exponent = ((217_706 * power) >> 16) + 63 + np.int64(upper) - np.int64(shift) + 1023
     if exponent <= 0:
         return False, 0.0
-    if low <= _U(1) and -4 <= power <= 23 and mantissa & _U(3) == _U(1) and mantissa << (upper + _U(9)) == high:
+    if (
+        low <= _U(1)
+        and -4 <= power <= 23
+        and mantissa & _U(3) == _U(1)
+        and mantissa << (upper + _U(9)) == high
+    ):
         mantissa &= ~_U(1)  # exactly between two doubles: the even one
     mantissa = (mantissa + (mantissa & _U(1))) >> _U(1)
     if mantissa >= _U(1 << 53):
@@ -184,7 +217,10 @@ MOST_DECIMAL_TEXT = 1_000
 
 @part
 def decimal(data, at, end, precision, scale):
-    """Behind the decimal at `at`, or -1, and the high and low half of its value times 10**scale. One with an exponent is not certain."""
+    """Behind the decimal at `at`, or -1, and the high and low half of its value times 10**scale.
+
+    One with an exponent is not certain.
+    """
     begin, failed = at, (-1, _U(0), _U(0))
     negative = at < end and byte(data, at) == 45
     at += negative
@@ -226,7 +262,9 @@ def decimal(data, at, end, precision, scale):
 
 @part
 def with_digit(first, second, tens, n, digit):
-    """One digit more: the first 19, those behind them, 10 to the number of these, and how many there are, without zeros in front."""
+    """One digit more: the first 19, those behind them, 10 to the number of these, and
+    how many there are, without zeros in front.
+    """
     if n < MOST_DIGITS:
         first = first * _U(10) + _U(digit)
         return first, second, tens, n + (first != 0)
@@ -234,7 +272,9 @@ def with_digit(first, second, tens, n, digit):
 
 
 _BASE64 = np.full(256, -1, np.int64)
-for _value, _letter in enumerate(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):
+for _value, _letter in enumerate(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+):
     _BASE64[_letter] = _value
 _BOUNDS_HIGH = np.array([10**digits >> 64 for digits in range(39)], np.uint64)
 _BOUNDS_LOW = np.array([10**digits & (1 << 64) - 1 for digits in range(39)], np.uint64)
@@ -243,12 +283,18 @@ _MOST_OCTETS, _PADDING = 16, ord("=")
 
 @part
 def unscaled(data, at, end, precision, power):
-    """Behind the base64 at `at`, or -1, and the high and low half of the whole number whose bytes it is, times a power of ten."""
+    """Behind the base64 at `at`, or -1, and the high and low half of the whole number
+    whose bytes it is, times a power of ten.
+    """
     failed = (-1, _U(0), _U(0))
     high = low = _U(0)
     octets, bits, waiting, letters = 0, 0, 0, 0
     while at < end and _BASE64[data[np.uintp(at)]] >= 0:
-        waiting, bits, letters = (waiting << 6 | _BASE64[data[np.uintp(at)]]) & 0xFFFF, bits + 6, letters + 1
+        waiting, bits, letters = (
+            (waiting << 6 | _BASE64[data[np.uintp(at)]]) & 0xFFFF,
+            bits + 6,
+            letters + 1,
+        )
         at += 1
         if bits < 8:
             continue
@@ -270,7 +316,9 @@ def unscaled(data, at, end, precision, power):
         if high:
             return failed
         high, low = product(low, _U(power))
-    if high > _BOUNDS_HIGH[precision] or (high == _BOUNDS_HIGH[precision] and low >= _BOUNDS_LOW[precision]):
+    if high > _BOUNDS_HIGH[precision] or (
+        high == _BOUNDS_HIGH[precision] and low >= _BOUNDS_LOW[precision]
+    ):
         return failed
     if negative:
         high, low = negated(high, low)

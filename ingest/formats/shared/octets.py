@@ -1,4 +1,7 @@
-"""The bytes of messages, as numbers and as characters. Compiled; positions are indexes of the batch's bytes, and -1 says: none."""
+"""The bytes of messages, as numbers and as characters.
+
+Compiled; positions are indexes of the batch's bytes, and -1 says: none.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,18 @@ EDGES = types.Array(types.int32, 1, "C", readonly=True)
 
 @inlined
 def byte(data, at):
-    """One byte, as a number to reckon with. An index without a sign saves a look for a negative one."""
+    """One byte, as a number to reckon with.
+
+    An index without a sign saves a look for a negative one.
+    """
     return np.int64(data[np.uintp(at)])
 
 
 @part
 def character_end(data, at, end):
-    """Behind a character of several bytes, by the table of RFC 3629: no surrogates, nothing longer than need be, nothing too large."""
+    """Behind a character of several bytes, by the table of RFC 3629: no surrogates,
+    nothing longer than need be, nothing too large.
+    """
     c = byte(data, at)
     if c < 0xC2 or c > 0xF4:
         return -1

@@ -1,4 +1,8 @@
-"""Which keys of a message were there before, by their hashes: one table for all messages, whose entries count for their own. Compiled."""
+"""Which keys of a message were there before, by their hashes: one table for all
+messages, whose entries count for their own.
+
+Compiled.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,18 @@ _U = np.uint64
 _HASH_STEP = _U(0x9E3779B97F4A7C15)
 
 MOST_PROBES = 100
-"""Steps of the search for an equal key. By chance it never takes so many: the table is kept more than half empty."""
+"""Steps of the search for an equal key.
+
+By chance it never takes so many: the table is kept more than half empty.
+"""
 
 
 @part
 def is_first(own, message, mask, keys):
-    """Whether a message has not had this hash yet; from now on it has. Also not where the search takes too long."""
+    """Whether a message has not had this hash yet; from now on it has.
+
+    Also not where the search takes too long.
+    """
     place = own & mask
     for _ in range(MOST_PROBES):
         if keys[2 * place] != message:
@@ -30,7 +40,10 @@ def is_first(own, message, mask, keys):
 
 @part
 def hash_of(data, at, n, end, number):
-    """A hash of n bytes from `at` on, and of a number: whose key it is. `end`: up to there memory may be read."""
+    """A hash of n bytes from `at` on, and of a number: whose key it is.
+
+    `end`: up to there memory may be read.
+    """
     h = _U(n) ^ _U(number) * _HASH_STEP
     while n > 0:
         if at + 8 <= end:

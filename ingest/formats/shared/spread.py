@@ -1,4 +1,8 @@
-"""From the tape, on which the values stand in the order in which they came, to the stretches of their nodes. Compiled."""
+"""From the tape, on which the values stand in the order in which they came, to the
+stretches of their nodes.
+
+Compiled.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,17 @@ def put(tape, entry, node, index, value):
 
 @compiled((int64[::1], int64, int64[::1], int64[::1], int64[::1], uint8[::1]))
 def spread(tape, entries, behind, bases, values, present):
-    """Bring the tape's entries to the stretches of their nodes. `behind`: how far behind a low half of a node the high one is, or 0."""
-    tape_at, behind_at, bases_at, values_at, present_at = memory(tape), memory(behind), memory(bases), memory(values), memory(present)
+    """Bring the tape's entries to the stretches of their nodes.
+
+    `behind`: how far behind a low half of a node the high one is, or 0.
+    """
+    tape_at, behind_at, bases_at, values_at, present_at = (
+        memory(tape),
+        memory(behind),
+        memory(bases),
+        memory(values),
+        memory(present),
+    )
     entry = 0
     while entry < entries:
         node, index = tape_at[2 * entry] >> 32, tape_at[2 * entry] & 0xFFFF_FFFF
@@ -48,7 +61,10 @@ def add_lengths(values, present, offsets):
 
 @inlined
 def copy_octets(source, at, size, target, begin, end):
-    """Bytes from `at` on to those from `begin` to `end`, eight at a time. `size`: of the source; the target has eight bytes more."""
+    """Bytes from `at` on to those from `begin` to `end`, eight at a time.
+
+    `size`: of the source; the target has eight bytes more.
+    """
     while begin < end and at + 8 <= size:
         put_word(target, begin, word_at(source, at))
         at, begin = at + 8, begin + 8

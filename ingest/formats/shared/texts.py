@@ -11,7 +11,10 @@ from windrow.ingest.native.making import OCTETS, compiled, memory
 
 @compiled((OCTETS, OCTETS, int64[::1], uint8[::1], int32[::1], uint8[::1]))
 def copy_texts(data, symbols, values, present, offsets, letters):
-    """All of them behind each other: a value whose lowest bit is set lies among the symbols. `letters` has room for eight bytes more."""
+    """All of them behind each other: a value whose lowest bit is set lies among the symbols.
+
+    `letters` has room for eight bytes more.
+    """
     data_at, symbols_at, target = memory(data), memory(symbols), memory(letters)
     values_at, present_at, offsets_at = memory(values), memory(present), memory(offsets)
     for i in range(len(values)):

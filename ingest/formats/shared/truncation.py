@@ -20,5 +20,7 @@ class Truncation:
             RefusedValueError: the spec wants none of them.
         """
         if self._finer == "dead":
-            raise RefusedValueError("out_of_range", "Expected a timestamp of whole microseconds", path)
+            raise RefusedValueError(
+                "out_of_range", "Expected a timestamp of whole microseconds", path
+            )
         self.done = True

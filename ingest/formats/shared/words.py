@@ -40,7 +40,9 @@ def leading_zeros(_: Any, value: Any) -> Any:
 def _stored(_: Any, data: Any, at: Any, value: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         word = context.get_value_type(uint64).as_pointer()
-        builder.store(arguments[2], builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1)
+        builder.store(
+            arguments[2], builder.bitcast(builder.gep(arguments[0], [arguments[1]]), word), align=1
+        )
         return context.get_dummy_value()
 
     return none(data, int64, uint64), code
@@ -58,11 +60,18 @@ put_word = _taken_apart if CHECKED else _stored
 
 @inlined
 def first_special(word):
-    """At which of the bytes stands the first quote, backslash, control character or part of a wide character; 8 if there is none.
+    """At which of the bytes stands the first quote, backslash, control character or
+    part of a wide character; 8 if there is none.
 
-    A byte is found by the borrow that subtracting makes of it (H. S. Warren, Hacker's Delight, 6-1); false finds lie above a true one only.
+    A byte is found by the borrow that subtracting makes of it (H. S. Warren, Hacker's
+    Delight, 6-1); false finds lie above a true one only.
     """
     quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-    found = (quotes - _ONES) & ~quotes | (backslashes - _ONES) & ~backslashes | (word - _SPACES) & ~word | word
+    found = (
+        (quotes - _ONES) & ~quotes
+        | (backslashes - _ONES) & ~backslashes
+        | (word - _SPACES) & ~word
+        | word
+    )
     found &= _TOPS
     return 8 if found == _U(0) else np.int64(trailing_zeros(found) >> _U(3))

@@ -1,4 +1,6 @@
-"""Java, and the jars of the embedded broker: found in a cache, fetched once by Maven where they are missing."""
+"""Java, and the jars of the embedded broker: found in a cache, fetched once by Maven
+where they are missing.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +29,33 @@ def java_command() -> str | None:
 
 
 def java_problem() -> str | None:
-    """What is wrong with this machine's Java, in one sentence that ends with the cure; None if nothing is."""
+    """What is wrong with this machine's Java, in one sentence that ends with the cure;
+    None if nothing is.
+    """
     wanted = " or ".join(map(str, JAVA_MAJORS))
     java = java_command()
     if java is None:
-        return f"Java {wanted} is needed and there is no java in JAVA_HOME or on the path: {_INSTALL}"
+        return (
+            f"Java {wanted} is needed and there is no java in JAVA_HOME or on the path: {_INSTALL}"
+        )
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
+        ).stderr
     except (OSError, subprocess.TimeoutExpired) as why:
         return f"Java {wanted} is needed and {java} does not run ({type(why).__name__}): {_INSTALL}"
     major = re.search(r'version "(?:1\.)?(\d+)', said)
     if major is None or int(major[1]) not in JAVA_MAJORS:
-        return f"Java {wanted} is needed and {java} is {major[1] if major else 'of an unknown version'}: {_INSTALL}, or set JAVA_HOME"
+        return (
+            f"Java {wanted} is needed and {java} is"
+            f" {major[1] if major else 'of an unknown version'}: {_INSTALL}, or set JAVA_HOME"
+        )
     return None
 
 
 def find_jars() -> Path:
-    """The folder with Kafka's jars: $WINDROW_KAFKA_JARS, else the project's cache, which Maven fills on first use.
+    """The folder with Kafka's jars: $WINDROW_KAFKA_JARS, else the project's cache,
+    which Maven fills on first use.
 
     Raises:
         SpecError: $WINDROW_KAFKA_JARS names a folder without Kafka in it.
@@ -60,7 +72,9 @@ def find_jars() -> Path:
 
 
 def _root() -> Path:
-    """The checkout if this is one, else where the user stands: nothing is written beside installed packages."""
+    """The checkout if this is one, else where the user stands: nothing is written
+    beside installed packages.
+    """
     checkout = Path(__file__).parents[4]
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
@@ -69,12 +83,26 @@ def _fetch(cache: Path) -> Path:
     """Bring the jars beside the cache, then rename: a cache that exists is complete."""
     maven = shutil.which("mvn")
     if maven is None:
-        raise UnreachableError("Maven is needed to fetch Kafka's jars, and there is no mvn on the path", "setup", f"Type: {_INSTALL}")
+        raise UnreachableError(
+            "Maven is needed to fetch Kafka's jars, and there is no mvn on the path",
+            "setup",
+            f"Type: {_INSTALL}",
+        )
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="kafka-", dir=cache.parent) as work:
         pom = shutil.copy(POM, Path(work) / "pom.xml")
         jars = Path(work) / "jars"
-        _maven([maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={jars}"])
+        _maven(
+            [
+                maven,
+                "-q",
+                "-B",
+                "-f",
+                str(pom),
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={jars}",
+            ]
+        )
         try:
             jars.rename(cache)
         except OSError:
@@ -86,9 +114,13 @@ def _fetch(cache: Path) -> Path:
 def _maven(command: list[str]) -> None:
     typed = " ".join(command)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_MAVEN_SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_MAVEN_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        raise UnreachableError(f"Maven took longer than {_MAVEN_SECONDS} s", "setup", f"Try by hand: {typed}") from None
+        raise UnreachableError(
+            f"Maven took longer than {_MAVEN_SECONDS} s", "setup", f"Try by hand: {typed}"
+        ) from None
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
         do = f"Look at Maven's settings and the network; by hand: {typed}"

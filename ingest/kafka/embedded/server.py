@@ -1,4 +1,6 @@
-"""A real Kafka, one node, on loopback: for `make demo`, `windrow broker run` and the tests. Everything it has lies in one folder.
+"""A real Kafka, one node, on loopback: for `make demo`, `windrow broker run` and the tests.
+
+Everything it has lies in one folder.
 
     folder/ports.json          the ports and the cluster id, chosen once: a restart keeps them
     folder/server.properties   written at each start from the above
@@ -8,8 +10,8 @@
     folder/broker.log          what it says, appended
     folder/lock                held while a process starts or stops the broker
 
-A pid file may outlive its process, and the number may then be another program's: nothing is signalled whose start time or command line
-differs.
+A pid file may outlive its process, and the number may then be another program's:
+nothing is signalled whose start time or command line differs.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ T = TypeVar("T")
 _START_SECONDS = 90.0
 _STOP_SECONDS = 30.0
 _SLICE_SECONDS = 0.1
-_PORTS = (20_000, 32_000)  # below Linux's ephemeral range: no outgoing connection can take the port between stop and restart
+# below Linux's ephemeral range: no outgoing connection can take the port between stop
+# and restart
+_PORTS = (20_000, 32_000)
 _TAIL_LINES = 25
 
 _PROPERTIES = """\
@@ -81,9 +85,12 @@ log.cleaner.backoff.ms=500
 num.network.threads=2
 num.io.threads=4
 """
-"""One node: every replication factor is 1. Messages have old timestamps in tests and demo, so nothing expires by time unless a topic says
-so; retention and compaction, where a topic asks for them, look often. After a kill the controller waits a session out before it takes the
-broker back."""
+"""One node: every replication factor is 1.
+
+Messages have old timestamps in tests and demo, so nothing expires by time unless a
+topic says so; retention and compaction, where a topic asks for them, look often. After
+a kill the controller waits a session out before it takes the broker back.
+"""
 
 
 class _Ports(msgspec.Struct, frozen=True):
@@ -104,7 +111,10 @@ class _Pid(msgspec.Struct, frozen=True):
 
 
 class EmbeddedBroker:
-    """One broker in one folder. Any process may start, find, or stop it: the state is in the folder, not in this object."""
+    """One broker in one folder.
+
+    Any process may start, find, or stop it: the state is in the folder, not in this object.
+    """
 
     def __init__(self, folder: Path, jars: Path, port: int | None = None) -> None:
         """`folder` is made if missing; `port` None: the one of the last start, else a free one."""
@@ -122,7 +132,11 @@ class EmbeddedBroker:
         """
         ports = self._read("ports.json", _Ports)
         if ports is None:
-            raise UnreachableError(f"No broker was ever started in {self._folder}", "setup", "Start it first: windrow broker run")
+            raise UnreachableError(
+                f"No broker was ever started in {self._folder}",
+                "setup",
+                "Start it first: windrow broker run",
+            )
         return f"127.0.0.1:{ports.broker}"
 
     def running(self) -> bool:
@@ -130,7 +144,9 @@ class EmbeddedBroker:
         return self._process() is not None
 
     def stopped(self) -> bool:
-        """Whether its end was asked for with `stop`, by any process: tells a broker that was stopped from one that died."""
+        """Whether its end was asked for with `stop`, by any process: tells a broker
+        that was stopped from one that died.
+        """
         return (self._folder / "stopped").exists()
 
     def start(self) -> Self:
@@ -140,7 +156,8 @@ class EmbeddedBroker:
 
         Raises:
             SpecError: it runs already, on another port than asked for.
-            UnreachableError: Java is missing, a port is taken, or the broker does not come up; with the last lines of its log.
+            UnreachableError: Java is missing, a port is taken, or the broker does not
+                come up; with the last lines of its log.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
@@ -153,7 +170,10 @@ class EmbeddedBroker:
                 self._format()
                 process = self._launch()
             elif self._port not in {None, int(self.bootstrap.rpartition(":")[2])}:
-                what = f"The broker of {self._folder} runs on {self.bootstrap}, not on port {self._port}"
+                what = (
+                    f"The broker of {self._folder} runs on {self.bootstrap}, not on port"
+                    f" {self._port}"
+                )
                 raise SpecError(what, "setup", "Stop it first.")
             self._await(process)
         return self
@@ -170,35 +190,69 @@ class EmbeddedBroker:
         """Started."""
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stopped."""
         self.stop()
 
-    # ------------------------------------------------------------------------------------------------------------------- start
+    # ----------------------------------------------------------------------------------------------
 
     def _configure(self) -> None:
         kept = self._read("ports.json", _Ports)
         broker = self._port or (kept.broker if kept else _free_port())
-        ports = _Ports(broker, kept.controller if kept else _free_port(broker), kept.cluster if kept else _cluster_id())
+        ports = _Ports(
+            broker,
+            kept.controller if kept else _free_port(broker),
+            kept.cluster if kept else _cluster_id(),
+        )
         for port in (ports.broker, ports.controller):
             if not _is_free(port):
-                what = f"Port {port} on 127.0.0.1, which the broker of {self._folder} needs, is taken by another program"
+                what = (
+                    f"Port {port} on 127.0.0.1, which the broker of {self._folder} needs, is taken"
+                    " by another program"
+                )
                 raise UnreachableError(what, "setup", "End that program, or give another port.")
         self._write("ports.json", msgspec.json.encode(ports))
-        text = _PROPERTIES.format(broker=ports.broker, controller=ports.controller, data=self._folder / "data")
+        text = _PROPERTIES.format(
+            broker=ports.broker, controller=ports.controller, data=self._folder / "data"
+        )
         self._write("server.properties", text.encode())
 
     def _format(self) -> None:
-        """Once. Storage that was not formatted to the end never served anybody, so it is begun again."""
+        """Once.
+
+        Storage that was not formatted to the end never served anybody, so it is begun again.
+        """
         done = self._folder / "formatted"
         ports = self._read("ports.json", _Ports)
         if done.exists() or ports is None:
             return
         shutil.rmtree(self._folder / "data", ignore_errors=True)
         config = str(self._folder / "server.properties")
-        command = self._java([*_BRIEF, "kafka.tools.StorageTool", "format", "--cluster-id", ports.cluster, "--config", config])
+        command = self._java(
+            [
+                *_BRIEF,
+                "kafka.tools.StorageTool",
+                "format",
+                "--cluster-id",
+                ports.cluster,
+                "--config",
+                config,
+            ]
+        )
         with (self._folder / "broker.log").open("ab") as log:
-            code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, cwd=self._folder).returncode
+            code = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
+                cwd=self._folder,
+            ).returncode
         if code != 0:
             raise self._failed(f"Formatting the broker's storage ended with code {code}")
         done.touch()
@@ -209,20 +263,31 @@ class EmbeddedBroker:
         with (self._folder / "broker.log").open("ab") as log:
             self._child = subprocess.Popen(
                 self._java(["kafka.Kafka", str(self._folder / "server.properties")]),
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self._folder, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                start_new_session=True,
+            )
         process = psutil.Process(self._child.pid)
         self._write("broker.pid", msgspec.json.encode(_Pid(process.pid, process.create_time())))
         return process
 
     def _java(self, arguments: list[str]) -> list[str]:
-        options = ["-Xms128m", "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+        options = [
+            "-Xms128m",
+            "-Xmx512m",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        ]
         return [java_command() or "java", *options, "-cp", f"{self._jars}/*", *arguments]
 
     def _await(self, process: psutil.Process) -> None:
         """Until it answers a metadata request; its death, not the clock, ends the wait early."""
         deadline = time.monotonic() + _START_SECONDS
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200})
+        admin = AdminClient(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+        )
         while time.monotonic() < deadline:
             try:
                 if admin.list_topics(timeout=1).brokers:
@@ -234,14 +299,20 @@ class EmbeddedBroker:
                 self._reap()
                 raise self._failed("The broker ended before it answered")
         self._end_process(process, signal.SIGKILL)
-        raise self._failed(f"The broker did not answer on {self.bootstrap} within {_START_SECONDS:.0f} s")
+        raise self._failed(
+            f"The broker did not answer on {self.bootstrap} within {_START_SECONDS:.0f} s"
+        )
 
     def _failed(self, what: str) -> UnreachableError:
         log = self._folder / "broker.log"
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
-        return UnreachableError(f"{what}; the end of {log}:\n{tail}\n", "setup", "Mend what the log names and start again.")
+        return UnreachableError(
+            f"{what}; the end of {log}:\n{tail}\n",
+            "setup",
+            "Mend what the log names and start again.",
+        )
 
-    # -------------------------------------------------------------------------------------------------------------------- stop
+    # ----------------------------------------------------------------------------------------------
 
     def _end(self, sign: signal.Signals) -> None:
         if not self._folder.is_dir():
@@ -250,13 +321,16 @@ class EmbeddedBroker:
             process = self._process()
             if process is not None:
                 if sign == signal.SIGTERM:
-                    (self._folder / "stopped").touch()  # before the signal: who sees the end must see the reason
+                    # before the signal: who sees the end must see the reason
+                    (self._folder / "stopped").touch()
                 self._end_process(process, sign)
             (self._folder / "broker.pid").unlink(missing_ok=True)
             self._reap()
 
     def _end_process(self, process: psutil.Process, sign: signal.Signals) -> None:
-        """No stranger is hit: psutil refuses to signal a process that has taken over the number since `process` was made."""
+        """No stranger is hit: psutil refuses to signal a process that has taken over
+        the number since `process` was made.
+        """
         try:
             process.send_signal(sign)
             if not _ended_within(process, _STOP_SECONDS):
@@ -272,18 +346,25 @@ class EmbeddedBroker:
             self._child = None
 
     def _process(self) -> psutil.Process | None:
-        """This folder's broker. Number, start time and command line must all be what they were: a pid file may outlive its process."""
+        """This folder's broker.
+
+        Number, start time and command line must all be what they were: a pid file may
+        outlive its process.
+        """
         noted = self._read("broker.pid", _Pid)
         if noted is None:
             return None
         try:
             process = psutil.Process(noted.pid)
-            same = abs(process.create_time() - noted.started) < 1 and str(self._folder / "server.properties") in process.cmdline()
+            same = (
+                abs(process.create_time() - noted.started) < 1
+                and str(self._folder / "server.properties") in process.cmdline()
+            )
             return process if same and not _ended(process) else None
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return None
 
-    # ------------------------------------------------------------------------------------------------------------------- folder
+    # ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -306,14 +387,17 @@ class EmbeddedBroker:
 
 
 def _ended(process: psutil.Process) -> bool:
-    """A zombie has ended: it may be another process's child, which only that one can reap, and psutil would wait for it to the last.
+    """A zombie has ended: it may be another process's child, which only that one can
+    reap, and psutil would wait for it to the last.
 
-    But not while it has threads: a killed JVM's first thread is a zombie before the others have let go of files and ports, and nobody
-    can reap it till then.
+    But not while it has threads: a killed JVM's first thread is a zombie before the
+    others have let go of files and ports, and nobody can reap it till then.
     """
     try:
         return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
-    except psutil.NoSuchProcess:  # also psutil's ZombieProcess, where a zombie's threads can't be counted
+    except (
+        psutil.NoSuchProcess
+    ):  # also psutil's ZombieProcess, where a zombie's threads can't be counted
         return True
 
 
@@ -333,7 +417,11 @@ def _free_port(*others: int) -> int:
     for port in random.SystemRandom().sample(range(*_PORTS), 200):
         if port not in others and _is_free(port):
             return port
-    raise UnreachableError(f"No free port between {_PORTS[0]} and {_PORTS[1]} on 127.0.0.1", "setup", "End some programs, or give a port.")
+    raise UnreachableError(
+        f"No free port between {_PORTS[0]} and {_PORTS[1]} on 127.0.0.1",
+        "setup",
+        "End some programs, or give a port.",
+    )
 
 
 def _is_free(port: int) -> bool:
@@ -347,6 +435,9 @@ def _is_free(port: int) -> bool:
 
 
 def _cluster_id() -> str:
-    """Kafka's form of a UUID: 22 characters of URL-safe base64. No leading dash: its command line would take that for an option."""
+    """Kafka's form of a UUID: 22 characters of URL-safe base64.
+
+    No leading dash: its command line would take that for an option.
+    """
     text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     return text if not text.startswith("-") else _cluster_id()

@@ -1,7 +1,9 @@
-"""Java's archive of the classes that Spark loads (class data sharing): with it Spark begins in about half the time.
+"""Java's archive of the classes that Spark loads (class data sharing): with it Spark
+begins in about half the time.
 
-Made once for each environment by `make_archive`, and used by every `local_session` after that. It lies in the environment itself, under a
-name made of all that it depends on, so that another Spark or another Java never meets it.
+Made once for each environment by `make_archive`, and used by every `local_session`
+after that. It lies in the environment itself, under a name made of all that it depends
+on, so that another Spark or another Java never meets it.
 
 Source: JEP 350, "Dynamic CDS Archives".
 """
@@ -21,11 +23,15 @@ from pathlib import Path
 from windrow.ingest.errors import UnreachableError
 
 FOLDER = Path(sys.prefix) / "var" / "windrow"
-"""Where this environment's archives are: what is in there is trusted as much as the packages beside it."""
+"""Where this environment's archives are: what is in there is trusted as much as the
+packages beside it.
+"""
 
 _SECONDS = 300
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""What Java has to say of classes that it leaves out, and of an archive that it won't have, is for its developers."""
+"""What Java has to say of classes that it leaves out, and of an archive that it won't
+have, is for its developers.
+"""
 
 
 def archive_options() -> str:
@@ -34,11 +40,17 @@ def archive_options() -> str:
     An archive that Java can't use, because it is of another build, is passed over without a word.
     """
     archive = archive_path()
-    return f"-XX:SharedArchiveFile={archive} {_QUIET}" if archive is not None and archive.is_file() else ""
+    return (
+        f"-XX:SharedArchiveFile={archive} {_QUIET}"
+        if archive is not None and archive.is_file()
+        else ""
+    )
 
 
 def archive_path() -> Path | None:
-    """Where the archive for this Spark on this Java is, or would be; None where either can't be found, or a path has a space in it."""
+    """Where the archive for this Spark on this Java is, or would be; None where either
+    can't be found, or a path has a space in it.
+    """
     java, spark = _java_home(), find_spec("pyspark")
     if java is None or spark is None or spark.origin is None:
         return None
@@ -48,18 +60,24 @@ def archive_path() -> Path | None:
 
 
 def make_archive() -> Path:
-    """Start Spark once, let it run a task, and keep the classes that it loaded. Takes half a minute; others may use Spark meanwhile.
+    """Start Spark once, let it run a task, and keep the classes that it loaded.
+
+    Takes half a minute; others may use Spark meanwhile.
 
     Raises:
         UnreachableError: there is no Java, Spark doesn't start, or the folder can't be written to.
     """
     path = archive_path()
     if path is None:
-        do = "Install Java 17 or later and set JAVA_HOME to it; the environment's path must have no space in it."
+        do = (
+            "Install Java 17 or later and set JAVA_HOME to it; the environment's path must have no"
+            " space in it."
+        )
         raise UnreachableError("There is no Java, or no Spark, to make an archive of", "setup", do)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Java writes as it goes, and a later one that maps half an archive ends with it: so under its name only when it is whole.
+        # Java writes as it goes, and a later one that maps half an archive ends with
+        # it: so under its name only when it is whole.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".making-") as folder:
             made = Path(folder) / path.name
             _record(made)
@@ -70,19 +88,29 @@ def make_archive() -> Path:
             other.unlink(missing_ok=True)
     except OSError as failed:
         do = "Run it as who may write there; or do without: Spark only starts slower."
-        raise UnreachableError(f"No archive could be written to {path.parent} ({failed.strerror})", "setup", do) from failed
+        raise UnreachableError(
+            f"No archive could be written to {path.parent} ({failed.strerror})", "setup", do
+        ) from failed
     return path
 
 
 def _record(made: Path) -> None:
     """In a process of its own, for the Java of this one, if it has one, was begun without."""
-    command = [sys.executable, "-m", "windrow.ingest.runner.spark.archive_run", f"-XX:ArchiveClassesAtExit={made} {_QUIET}"]
+    command = [
+        sys.executable,
+        "-m",
+        "windrow.ingest.runner.spark.archive_run",
+        f"-XX:ArchiveClassesAtExit={made} {_QUIET}",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         done = None
     if done is None or done.returncode or not made.is_file():
-        do = "Run `windrow doctor`, which says what is missing. Spark works without an archive; it only starts slower."
+        do = (
+            "Run `windrow doctor`, which says what is missing. Spark works without an archive; it"
+            " only starts slower."
+        )
         raise UnreachableError("Spark did not start, or Java wrote no archive of it", "setup", do)
 
 

@@ -1,4 +1,6 @@
-"""The program that `archive.make_archive` starts: Spark begins, runs one job of the shape that every window's has, and its Java ends."""
+"""The program that `archive.make_archive` starts: Spark begins, runs one job of the
+shape that every window's has, and its Java ends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def main(options: str) -> None:
     """Java writes its archive when it ends, which nobody would wait for otherwise."""
     session = local_session("local[2,4]", {"spark.driver.extraJavaOptions": f"{JAVA} {options}"})
     session.range(0, 2, 1, 2).mapInArrow(same, "id long").collect()
-    gateway: Any = session.sparkContext._gateway  # noqa: SLF001  # its process is Java; nothing public leads there
+    gateway: Any = session.sparkContext._gateway  # its process is Java; nothing public leads there  # noqa: SLF001
     session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()

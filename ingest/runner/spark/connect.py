@@ -1,11 +1,14 @@
-"""A Spark that is there already: tasks run on a Spark Connect server, which `windrow spark run` keeps (`ingest.runner.spark.server`).
+"""A Spark that is there already: tasks run on a Spark Connect server, which `windrow
+spark run` keeps (`ingest.runner.spark.server`).
 
-What is asked of it is what is asked of a session of one's own, by `ingest.runner.spark.spark`.
-Here is what a server makes different: it may be
-away, made anew, of another environment, or have let go of a session; and what is told to it must not be heard by others.
+What is asked of it is what is asked of a session of one's own, by
+`ingest.runner.spark.spark`. Here is what a server makes different: it may be away, made
+anew, of another environment, or have let go of a session; and what is told to it must
+not be heard by others.
 
-The workers of a server are of its own environment, and so the client must be; or they are a cluster's, and windrow's code travels to them
-with each job of a client, as from any driver (`ingest.runner.spark.cluster`).
+The workers of a server are of its own environment, and so the client must be; or they
+are a cluster's, and windrow's code travels to them with each job of a client, as from
+any driver (`ingest.runner.spark.cluster`).
 """
 
 from __future__ import annotations
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
 PORT = 15002
 """Spark Connect's own."""
 
-TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # a name, not a token
-"""The environment variable in which Spark itself, server and client, looks for the token that a client must know."""
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # a name, not a token  # noqa: S105
+"""The environment variable in which Spark itself, server and client, looks for the
+token that a client must know.
+"""
 
 ENVIRONMENT = "spark.windrow.environment"
 """The property in which a server says what it runs in: `environment`."""
@@ -44,14 +49,21 @@ _BUFFER = "spark.sql.execution.pandas.udf.buffer.size"
 _BUFFER_BYTES, _KINDS = 65_536, 4_096
 """Spark's own size, and how many there may be above it."""
 
-_ADDRESS = re.compile(r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?/?(?P<tls>;use_ssl=true)?")
+_ADDRESS = re.compile(
+    r"sc://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?/?(?P<tls>;use_ssl=true)?"
+)
 
 
 def environment() -> str:
-    """What tasks are packed by, and must be unpacked by: windrow's code, this Python and Spark, by version and place."""
+    """What tasks are packed by, and must be unpacked by: windrow's code, this Python
+    and Spark, by version and place.
+    """
     code = Path(__file__).parents[3]
     python = ".".join(map(str, sys.version_info[:3]))
-    return f"windrow {version('windrow-ingest')} in {code}, Python {python} of {sys.prefix}, Spark {version('pyspark')}"
+    return (
+        f"windrow {version('windrow-ingest')} in {code}, Python {python} of {sys.prefix}, Spark"
+        f" {version('pyspark')}"
+    )
 
 
 def read_token(file: Path) -> str:
@@ -65,12 +77,24 @@ def read_token(file: Path) -> str:
         text = file.read_text(encoding="ascii")
     except (OSError, ValueError) as failed:
         why = failed.strerror if isinstance(failed, OSError) else "it isn't plain text"
-        raise SpecError(f"The token file {file} can't be read: {why}", "spec", "Name a file with one line, the token.") from None
+        raise SpecError(
+            f"The token file {file} can't be read: {why}",
+            "spec",
+            "Name a file with one line, the token.",
+        ) from None
     if open_to_others:
-        raise SpecError(f"The token file {file} may be read by others than its owner", "spec", f"Type: chmod 600 {file}")
+        raise SpecError(
+            f"The token file {file} may be read by others than its owner",
+            "spec",
+            f"Type: chmod 600 {file}",
+        )
     token = text.strip()
     if not token or not token.isprintable() or " " in token:
-        raise SpecError(f"The token file {file} doesn't hold a token", "spec", "Write one line into it, the token, without spaces.")
+        raise SpecError(
+            f"The token file {file} doesn't hold a token",
+            "spec",
+            "Write one line into it, the token, without spaces.",
+        )
     return token
 
 
@@ -78,7 +102,8 @@ def read_token(file: Path) -> str:
 class ConnectedSpark:
     """A session on a Spark Connect server, this client's own; it ends with `close`.
 
-    `address`: `sc://HOST:PORT`. `token_file`: where the token is that the server asks for; None: in the environment, or it asks for none.
+    `address`: `sc://HOST:PORT`. `token_file`: where the token is that the server asks
+    for; None: in the environment, or it asks for none.
     """
 
     address: str
@@ -90,7 +115,8 @@ class ConnectedSpark:
         """Check the address.
 
         Raises:
-            SpecError: it is none, holds more than a place, or would have what is secret travel in the clear.
+            SpecError: it is none, holds more than a place, or would have what is secret
+                travel in the clear.
         """
         _as_spark_has_it(self.address)
 
@@ -103,11 +129,14 @@ class ConnectedSpark:
         return shipped(job) if self._elsewhere else job
 
     def session(self) -> SparkSession:
-        """The session, made if there is none, and made anew if the server has let go of it: after an hour without a word, or a new start.
+        """The session, made if there is none, and made anew if the server has let go of
+        it: after an hour without a word, or a new start.
 
         Raises:
-            SpecError: the packages for it aren't installed, or there is no token in the file.
-            UnreachableError: no server answers there, it is of another environment, or it doesn't know the token.
+            SpecError: the packages for it aren't installed, or there is no token in the
+                file.
+            UnreachableError: no server answers there, it is of another environment, or
+                it doesn't know the token.
         """
         session: Any = self._session
         if session is not None:
@@ -130,45 +159,72 @@ class ConnectedSpark:
     def _opened(self) -> Any:
         """A session of this client's own. Nothing is asked yet."""
         try:
-            from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  # gRPC is loaded only where it is used
-            from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
-            from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415
+            from pyspark.sql.connect.client import (
+                DefaultChannelBuilder,
+            )  # gRPC is loaded only where it is used
+            from pyspark.sql.connect.client.retries import DefaultPolicy
+            from pyspark.sql.connect.session import SparkSession
         except ImportError as missing:
             what = "Spark Connect's packages are not installed"
-            raise SpecError(what, "spec", "Install windrow[connect], or pyspark[connect].") from missing
+            raise SpecError(
+                what, "spec", "Install windrow[connect], or pyspark[connect]."
+            ) from missing
         builder = DefaultChannelBuilder(_as_spark_has_it(self.address))
         if self.token_file is not None:
             builder.set(builder.PARAM_TOKEN, read_token(self.token_file))
-        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # beside the error, which is told in a sentence
+        # beside the error, which is told in a sentence
+        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
         session = SparkSession(builder)
         # A call is repeated for three seconds; by Spark's own policy for ten minutes.
-        patience = DefaultPolicy(max_retries=4, initial_backoff=100, backoff_multiplier=3.0, max_backoff=2000, jitter=100)
+        patience = DefaultPolicy(
+            max_retries=4, initial_backoff=100, backoff_multiplier=3.0, max_backoff=2000, jitter=100
+        )
         session.client.set_retry_policies([patience])
         return session
 
     def _greeted(self, session: Any) -> SparkSession:
-        """The session, once the server has said that it is there, who it is and where its workers are."""
-        from pyspark.errors import PySparkException  # noqa: PLC0415  # as above
+        """The session, once the server has said that it is there, who it is and where
+        its workers are.
+        """
+        from pyspark.errors import PySparkException  # as above
 
         try:
             with waiting_for(f"the Spark at {self.address}"):
-                said, self._elsewhere = session.conf.get(ENVIRONMENT, None), not is_local(session.conf.get("spark.master", ""))
+                said, self._elsewhere = (
+                    session.conf.get(ENVIRONMENT, None),
+                    not is_local(session.conf.get("spark.master", "")),
+                )
             differs = _difference(said, session.version if self._elsewhere else None)
         except PySparkException as failed:
             if "UNAUTHENTICATED" in str(failed):
-                what = f"The Spark Connect server at {self.address} doesn't take the token, or wants one"
+                what = (
+                    f"The Spark Connect server at {self.address} doesn't take the token, or"
+                    " wants one"
+                )
                 do = f"Give the server's: by {TOKEN} in the environment, or by a file."
             else:
-                what, do = f"No Spark Connect server answers at {self.address}", "Start it (windrow spark run), or wait until it is up."
-            raise UnreachableError(what, "setup", f"{do} Nothing was read or committed.") from failed
+                what, do = (
+                    f"No Spark Connect server answers at {self.address}",
+                    "Start it (windrow spark run), or wait until it is up.",
+                )
+            raise UnreachableError(
+                what, "setup", f"{do} Nothing was read or committed."
+            ) from failed
         if differs is not None:
-            do = "Nothing was read or committed. End it, and start it with this environment's `windrow spark run`."
-            raise UnreachableError(f"The Spark Connect server at {self.address} {differs}", "setup", do)
+            do = (
+                "Nothing was read or committed. End it, and start it with this environment's"
+                " `windrow spark run`."
+            )
+            raise UnreachableError(
+                f"The Spark Connect server at {self.address} {differs}", "setup", do
+            )
         return session  # type: ignore[no-any-return]  # pyspark's two kinds of sessions have one interface
 
 
 def session_beside(session: Any) -> SparkSession:
-    """Another session of a client, on the same server: as patient, with workers of the same code, and with nothing else of the first."""
+    """Another session of a client, on the same server: as patient, with workers of the
+    same code, and with nothing else of the first.
+    """
     beside = session.newSession()
     beside.client.set_retry_policies(session.client.get_retry_policies())
     beside.conf.set(_BUFFER, session.conf.get(_BUFFER))
@@ -184,45 +240,69 @@ def end_session(session: Any) -> None:
 def _difference(said: str | None, spark: str | None) -> str | None:
     """How a server isn't as this client is; None if it is. Pure but for what this environment is.
 
-    `said`: its environment, which its own workers have. `spark`: the version of it that counts alone where workers are a cluster's: they
-    get windrow's code, and are held against the client themselves (`ingest.runner.spark.arrival`).
+    `said`: its environment, which its own workers have. `spark`: the version of it that
+    counts alone where workers are a cluster's: they get windrow's code, and are held
+    against the client themselves (`ingest.runner.spark.arrival`).
     """
     if said is None:
         return f"was not begun by `windrow spark run`, and this is {environment()}"
     if spark is None:
         return None if said == environment() else f"runs {said}, and this is {environment()}"
-    return None if spark == version("pyspark") else f"runs Spark {spark}, and this client has {version('pyspark')}"
+    return (
+        None
+        if spark == version("pyspark")
+        else f"runs Spark {spark}, and this client has {version('pyspark')}"
+    )
 
 
 def _buffer_bytes(digest: str) -> int:
     """How large a buffer the workers of a client have, by the digest of its code.
 
-    Spark gives a task to any idle worker of the environment that the task wants, and of a client nothing but numbers of this kind goes into
-    it. So workers that have loaded another client's windrow aren't asked (but by one client in thousands; then they end, see `Code`).
+    Spark gives a task to any idle worker of the environment that the task wants, and of
+    a client nothing but numbers of this kind goes into it. So workers that have loaded
+    another client's windrow aren't asked (but by one client in thousands; then they
+    end, see `Code`).
     """
     return _BUFFER_BYTES + int(digest[:8], 16) % _KINDS
 
 
 def _as_spark_has_it(address: str) -> str:
-    """The address for Spark's client, which sends a token by TLS alone, or to a server that is called localhost.
+    """The address for Spark's client, which sends a token by TLS alone, or to a server
+    that is called localhost.
 
     Raises:
         SpecError: as `ConnectedSpark`.
     """
     told = _ADDRESS.fullmatch(address)
     if told is None or int(told["port"] or PORT) not in range(1, 65536):
-        what = "A Spark Connect server's address is sc://HOST:PORT, on another machine with ;use_ssl=true behind it, and this is none"
-        do = f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN}), or into a file of its own."
+        what = (
+            "A Spark Connect server's address is sc://HOST:PORT, on another machine with"
+            " ;use_ssl=true behind it, and this is none"
+        )
+        do = (
+            f"Name it like sc://localhost:{PORT}. A token goes into the environment ({TOKEN}), or"
+            " into a file of its own."
+        )
         raise SpecError(what, "spec", do)
     here, tls = told["host"] in LOOPBACK, told["tls"] or ""
     if not here and not tls:
-        what = f"What is sent to {address} would travel in the clear, the secrets of a pipeline's client among it"
-        raise SpecError(what, "spec", "Reach it by TLS, with ;use_ssl=true behind the address, or run a server on this machine.")
+        what = (
+            f"What is sent to {address} would travel in the clear, the secrets of a pipeline's"
+            " client among it"
+        )
+        raise SpecError(
+            what,
+            "spec",
+            "Reach it by TLS, with ;use_ssl=true behind the address, or run a server on this"
+            " machine.",
+        )
     return f"sc://{'localhost' if here and not tls else told['host']}:{told['port'] or PORT}/{tls}"
 
 
 def parallelism(session: SparkSession) -> int:
-    """How many tasks the server runs at once: so many parts it gives to a range of which nobody says how many."""
-    plan = session.range(1 << 20)._explain_string()  # type: ignore[operator]  # noqa: SLF001  # Connect has no other word for it
+    """How many tasks the server runs at once: so many parts it gives to a range of
+    which nobody says how many.
+    """
+    plan = session.range(1 << 20)._explain_string()  # type: ignore[operator]  # Connect has no other word for it  # noqa: SLF001
     parts = re.search(r"splits=(\d+)", plan)
     return int(parts[1]) if parts else 1

@@ -1,8 +1,10 @@
 """Whether what a Python worker has loaded is still what lies on disk.
 
-Workers live on between runs, on a server for days, and Python loads a module once: a run after an upgrade, or after a module with a schema
-was mended, would get rows by the old rules. So a worker that has loaded what has changed since ends before its next job, and Spark runs the
-task again in a new one. (A schema in a file of its own is read anew by `ingest.schema.load`.)
+Workers live on between runs, on a server for days, and Python loads a module once: a
+run after an upgrade, or after a module with a schema was mended, would get rows by the
+old rules. So a worker that has loaded what has changed since ends before its next job,
+and Spark runs the task again in a new one. (A schema in a file of its own is read anew
+by `ingest.schema.load`.)
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from pathlib import Path
 from windrow.ingest.native.calling import loaded_sources
 
 _PACKAGES = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
-"""Folders whose own time changes when a package in them is installed, removed or replaced: their files needn't be looked at."""
+"""Folders whose own time changes when a package in them is installed, removed or
+replaced: their files needn't be looked at.
+"""
 
 _LIBRARY = (*_PACKAGES, sysconfig.get_path("stdlib"))
 _BORN = time.time_ns()
@@ -28,8 +32,13 @@ def note_loaded() -> None:
 
     What changed since this process began may not be what was loaded: it is stale.
     """
-    specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]  # None: made by hand, as schemas of files are
-    files = {spec.origin for spec in specs if spec is not None and spec.has_location and not str(spec.origin).startswith(_LIBRARY)}
+    # None: made by hand, as schemas of files are
+    specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+    files = {
+        spec.origin
+        for spec in specs
+        if spec is not None and spec.has_location and not str(spec.origin).startswith(_LIBRARY)
+    }
     for file in {*_PACKAGES, *files, *loaded_sources()} - _SEEN.keys():
         changed = _changed(file)
         if changed is not None:
@@ -42,7 +51,9 @@ def is_stale() -> bool:
 
 
 def end_if_stale() -> None:
-    """End this process, as a worker ends that is killed, before it runs a job with what is not there any more."""
+    """End this process, as a worker ends that is killed, before it runs a job with what
+    is not there any more.
+    """
     if is_stale():
         os._exit(1)
 

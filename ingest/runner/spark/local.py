@@ -1,4 +1,6 @@
-"""A local Spark session set up for windrow: quiet, on loopback, with this interpreter for its Python workers."""
+"""A local Spark session set up for windrow: quiet, on loopback, with this interpreter
+for its Python workers.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOGGING = Path(__file__).with_name("log4j2.properties").as_uri()
-"""What the driver's Java logs: read before Spark's first word, where a session's own level would come too late."""
+"""What the driver's Java logs: read before Spark's first word, where a session's own
+level would come too late.
+"""
 
-JAVA = f"-Dlog4j2.configurationFile={LOGGING} -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""What the driver's Java is told. It hands out tasks and never sees a message: to begin soon counts, and not how fast its loops become."""
+JAVA = (
+    f"-Dlog4j2.configurationFile={LOGGING} -XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
+    " -XX:+UseSerialGC"
+)
+"""What the driver's Java is told.
+
+It hands out tasks and never sees a message: to begin soon counts, and not how fast its
+loops become.
+"""
 
 MASTER = "local[*,4]"
 """A task on every core, and one that failed up to 4 times."""
@@ -40,7 +51,11 @@ SETTINGS = {
 }
 """Of every session."""
 
-_ALONE = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", "spark.pyspark.python": sys.executable}
+_ALONE = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.pyspark.python": sys.executable,
+}
 """Of one that has its workers in this process's own Java."""
 
 
@@ -49,18 +64,23 @@ def local_session(master: str = MASTER, more: Mapping[str, str] | None = None) -
 
     `more`: Spark properties on top of SETTINGS.
 
-    Spark takes its workers' interpreter from the environment too, where it wins: a `python3` on the PATH would lack windrow.
+    Spark takes its workers' interpreter from the environment too, where it wins: a
+    `python3` on the PATH would lack windrow.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # glibc gives each thread an arena that it rarely shrinks; librdkafka, DuckDB and polars have many threads in each worker.
+    # glibc gives each thread an arena that it rarely shrinks; librdkafka, DuckDB and
+    # polars have many threads in each worker.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     return started_session(master, {**_ALONE, **(more or {})})
 
 
 def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
-    """The process's session at any master, made if there is none. `more`: Spark properties on top of SETTINGS."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # Spark is loaded only where it is used
+    """The process's session at any master, made if there is none.
+
+    `more`: Spark properties on top of SETTINGS.
+    """
+    from pyspark.sql import SparkSession  # Spark is loaded only where it is used
 
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("windrow")
@@ -75,11 +95,16 @@ def started_session(master: str, more: Mapping[str, str]) -> SparkSession:
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Have Java's standard error come through this process, without the one line that no option of Java's turns off."""
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  # Spark is loaded only where it is used
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+    """Have Java's standard error come through this process, without the one line that
+    no option of Java's turns off.
+    """
+    from pyspark import (
+        SparkConf,
+        SparkContext,
+    )  # Spark is loaded only where it is used
+    from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is not None:  # noqa: SLF001  # nothing public tells
+    if SparkContext._gateway is not None:  # nothing public tells  # noqa: SLF001
         return
     reading, writing = os.pipe()
     threading.Thread(target=_passed_on, args=(reading,), daemon=True).start()
@@ -88,7 +113,7 @@ def _start_java(settings: Mapping[str, str]) -> None:
         gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
-    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # what a SparkContext does first
+    SparkContext._ensure_initialized(gateway=gateway)  # what a SparkContext does first  # noqa: SLF001
 
 
 def _passed_on(reading: int) -> None:
@@ -100,7 +125,9 @@ def _passed_on(reading: int) -> None:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """What Ctrl-C does stays the process's own business: pyspark puts a handler in its place that talks to a JVM which is busy."""
+    """What Ctrl-C does stays the process's own business: pyspark puts a handler in its
+    place that talks to a JVM which is busy.
+    """
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     try:

@@ -1,9 +1,11 @@
 """A window's rows as one DataFrame, through a user's function, and back into splits.
 
-read       each split's rows, which are kept, and read once (`ingest.runner.spark.checkpoint`)
-function   called on the driver, which sees columns and no rows; what it gives is held against the columns that are wanted
-place      each row's topic, partition and offset say its split; the rows of a split come together, in the order of its log
-stage      one Spark task for some splits; only the attempts whose results Spark returns are committed
+read       each split's rows, which are kept, and read once
+(`ingest.runner.spark.checkpoint`) function   called on the driver, which sees columns
+and no rows; what it gives is held against the columns that are wanted place      each
+row's topic, partition and offset say its split; the rows of a split come together, in
+the order of its log stage      one Spark task for some splits; only the attempts whose
+results Spark returns are committed
 """
 
 from __future__ import annotations
@@ -38,7 +40,16 @@ from windrow.ingest.runner.spark.checkpoint import (
     session_of_its_own,
 )
 from windrow.ingest.runner.spark.outcome import brought_back, tried
-from windrow.ingest.runner.spark.spark import DO_AGAIN, RESULT, SparkJob, dumped, is_gone, named, rows_of, working
+from windrow.ingest.runner.spark.spark import (
+    DO_AGAIN,
+    RESULT,
+    SparkJob,
+    dumped,
+    is_gone,
+    named,
+    rows_of,
+    working,
+)
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.load import FunctionReference, function_now
 
@@ -53,9 +64,16 @@ _DO = "No row was committed. Mend the function, then run the window again."
 
 
 def reshaped(
-    spark: SparkSession, work: Reshaping, splits: Sequence[Split], tasks: int, sent: Callable[[SparkJob], Any]
-) -> list[Staged]:  # fmt: skip
-    """See `ports.engine.ReshapingEngine.reshape`. `tasks`: so many stage at most; `sent`: what workers get in the place of a job."""
+    spark: SparkSession,
+    work: Reshaping,
+    splits: Sequence[Split],
+    tasks: int,
+    sent: Callable[[SparkJob], Any],
+) -> list[Staged]:
+    """See `ports.engine.ReshapingEngine.reshape`.
+
+    `tasks`: so many stage at most; `sent`: what workers get in the place of a job.
+    """
     wanted = as_spark_has_it(work.wanted)
     with session_of_its_own(spark) as session, kept(session, work, splits, tasks, sent) as read:
         brought, tries = read_of(read, len(splits))
@@ -64,13 +82,18 @@ def reshaped(
             result = _called(work.function, _rows(counted, work))
             _refuse_other_columns(work.function, result, wanted)
             rows = _struct(result, work)
-            placed = _placed(session, _with_deletes(rows, counted, work) if work.keyed else rows, work, splits)
+            placed = _placed(
+                session, _with_deletes(rows, counted, work) if work.keyed else rows, work, splits
+            )
             in_order = _in_order(placed, work, min(tasks, len(splits)))
         staged = _staged(in_order, work, brought, sent)
-    return [staged[index] if index in staged else work.stage(one, ()) for index, one in enumerate(brought)]
+    return [
+        staged[index] if index in staged else work.stage(one, ())
+        for index, one in enumerate(brought)
+    ]
 
 
-# -------------------------------------------------------------------------------------------------------------------------- function
+# --------------------------------------------------------------------------------------------------
 
 
 def _rows(counted: DataFrame, work: Reshaping) -> DataFrame:
@@ -85,8 +108,8 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
         SpecError: it can't be loaded, it fails, or it gives no DataFrame.
         UnreachableError: it looked at rows, and Spark has them no longer, or is itself gone.
     """
-    from pyspark import cloudpickle  # noqa: PLC0415  # as above
-    from pyspark.sql import DataFrame  # noqa: PLC0415
+    from pyspark import cloudpickle  # as above
+    from pyspark.sql import DataFrame
 
     function = function_now(reference)
     if reference.is_file:  # what Spark takes along of it, for a UDF, can be imported nowhere
@@ -94,93 +117,160 @@ def _called(reference: FunctionReference, rows: DataFrame) -> DataFrame:
     try:
         result = function(rows)
         if isinstance(result, DataFrame):
-            result.schema  # noqa: B018  # a server looks at it only when it is asked for this
+            result.schema  # a server looks at it only when it is asked for this  # noqa: B018
     except WindrowError:
         raise
     except Exception as failed:  # it is the user's code; its text may quote a value
         refuse_lost(failed)
         if is_gone(failed):
-            what = f"Spark was gone while the function {reference} of transform.spark was called ({named(failed)})"
+            what = (
+                f"Spark was gone while the function {reference} of transform.spark was called"
+                f" ({named(failed)})"
+            )
             raise UnreachableError(what, "stage", DO_AGAIN) from failed
         frames = traceback.extract_tb(failed.__traceback__)
-        users = [frame for frame in frames if frame.filename != __file__ and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}]
-        at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""  # a server says what is wrong only once all is told
+        users = [
+            frame
+            for frame in frames
+            if frame.filename != __file__
+            and not {"pyspark", "py4j"} & {*Path(frame.filename).parts}
+        ]
+        # a server says what is wrong only once all is told
+        at = f" ({users[-1].filename}:{users[-1].lineno})" if users else ""
         what = f"The function {reference} of transform.spark fails: {named(failed)}{at}"
         raise SpecError(what, "spec", _DO) from failed
     if not isinstance(result, DataFrame):
-        raise SpecError(f"The function {reference} of transform.spark gave {type(result).__name__}, and no DataFrame", "spec", _DO)
+        raise SpecError(
+            f"The function {reference} of transform.spark gave {type(result).__name__}, and no"
+            " DataFrame",
+            "spec",
+            _DO,
+        )
     return result
 
 
-def _refuse_other_columns(reference: FunctionReference, result: DataFrame, wanted: StructType) -> None:
+def _refuse_other_columns(
+    reference: FunctionReference, result: DataFrame, wanted: StructType
+) -> None:
     there: dict[str, str] = {f.name: f.dataType.simpleString() for f in result.schema}
     names = {f.name: f.dataType.simpleString() for f in wanted}
     wrong = [f"{name}: missing" for name in names if name not in there]
-    wrong += [f"{name}: {kind}, and there is no such column" for name, kind in there.items() if name not in names]
-    wrong += [f"{name}: {there[name]}, and it is {kind}" for name, kind in names.items() if there.get(name, kind) != kind]
+    wrong += [
+        f"{name}: {kind}, and there is no such column"
+        for name, kind in there.items()
+        if name not in names
+    ]
+    wrong += [
+        f"{name}: {there[name]}, and it is {kind}"
+        for name, kind in names.items()
+        if there.get(name, kind) != kind
+    ]
     wrong += [f"{name}: there twice" for name in there if result.columns.count(name) > 1]
     if wrong:
-        what = f"The function {reference} of transform.spark gives other columns than the table has: " + "; ".join(wrong)
-        do = "Have it give those of transform.schema (without one, of decode.schema) and the metadata columns; no row was committed."
+        what = (
+            f"The function {reference} of transform.spark gives other columns than the table has: "
+            + "; ".join(wrong)
+        )
+        do = (
+            "Have it give those of transform.schema (without one, of decode.schema) and the"
+            " metadata columns; no row was committed."
+        )
         raise SpecError(what, "spec", do)
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- stage
+# --------------------------------------------------------------------------------------------------
 
 
 def _struct(result: DataFrame, work: Reshaping) -> DataFrame:
     """Each row as one column, `row`; of a table with a primary key as a change."""
-    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+    from pyspark.sql import functions as f  # as above
 
     deleted = [f.lit(False).alias(DELETED)] if work.keyed else []
     return result.select(f.struct(*(_column(c.name) for c in work.wanted), *deleted).alias("row"))
 
 
 def _with_deletes(rows: DataFrame, counted: DataFrame, work: Reshaping) -> DataFrame:
-    """The changes that the function gave, and those that it didn't see: of these all is null but the key and their messages' places."""
-    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+    """The changes that the function gave, and those that it didn't see: of these all is
+    null but the key and their messages' places.
+    """
+    from pyspark.sql import functions as f  # as above
 
     types = {c.name: c.type for c in work.columns}
     of_table = as_spark_has_it(work.wanted)
     columns = [
-        _column(c.name) if types.get(c.name) == c.type else f.lit(None).cast(of_table[c.name].dataType).alias(c.name) for c in work.wanted
+        (
+            _column(c.name)
+            if types.get(c.name) == c.type
+            else f.lit(None).cast(of_table[c.name].dataType).alias(c.name)
+        )
+        for c in work.wanted
     ]
-    deletes = counted.where(DELETED).select(f.struct(*columns, f.lit(True).alias(DELETED)).alias("row"))
+    deletes = counted.where(DELETED).select(
+        f.struct(*columns, f.lit(True).alias(DELETED)).alias("row")
+    )
     return rows.unionAll(deletes)
 
 
-def _placed(session: SparkSession, rows: DataFrame, work: Reshaping, splits: Sequence[Split]) -> DataFrame:
+def _placed(
+    session: SparkSession, rows: DataFrame, work: Reshaping, splits: Sequence[Split]
+) -> DataFrame:
     """Each row (`row`) beside its split's index (`at.index`)."""
-    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+    from pyspark.sql import functions as f  # as above
 
     ranges = [
-        {"index": index, "topic": s.topic, "partition": s.partition, "start": s.start, "stop": s.stop} for index, s in enumerate(splits)
+        {
+            "index": index,
+            "topic": s.topic,
+            "partition": s.partition,
+            "start": s.start,
+            "stop": s.stop,
+        }
+        for index, s in enumerate(splits)
     ]
-    named_ranges = session.createDataFrame(pa.Table.from_pylist(ranges), "index long, topic string, partition long, start long, stop long")
+    named_ranges = session.createDataFrame(
+        pa.Table.from_pylist(ranges),
+        "index long, topic string, partition long, start long, stop long",
+    )
     at = named_ranges.select(f.struct("*").alias("at"))
     topic, partition, offset = (_column(name, "row") for name in work.place)
     same = (topic == f.col("at.topic")) & (partition == f.col("at.partition"))
-    return rows.join(f.broadcast(at), same & (offset >= f.col("at.start")) & (offset < f.col("at.stop")), "left")
+    return rows.join(
+        f.broadcast(at), same & (offset >= f.col("at.start")) & (offset < f.col("at.stop")), "left"
+    )
 
 
 def _column(name: str, within: str = "") -> Column:
     """A column by a name that may hold anything."""
-    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+    from pyspark.sql import functions as f  # as above
 
     quoted = f"`{name.replace('`', '``')}`"
     return f.col(f"{within}.{quoted}" if within else quoted)
 
 
 def _in_order(placed: DataFrame, work: Reshaping, tasks: int) -> DataFrame:
-    """The rows of each split together, in the order of its log, beside its index; of one message deletes first."""
-    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+    """The rows of each split together, in the order of its log, beside its index; of
+    one message deletes first.
+    """
+    from pyspark.sql import functions as f  # as above
 
-    index, order = f.coalesce(f.col("at.index"), f.lit(_NOWHERE)).alias("index"), [f.col("index"), _column(work.place[2], "row")]
+    index, order = (
+        f.coalesce(f.col("at.index"), f.lit(_NOWHERE)).alias("index"),
+        [
+            f.col("index"),
+            _column(work.place[2], "row"),
+        ],
+    )
     order += [_column(DELETED, "row").desc()] if work.keyed else []
-    return placed.select(index, "row").repartitionById(tasks, f.col("index").cast("int")).sortWithinPartitions(*order)
+    return (
+        placed.select(index, "row")
+        .repartitionById(tasks, f.col("index").cast("int"))
+        .sortWithinPartitions(*order)
+    )
 
 
-def _staged(in_order: DataFrame, work: Reshaping, read: Sequence[Staged], sent: Callable[[SparkJob], Any]) -> dict[int, Staged]:
+def _staged(
+    in_order: DataFrame, work: Reshaping, read: Sequence[Staged], sent: Callable[[SparkJob], Any]
+) -> dict[int, Staged]:
     """The results of the splits that have rows, by their indices.
 
     Raises:
@@ -189,10 +279,17 @@ def _staged(in_order: DataFrame, work: Reshaping, read: Sequence[Staged], sent: 
     deleted = [pa.field(DELETED, pa.bool_())] if work.keyed else []
     job = StageJob(dumped(work.stage), tuple(read), pa.schema([*work.wanted, *deleted]), work.place)
     with losses_told(), _udf_troubles_of(work.function):
-        outcomes = sorted((row[0], row[1]) for row in rows_of(in_order.mapInArrow(sent(job), "index long, outcome string")))
+        outcomes = sorted(
+            (row[0], row[1])
+            for row in rows_of(in_order.mapInArrow(sent(job), "index long, outcome string"))
+        )
     found = {at: brought_back(outcome) for at, outcome in outcomes}
     if len(found) < len(outcomes):
-        raise BugError("Spark staged a split's rows in two tasks", "stage", "Nothing was committed. Report it, with Spark's version.")
+        raise BugError(
+            "Spark staged a split's rows in two tasks",
+            "stage",
+            "Nothing was committed. Report it, with Spark's version.",
+        )
     return found
 
 
@@ -203,25 +300,40 @@ def _udf_troubles_of(reference: FunctionReference) -> Iterator[None]:
     Raises:
         SpecError: in its place, with the kind of the error, whose text may quote a value.
     """
-    from pyspark.errors import PythonException  # noqa: PLC0415  # as above
+    from pyspark.errors import PythonException  # as above
 
     try:
         yield
     except PythonException as failed:
-        missing = re.search(r"^ModuleNotFoundError: No module named '([\w.]+)'", str(failed), re.MULTILINE)
+        missing = re.search(
+            r"^ModuleNotFoundError: No module named '([\w.]+)'", str(failed), re.MULTILINE
+        )
         if missing is None:
-            kinds = re.findall(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit))(?::|$)", str(failed), re.MULTILINE)
+            kinds = re.findall(
+                r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Exit))(?::|$)",
+                str(failed),
+                re.MULTILINE,
+            )
             kind = kinds[-1] if kinds else "no kind of error is told"
             what = f"A UDF of the function {reference} of transform.spark fails on a worker: {kind}"
             raise SpecError(what, "stage", _DO) from failed
-        what = f"A worker can't import {missing[1]}, which a UDF of the function {reference} of transform.spark needs"
-        do = "No row was committed. Put it into the function's own file, which travels with each job, or install it where the workers run."
+        what = (
+            f"A worker can't import {missing[1]}, which a UDF of the function {reference} of"
+            " transform.spark needs"
+        )
+        do = (
+            "No row was committed. Put it into the function's own file, which travels with each"
+            " job, or install it where the workers run."
+        )
         raise SpecError(what, "stage", do) from failed
 
 
 @dataclass(frozen=True)
 class StageJob:
-    """What each Spark task runs that stages splits; picklable. `wanted`: the rows' columns; `place`: see `ports.engine.Reshaping`."""
+    """What each Spark task runs that stages splits; picklable.
+
+    `wanted`: the rows' columns; `place`: see `ports.engine.Reshaping`.
+    """
 
     task: bytes
     read: tuple[Staged, ...]
@@ -242,23 +354,37 @@ class StageJob:
         with working():
             for index, pieces in groupby(_pieces(batches), key=itemgetter(0)):
                 rows = (self._rows(piece) for _, piece in pieces)
-                outcome = self._refused(next(rows)) if index == _NOWHERE else self._outcome(self.read[index], rows)
-                yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=RESULT)
+                outcome = (
+                    self._refused(next(rows))
+                    if index == _NOWHERE
+                    else self._outcome(self.read[index], rows)
+                )
+                yield pa.RecordBatch.from_pylist(
+                    [{"index": index, "outcome": outcome}], schema=RESULT
+                )
 
     def _outcome(self, read: Staged, rows: Iterable[pa.RecordBatch]) -> str:
-        task: Stages = pickle.loads(self.task)  # noqa: S301  # as above
+        task: Stages = pickle.loads(self.task)  # as above  # noqa: S301
         return tried(lambda _: task(read, rows), read.split)
 
     def _rows(self, piece: pa.StructArray) -> pa.RecordBatch:
-        arrays = [column.cast(f.type) for column, f in zip(piece.flatten(), self.wanted, strict=True)]
+        arrays = [
+            column.cast(f.type) for column, f in zip(piece.flatten(), self.wanted, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, self.wanted.names)
 
     def _refused(self, rows: pa.RecordBatch) -> str:
         topic, partition, offset = (rows[name][0].as_py() for name in self.place)
 
         def refuse(_: Split) -> Staged:
-            what = "The function of transform.spark gave a row of a message that is none of the window's"
-            do = "No row was committed. A row keeps the metadata columns of the message that it comes from: mend the function."
+            what = (
+                "The function of transform.spark gave a row of a message that is none of the"
+                " window's"
+            )
+            do = (
+                "No row was committed. A row keeps the metadata columns of the message that it"
+                " comes from: mend the function."
+            )
             raise RefusedError(what, "check", do, topic, partition, offset)
 
         return tried(refuse, self.read[0].split)

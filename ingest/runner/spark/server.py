@@ -1,8 +1,10 @@
-"""The Spark Connect server that `windrow spark run` keeps: Spark and its Java are up before the first run asks, and stay between runs.
+"""The Spark Connect server that `windrow spark run` keeps: Spark and its Java are up
+before the first run asks, and stay between runs.
 
-It is a session like any other, in whose Java Spark's own Connect service listens. Clients' tasks run beside each other: on this machine in
-Python workers that are this environment's, and wait for the next client
-(`ingest.runner.spark.warmth`); or on a cluster, in those of its workers.
+It is a session like any other, in whose Java Spark's own Connect service listens.
+Clients' tasks run beside each other: on this machine in Python workers that are this
+environment's, and wait for the next client (`ingest.runner.spark.warmth`); or on a
+cluster, in those of its workers.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ SECONDS = 30
 """How long its Java may take to end."""
 
 _CLEANING = "spark.cleaner.periodicGC.interval"
-"""How often its Java looks for what nobody uses any more: what ended sessions kept on disk goes only then."""
+"""How often its Java looks for what nobody uses any more: what ended sessions kept on
+disk goes only then.
+"""
 
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
@@ -35,8 +39,12 @@ class SparkServer:
     def __init__(self, host: str, session: Any) -> None:
         """`session`: the one in whose Java it listens."""
         self._session = session
-        self._java = session.sparkContext._gateway  # noqa: SLF001  # its process is Java; nothing public leads there
-        self.address = f"sc://{host}:{getattr(getattr(session._jvm, _SERVICE), 'MODULE$').localPort()}"  # noqa: SLF001  # as above
+        self._java = (
+            session.sparkContext._gateway  # noqa: SLF001
+        )  # its process is Java; nothing public leads there
+        self.address = (  # as above
+            f"sc://{host}:{getattr(getattr(session._jvm, _SERVICE), 'MODULE$').localPort()}"  # noqa: SLF001
+        )
 
     def running(self) -> bool:
         """Whether its Java is there."""
@@ -53,7 +61,9 @@ class SparkServer:
 
 
 @contextmanager
-def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str], master: str = MASTER) -> Iterator[SparkServer]:
+def spark_server(
+    host: str, port: int, token: str | None, more: Mapping[str, str], master: str = MASTER
+) -> Iterator[SparkServer]:
     """A server until the end of the block.
 
     Args:
@@ -64,13 +74,21 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
         master: where its tasks run.
 
     Raises:
-        SpecError: it would listen to other machines, and ask nobody for a token; or `more` has what is told otherwise.
+        SpecError: it would listen to other machines, and ask nobody for a token; or
+            `more` has what is told otherwise.
         UnreachableError: the port is taken, or Java or Spark can't start.
     """
     token = token or os.environ.get(TOKEN) or None
     if host not in LOOPBACK and token is None:
-        what = f"A Spark Connect server on {host} runs what anybody who reaches it sends, and no token is set"
-        raise SpecError(what, "spec", f"Set one, by {TOKEN} in the environment or by --token-file, or leave --host out.")
+        what = (
+            f"A Spark Connect server on {host} runs what anybody who reaches it sends, and no token"
+            " is set"
+        )
+        raise SpecError(
+            what,
+            "spec",
+            f"Set one, by {TOKEN} in the environment or by --token-file, or leave --host out.",
+        )
     settings = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": host.strip("[]"),
@@ -79,12 +97,17 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
     }
     refused = more.keys() & {*settings, "spark.connect.authenticate.token", "spark.master"}
     if refused:
-        do = f"Leave it out: --master says where tasks run, --host and --port where it listens, {TOKEN} or --token-file its token."
+        do = (
+            "Leave it out: --master says where tasks run, --host and --port where it listens,"
+            f" {TOKEN} or --token-file its token."
+        )
         raise SpecError(f"{min(refused)} is no property to set by --conf", "spec", do)
     _refuse_taken(host, port)
     with variable_set(TOKEN, token):  # Java reads it there; on its command line everybody would
         session = _started(master, {_CLEANING: "5min", **more, **settings})
-    session.sparkContext.environment.clear()  # clients' workers have no variables of a session's, and are this one's only if it has none
+    # clients' workers have no variables of a session's, and are this one's only if it
+    # has none
+    session.sparkContext.environment.clear()
     server = SparkServer(host, session)
     try:
         with kept_warm(session) if is_local(master) else nullcontext():
@@ -94,14 +117,16 @@ def spark_server(host: str, port: int, token: str | None, more: Mapping[str, str
 
 
 def _started(master: str, settings: Mapping[str, str]) -> Any:
-    from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from py4j.protocol import Py4JError  # Spark is loaded only where it is used
+    from pyspark.errors import PySparkException
 
     try:
         return spark_session(master, settings)
     except (PySparkException, Py4JError, OSError) as failed:
         do = "Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
-        raise UnreachableError(f"Java or Spark can't start ({type(failed).__name__})", "setup", do) from failed
+        raise UnreachableError(
+            f"Java or Spark can't start ({type(failed).__name__})", "setup", do
+        ) from failed
 
 
 def _refuse_taken(host: str, port: int) -> None:
@@ -115,5 +140,8 @@ def _refuse_taken(host: str, port: int) -> None:
         except OSError as failed:
             what = f"No server can listen at {host}:{port} ({failed.strerror})"
             raise UnreachableError(
-                what, "setup", "End the program that does, which may be another server of windrow's, or give another --port."
+                what,
+                "setup",
+                "End the program that does, which may be another server of windrow's, or give"
+                " another --port.",
             ) from None

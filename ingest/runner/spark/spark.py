@@ -1,9 +1,12 @@
-"""The direct plan on Spark: Python tasks that take one split after the other (`range(n).mapInArrow`), one small result row per split back.
+"""The direct plan on Spark: Python tasks that take one split after the other
+(`range(n).mapInArrow`), one small result row per split back.
 
-A large split is a Spark task by itself; small ones share one, for a Spark task costs more than reading a thousand messages does. Messages
-never pass through the JVM. The session is the process's own (`ingest.runner.spark.local`) or one on a server that is up already
-(`ingest.runner.spark.connect`). Spark may run a task again (a lost executor, a killed worker): every attempt stages under names of its
-own, and only the attempt whose result Spark returns is committed.
+A large split is a Spark task by itself; small ones share one, for a Spark task costs
+more than reading a thousand messages does. Messages never pass through the JVM. The
+session is the process's own (`ingest.runner.spark.local`) or one on a server that is up
+already (`ingest.runner.spark.connect`). Spark may run a task again (a lost executor, a
+killed worker): every attempt stages under names of its own, and only the attempt whose
+result Spark returns is committed.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ _LARGE = 20_000
 """A split of so many offsets is worth a Spark task."""
 
 _PER_CORE = 2
-"""Small splits are spread over so many Spark tasks a core, so that none idles while another one has several left."""
+"""Small splits are spread over so many Spark tasks a core, so that none idles while
+another one has several left.
+"""
 
 _CANCEL_SECONDS = 10.0
 """How long an interrupted run waits for Spark to have heard of it."""
@@ -54,7 +59,10 @@ RESULT = pa.schema([("index", pa.int64()), ("outcome", pa.string())])
 
 
 class SparkJob(Protocol):
-    """What a Spark task runs; picklable. A task is given numbers, in the first column of its batches, and so it knows its splits."""
+    """What a Spark task runs; picklable.
+
+    A task is given numbers, in the first column of its batches, and so it knows its splits.
+    """
 
     @property
     def schema(self) -> pa.Schema:
@@ -62,7 +70,9 @@ class SparkJob(Protocol):
 
     @property
     def shares(self) -> Sequence[Sequence[int]] | None:
-        """The indices of the splits that each number stands for; None: a number is such an index itself."""
+        """The indices of the splits that each number stands for; None: a number is such
+        an index itself.
+        """
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One Spark task."""
@@ -74,7 +84,9 @@ def own_parallelism(session: SparkSession) -> int:
 
 
 class SparkEngine:
-    """`ports.engine.Engine` on a Spark session, which is asked for at the first window that has something to read."""
+    """`ports.engine.Engine` on a Spark session, which is asked for at the first window
+    that has something to read.
+    """
 
     def __init__(
         self,
@@ -87,14 +99,17 @@ class SparkEngine:
         Args:
             session: gives the session to run on; whoever made it stops it.
             parallelism: how many tasks it runs at once.
-            shipped: what is sent to the workers instead of the job itself, where they have not what it needs; None: they have.
+            shipped: what is sent to the workers instead of the job itself, where they
+                have not what it needs; None: they have.
         """
         self._session = session
         self._parallelism = parallelism
         self._shipped = shipped
 
     def slots(self) -> int:
-        """How many tasks run at once, as far as Spark knows by now: executors may still be coming up."""
+        """How many tasks run at once, as far as Spark knows by now: executors may still
+        be coming up.
+        """
         return self._parallelism(self._session())
 
     def run(self, task: Callable[[Split], Staged], splits: Sequence[Split]) -> Iterator[Staged]:
@@ -106,7 +121,9 @@ class SparkEngine:
         """A plan without splits never reaches Spark."""
         if not splits:
             return iter(())
-        from windrow.ingest.runner.spark.reshape import reshaped  # noqa: PLC0415  # only where there is such a function
+        from windrow.ingest.runner.spark.reshape import (
+            reshaped,
+        )  # only where there is such a function
 
         with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
@@ -122,21 +139,38 @@ class SparkEngine:
         with spark_troubles_as("setup", "Java or Spark can't start", DO_DOCTOR):
             spark = self._session()
             job = Job(packed, tuple(splits), shares(splits, _PER_CORE * self._parallelism(spark)))
-            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(self._sent(job), "index long, outcome string")
+            frame = spark.range(0, len(job.shares), 1, len(job.shares)).mapInArrow(
+                self._sent(job), "index long, outcome string"
+            )
         with spark_troubles_as("stage", "Spark could not finish the tasks", DO_AGAIN):
             return {row["index"]: row["outcome"] for row in rows_of(frame)}
 
 
-DO_DOCTOR = "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows Spark's own words."
+DO_DOCTOR = (
+    "Nothing was read or committed. Run `windrow doctor`, which says what is missing; --debug shows"
+    " Spark's own words."
+)
 DO_PYTHON = "Nothing was read or committed. Give the workers the driver's, by spark.pyspark.python."
-DO_AGAIN = "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which shows Spark's own words."
+DO_AGAIN = (
+    "Nothing was committed. Run the window again; if it fails the same way, run with --debug, which"
+    " shows Spark's own words."
+)
 
 
-_GONE = re.compile(r"^RetriesExceeded:|^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext was shut down")
-"""In errors of Spark's that ends, has ended or was begun anew; of the second kind are gRPC's own, which no server has thought of."""
+_GONE = re.compile(
+    r"^RetriesExceeded:|^SparkConnectGrpcException:|INVALID_HANDLE|ExecutorLostFailure|SparkContext"
+    r" was shut down"
+)
+"""In errors of Spark's that ends, has ended or was begun anew; of the second kind are
+gRPC's own, which no server has thought of.
+"""
 
-_OTHER_PYTHON = re.compile(r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)")
-"""What Spark's own worker says before it unpickles anything: of another minor version it couldn't."""
+_OTHER_PYTHON = re.compile(
+    r"Python in worker has different version: (\d[\d.]*) than that in driver: (\d[\d.]*)"
+)
+"""What Spark's own worker says before it unpickles anything: of another minor version
+it couldn't.
+"""
 
 
 @contextmanager
@@ -146,12 +180,16 @@ def spark_troubles_as(stage: Stage, what: str, do: str) -> Iterator[None]:
     Raises:
         UnreachableError: in their place.
     """
-    from py4j.protocol import Py4JError  # noqa: PLC0415  # Spark is loaded only where it is used
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from py4j.protocol import Py4JError  # Spark is loaded only where it is used
+    from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JError, OSError) as failed:  # OSError: no such program, or the Java side is gone
+    except (
+        PySparkException,
+        Py4JError,
+        OSError,
+    ) as failed:  # OSError: no such program, or the Java side is gone
         other = _OTHER_PYTHON.search(str(failed))
         if other is not None:
             python = f"The workers have Python {other[1]}, and the driver has {other[2]}"
@@ -160,11 +198,16 @@ def spark_troubles_as(stage: Stage, what: str, do: str) -> Iterator[None]:
 
 
 def is_gone(failed: Exception) -> bool:
-    """Whether it is Spark that has gone, or isn't there yet, and no mistake in what it was asked."""
-    from py4j.protocol import Py4JNetworkError  # noqa: PLC0415  # as above
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    """Whether it is Spark that has gone, or isn't there yet, and no mistake in what it
+    was asked.
+    """
+    from py4j.protocol import Py4JNetworkError  # as above
+    from pyspark.errors import PySparkException
 
-    told = isinstance(failed, PySparkException) and _GONE.search(f"{type(failed).__name__}: {failed}") is not None
+    told = (
+        isinstance(failed, PySparkException)
+        and _GONE.search(f"{type(failed).__name__}: {failed}") is not None
+    )
     return told or isinstance(failed, (Py4JNetworkError, ConnectionError))
 
 
@@ -174,7 +217,7 @@ def dumped(task: object) -> bytes:
     Raises:
         WindrowError: a file that it takes along can't be read; BugError where it can't travel.
     """
-    from pyspark import cloudpickle  # noqa: PLC0415  # as above
+    from pyspark import cloudpickle  # as above
 
     try:
         return bytes(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]  # Spark's own
@@ -185,7 +228,10 @@ def dumped(task: object) -> bytes:
 
 
 def shares(splits: Sequence[Split], least: int) -> list[list[int]]:
-    """Which splits, by their indices, each Spark task takes: neighbours in a log together as long as they are small. Pure.
+    """Which splits, by their indices, each Spark task takes: neighbours in a log
+    together as long as they are small.
+
+    Pure.
 
     Args:
         splits: all of a run.
@@ -219,11 +265,12 @@ def rows_of(frame: DataFrame) -> list[Row]:
 def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
     """What an action on a session gives, from a thread of its own: there the client waits for Spark.
 
-    So an interrupt finds this thread free to cancel. (Interrupted in py4j itself, the connection is in the middle of an answer, and the
-    next word to the JVM waits for the job's end.) What is cancelled is this job alone: others may run on the same session, or beside it on
-    one server.
-    """
-    from pyspark import InheritableThread  # noqa: PLC0415  # as above
+    So an interrupt finds this thread free to cancel. (Interrupted in py4j itself, the
+    connection is in the middle of an answer, and the next word to the JVM waits for the
+    job's end.) What is cancelled is this job alone: others may run on the same session,
+    or beside it on one server.
+    """  # noqa: E501
+    from pyspark import InheritableThread  # as above
 
     answer: Future[T] = Future()
     tag = uuid.uuid4().hex
@@ -232,7 +279,9 @@ def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
         try:
             spark.addTag(tag)  # of this thread's jobs
             answer.set_result(action())
-        except BaseException as failed:  # noqa: BLE001  # handed over, not swallowed: without an answer the run would wait for ever
+        except (
+            BaseException  # noqa: BLE001
+        ) as failed:  # handed over, not swallowed: without an answer the run would wait for ever
             answer.set_exception(failed)
 
     InheritableThread(target=act, daemon=True).start()
@@ -240,9 +289,11 @@ def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
         wait([answer], _ALONE_SECONDS)
         if not answer.done() and _is_alone(spark):
             _LOG.warning(
-                "No executor has come up at %s. The run waits for one, without end: see at the master whether workers are there, and have "
-                "free what an executor asks for (spark.executor.memory, spark.executor.cores).", spark.sparkContext.master,
-            )  # fmt: skip
+                "No executor has come up at %s. The run waits for one, without end: see at the"
+                " master whether workers are there, and have free what an executor asks for"
+                " (spark.executor.memory, spark.executor.cores).",
+                spark.sparkContext.master,
+            )
         return answer.result()
     finally:
         if not answer.done():  # Ctrl-C, or who runs us has ended the run
@@ -254,27 +305,36 @@ def waited_for(spark: SparkSession, action: Callable[[], T]) -> T:
 
 
 def _is_alone(spark: SparkSession) -> bool:
-    """Whether a session at a cluster's master has no executor, for which Spark waits without a word that anybody sees.
+    """Whether a session at a cluster's master has no executor, for which Spark waits
+    without a word that anybody sees.
 
     A local session is its own executor, and what a server has is its own affair.
     """
     if is_connected(spark) or str(spark.sparkContext.master).startswith("local"):
         return False
     with suppress(Exception):  # Spark may be gone, which the job's own error says
-        known: Any = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001  # nothing public tells; the driver is in it
+        known: Any = (
+            spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001
+        )  # nothing public tells; the driver is in it
         return bool(known.size() <= 1)
     return False
 
 
 def named(failed: Exception) -> str:
-    """The exception's type and Spark's name for the error. Its text may hold a worker's, and that one a message's values."""
+    """The exception's type and Spark's name for the error.
+
+    Its text may hold a worker's, and that one a message's values.
+    """
     condition = getattr(failed, "getCondition", lambda: None)()
     return type(failed).__name__ + (f", {condition}" if condition else "")
 
 
 @dataclass(frozen=True)
 class Job:
-    """What each Spark task runs; picklable. `task` is packed by itself: each try has one of its own."""
+    """What each Spark task runs; picklable.
+
+    `task` is packed by itself: each try has one of its own.
+    """
 
     task: bytes
     splits: tuple[Split, ...]
@@ -288,9 +348,16 @@ class Job:
         """One Spark task: each of its splits, one after the other."""
         with working():
             for batch in batches:
-                for index in (index for share in batch.column(0).to_pylist() for index in self.shares[share]):
-                    outcome = tried(pickle.loads(self.task), self.splits[index])  # noqa: S301  # our own, of the driver's
-                    yield pa.RecordBatch.from_pylist([{"index": index, "outcome": outcome}], schema=RESULT)
+                for index in (
+                    index for share in batch.column(0).to_pylist() for index in self.shares[share]
+                ):
+                    outcome = tried(
+                        pickle.loads(self.task),  # noqa: S301
+                        self.splits[index],
+                    )  # our own, of the driver's
+                    yield pa.RecordBatch.from_pylist(
+                        [{"index": index, "outcome": outcome}], schema=RESULT
+                    )
 
 
 @contextmanager
@@ -305,18 +372,22 @@ def working() -> Iterator[None]:
 
 
 _COLLECTED_AFTER = 50_000
-"""New objects until Python's collector looks for cycles among them. After 700, which is its own choice, it takes a fifth of loading."""
+"""New objects until Python's collector looks for cycles among them.
+
+After 700, which is its own choice, it takes a fifth of loading.
+"""
 
 _spared = 0
 """Modules that were there when this process last told its collector what stays."""
 
 
 def _spare_loaded() -> None:
-    """Tell Python's collector that what is loaded stays: PySpark has it look through everything after each task, a tenth of a second.
+    """Tell Python's collector that what is loaded stays: PySpark has it look through
+    everything after each task, a tenth of a second.
 
     Only after a job that loaded something, for what is told once is never looked at again.
     """
-    global _spared  # noqa: PLW0603  # one a process, as the collector is
+    global _spared  # one a process, as the collector is  # noqa: PLW0603
     if len(sys.modules) > _spared:
         _spared = len(sys.modules)
         gc.freeze()

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def variable_set(name: str, value: str | None) -> Iterator[None]:
-    """A variable for what is done in the block, which is as it was afterwards. None: it stays as it is."""
+    """A variable for what is done in the block, which is as it was afterwards.
+
+    None: it stays as it is.
+    """
     if value is None:
         yield
         return

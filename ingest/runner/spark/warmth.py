@@ -1,9 +1,11 @@
 """Python workers that stay while nothing is asked of them.
 
-Spark ends its idle Python workers once a minute has gone by in which none of them had anything to do, and nothing sets that minute
-(`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, Spark 4.0). Whatever runs every minute or more rarely would find new ones each time, which
-have to import everything and load compiled code. The minute is counted from the last task of any of them: so one small task now and then
-keeps them all.
+Spark ends its idle Python workers once a minute has gone by in which none of them had
+anything to do, and nothing sets that minute
+(`PythonWorkerFactory.IDLE_WORKER_TIMEOUT_NS`, Spark 4.0). Whatever runs every minute or
+more rarely would find new ones each time, which have to import everything and load
+compiled code. The minute is counted from the last task of any of them: so one small
+task now and then keeps them all.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ _END = 5.0
 def kept_warm(session: SparkSession, every: float = EVERY) -> Iterator[None]:
     """Keep the Python workers of a session in this process's own Java until the end of the block.
 
-    Workers are kept by what they run with. So those of a server's clients are only kept by a session that has no variables of its own for
-    its workers' environment, for clients have none.
+    Workers are kept by what they run with. So those of a server's clients are only kept
+    by a session that has no variables of its own for its workers' environment, for
+    clients have none.
     """
     ended = threading.Event()
 

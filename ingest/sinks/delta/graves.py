@@ -1,9 +1,12 @@
-"""Which keys a window took out of its table: a file of its own, which the window's receipt names by its content.
+"""Which keys a window took out of its table: a file of its own, which the window's
+receipt names by its content.
 
-A row that is gone leaves no trace in the table. So an older window that is committed after a newer one would bring a key back that the
-newer one took out; it reads the graves of all windows after its own, of which there are none as long as windows come in their order. Graves
-say what the window's own messages say, whatever the table held: the last change of each of these keys takes its row out. Each has the place
-of its message, by which mended messages of the same window come before or after it.
+A row that is gone leaves no trace in the table. So an older window that is committed
+after a newer one would bring a key back that the newer one took out; it reads the
+graves of all windows after its own, of which there are none as long as windows come in
+their order. Graves say what the window's own messages say, whatever the table held: the
+last change of each of these keys takes its row out. Each has the place of its message,
+by which mended messages of the same window come before or after it.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from windrow.ingest.sinks.place import Place
 _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20
 _LOST = (
-    "Restore the table's _windrow directory from a backup. Until then no window before this one can be committed or replaced: nobody could "
-    "tell which of its keys were taken out since."
+    "Restore the table's _windrow directory from a backup. Until then no window before this one can"
+    " be committed or replaced: nobody could tell which of its keys were taken out since."
 )
 
 
@@ -45,7 +48,9 @@ class GravesWriter:
             return
         if self._writer is None:
             self._out = self._place.create(self._path)
-            self._writer = pq.ParquetWriter(self._out, keys.schema, compression="zstd", write_page_checksum=True)
+            self._writer = pq.ParquetWriter(
+                self._out, keys.schema, compression="zstd", write_page_checksum=True
+            )
         self._writer.write_table(keys, row_group_size=keys.num_rows)
         self._buckets.append(bucket)
         self._keys += keys.num_rows
@@ -81,7 +86,10 @@ class GravesOf:
             raise _lost(receipt, named, "missing") from None
         if not whole:
             raise _lost(receipt, named, "damaged")
-        with place.filesystem().open_input_file(named.path) as source, pq.ParquetFile(source) as file:
+        with (
+            place.filesystem().open_input_file(named.path) as source,
+            pq.ParquetFile(source) as file,
+        ):
             self._buckets = json.loads(file.metadata.metadata[_BUCKETS.encode()])
 
     @property
@@ -93,7 +101,10 @@ class GravesOf:
         """Those of a bucket, each with the place of its message; None if there are none."""
         if bucket not in self._buckets:
             return None
-        with self._place.filesystem().open_input_file(self._path) as source, pq.ParquetFile(source) as file:
+        with (
+            self._place.filesystem().open_input_file(self._path) as source,
+            pq.ParquetFile(source) as file,
+        ):
             return file.read_row_group(self._buckets.index(bucket), use_threads=False)
 
 
@@ -112,9 +123,16 @@ def _sha256(place: Place, path: str) -> str:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise UnreachableError(f"the file {path} can't be read: {error}", "commit", "Check the table's storage and rights.") from error
+        raise UnreachableError(
+            f"the file {path} can't be read: {error}",
+            "commit",
+            "Check the table's storage and rights.",
+        ) from error
 
 
 def _lost(receipt: Receipt, named: Graves, state: str) -> DamagedError:
-    what = f"the file {named.path}, which says which {named.keys} keys the committed window {receipt.window.key} took out, is {state}"
+    what = (
+        f"the file {named.path}, which says which {named.keys} keys the committed window"
+        f" {receipt.window.key} took out, is {state}"
+    )
     return DamagedError(what, "commit", _LOST)

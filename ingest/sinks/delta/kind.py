@@ -1,4 +1,7 @@
-"""Delta tables as a kind of sink: what a spec says of one. Loads deltalake only when a table is made of it."""
+"""Delta tables as a kind of sink: what a spec says of one.
+
+Loads deltalake only when a table is made of it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,15 @@ from windrow.ingest.schema.primary_key import BUCKETS, PrimaryKey
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.places import WAY_OUT, absolute, secret_part
 from windrow.ingest.settings.values import Count, LeftOut, Values, Written, place, sentence
-from windrow.ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, Version, key_conflicts
+from windrow.ingest.sinks.kind import (
+    KeyColumns,
+    Mode,
+    Rows,
+    SinkKind,
+    SinkSection,
+    Version,
+    key_conflicts,
+)
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -27,26 +38,39 @@ def _path(value: str) -> str:
 
 
 class DeltaSection(SinkSection):
-    """The table. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
+    """The table.
+
+    A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is.
+    """
 
     kind: Literal["delta"] = Field(default="delta", description="What kind of table it is.")
-    path: Annotated[Written, Field(min_length=1), AfterValidator(_path), Values("a path, or a URL without user, password and options")] = (
-        Field(description="Where the table is. A relative path begins at the file's folder.")
-    )
+    path: Annotated[
+        Written,
+        Field(min_length=1),
+        AfterValidator(_path),
+        Values("a path, or a URL without user, password and options"),
+    ] = Field(description="Where the table is. A relative path begins at the file's folder.")
 
     mode: Mode = "append"
     primary_key: KeyColumns = None
     version: Version = None
-    buckets: Annotated[Annotated[Count, Field(le=4096)] | None, Values("a number from 1 to 4096"), LeftOut("16")] = Field(
+    buckets: Annotated[
+        Annotated[Count, Field(le=4096)] | None, Values("a number from 1 to 4096"), LeftOut("16")
+    ] = Field(
         default=None,
-        description="Into how many parts keys are divided, for ever. A commit holds the window's changes of one part in memory. Goes with "
-        "`primary_key`.",
+        description=(
+            "Into how many parts keys are divided, for ever. A commit holds the window's changes of"
+            " one part in memory. Goes with `primary_key`."
+        ),
     )
 
     evolve: Literal["none", "add_columns", "widen"] = Field(
         default="add_columns",
-        description="What becomes of the table's columns where the schema has others: nothing (`none`); new nullable ones are added "
-        "(`add_columns`); and numbers become wider, columns nullable (`widen`). Any other difference is refused before anything is read.",
+        description=(
+            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
+            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
+            " (`widen`). Any other difference is refused before anything is read."
+        ),
     )
 
     @classmethod
@@ -58,7 +82,9 @@ class DeltaSection(SinkSection):
     def key(self) -> PrimaryKey | None:
         if self.primary_key is None:
             return None
-        return PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version, self.buckets or BUCKETS)
+        return PrimaryKey(
+            self.primary_key, self.mode == "delete-aware", self.version, self.buckets or BUCKETS
+        )
 
     @property
     def keeps(self) -> bool:
@@ -71,11 +97,15 @@ class DeltaSection(SinkSection):
 
 
 class _Delta:
-    """`sinks.kind.SinkKind`: a Delta table, with its dead letters in a second one beside it (`<table>_dead`)."""
+    """`sinks.kind.SinkKind`: a Delta table, with its dead letters in a second one
+    beside it (`<table>_dead`).
+    """
 
     section = DeltaSection
 
-    def make(self, section: DeltaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: DeltaSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         from windrow.ingest.sinks.delta.store import DeltaStore
         from windrow.ingest.sinks.window_table import WindowTable
 

@@ -1,25 +1,35 @@
-"""Puts the changes of a window into a table with a primary key, on the state that was looked at: which files go, and which come.
+"""Puts the changes of a window into a table with a primary key, on the state that was
+looked at: which files go, and which come.
 
 Bucket by bucket, and of a bucket only the files that hold a row which has to go:
 
-    the window's changes of the bucket      the last one of each key: by version, if there is one, then by topic, partition and offset
-    graves of later windows                 a change of a key that lies there is too late, and does nothing
-    the bucket's rows                       of each key with a change: the later window's word counts; of one window the newer attempt's
+    the window's changes of the bucket      the last one of each key: by version, if there is one,
+                            then by topic, partition and offset
+    graves of later windows                 a change of a key that lies there is too late, and does
+                            nothing
+    the bucket's rows                       of each key with a change: the later window's word
+                            counts; of one window the newer attempt's
 
-A window's place in time decides, never the order in which windows are committed: topics are cut at offsets, so in one topic-partition that
-is the order of the log. What a merge needs of memory is the window's changes of one bucket, the keys of one of its files, a byte for each
-of its rows, and a row group.
+A window's place in time decides, never the order in which windows are committed: topics
+are cut at offsets, so in one topic-partition that is the order of the log. What a merge
+needs of memory is the window's changes of one bucket, the keys of one of its files, a
+byte for each of its rows, and a row group.
 
-A replacement takes back what its window wrote before. Where that was the last word on a key, and the new attempt has none, nobody knows
-what the key was before: it isn't in the table. So it is refused.
+A replacement takes back what its window wrote before. Where that was the last word on a
+key, and the new attempt has none, nobody knows what the key was before: it isn't in the
+table. So it is refused.
 
-A change may have left columns alone, whose values it doesn't know (`UNAVAILABLE`). It has those of the change before it in the window, or
-of the row that it takes the place of; where there is neither, null. That is right where every change before it is merged, and none comes
-later. What comes later is refused: a change that is beaten by a row of a window that kept something (by its receipt), and a replacement
-before such a window; and of a replacement or a mending any change that leaves a column alone, for the row before it isn't there any more.
+A change may have left columns alone, whose values it doesn't know (`UNAVAILABLE`). It
+has those of the change before it in the window, or of the row that it takes the place
+of; where there is neither, null. That is right where every change before it is merged,
+and none comes later. What comes later is refused: a change that is beaten by a row of a
+window that kept something (by its receipt), and a replacement before such a window; and
+of a replacement or a mending any change that leaves a column alone, for the row before
+it isn't there any more.
 
-A mending takes nothing back: its changes are more of the window's own, and lie between those that are there. So a row or a grave of the
-window itself meets them as in the log: the later message counts.
+A mending takes nothing back: its changes are more of the window's own, and lie between
+those that are there. So a row or a grave of the window itself meets them as in the log:
+the later message counts.
 """
 
 from __future__ import annotations
@@ -54,10 +64,14 @@ from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import GrowingFile
 
 FEW = 8
-"""So many files a bucket may have that a commit leaves as they are; with more it puts them together."""
+"""So many files a bucket may have that a commit leaves as they are; with more it puts
+them together.
+"""
 
 Renews = Literal["few", "buckets", "table"]
-"""Which files a commit puts together: as few as can be; all of each bucket that it changes; all that there are."""
+"""Which files a commit puts together: as few as can be; all of each bucket that it
+changes; all that there are.
+"""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -65,8 +79,8 @@ Mask = npt.NDArray[np.bool_]
 class Form(MergeForm, frozen=True):
     """The same, and how the table's files are made.
 
-    `in_file`: their columns, the window's among them; the table's own, of which what was staged may lack some. `renews`: what is written
-    anew beside what loses a row.
+    `in_file`: their columns, the window's among them; the table's own, of which what
+    was staged may lack some. `renews`: what is written anew beside what loses a row.
     """
 
     in_file: pa.Schema
@@ -75,14 +89,28 @@ class Form(MergeForm, frozen=True):
     @property
     def judged(self) -> list[str]:
         """What has to be read of a row to know whether it stays."""
-        return list(dict.fromkeys([*self.key.columns, self.window, *([] if self.key.version is None else [self.key.version])]))
+        return list(
+            dict.fromkeys(
+                [
+                    *self.key.columns,
+                    self.window,
+                    *([] if self.key.version is None else [self.key.version]),
+                ]
+            )
+        )
 
 
 def merge(
-    place: Place, table: DeltaTable, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[Receipt],
+    place: Place,
+    table: DeltaTable,
+    form: Form,
+    receipt: Receipt,
+    files: Sequence[StagedFile],
+    later: Sequence[Receipt],
     older: Receipt | None,
-) -> tuple[Merged, list[AddAction | RemoveAction]]:  # fmt: skip
-    """What a commit of these staged files does to the table; new files are written by then, and nothing names them.
+) -> tuple[Merged, list[AddAction | RemoveAction]]:
+    """What a commit of these staged files does to the table; new files are written by
+    then, and nothing names them.
 
     Args:
         place: where the table lies.
@@ -94,8 +122,8 @@ def merge(
         older: the committed receipt of the generation before, if there is one.
 
     Raises:
-        RefusedError: a replacement has nothing to say of keys that are as its window left them; what was kept may have been another value;
-            or a file is damaged.
+        RefusedError: a replacement has nothing to say of keys that are as its window
+            left them; what was kept may have been another value; or a file is damaged.
         DamagedError: graves are.
         UnreachableError: a file can't be read or written.
     """
@@ -103,7 +131,9 @@ def merge(
     by_bucket: dict[int, list[DataFile]] = {}
     for file in data_files(table):
         by_bucket.setdefault(int(file.part), []).append(file)
-    touched = merging.touched | (by_bucket.keys() if merging.replaces or form.renews == "table" else set())
+    touched = merging.touched | (
+        by_bucket.keys() if merging.replaces or form.renews == "table" else set()
+    )
     with explained_files():
         for bucket in sorted(touched):
             merging.merge(bucket, by_bucket.get(bucket, []))
@@ -114,12 +144,20 @@ class _Merging:
     """One merge, bucket by bucket."""
 
     def __init__(
-        self, place: Place, form: Form, receipt: Receipt, files: Sequence[StagedFile], later: Sequence[Receipt], older: Receipt | None
-    ) -> None:  # fmt: skip
+        self,
+        place: Place,
+        form: Form,
+        receipt: Receipt,
+        files: Sequence[StagedFile],
+        later: Sequence[Receipt],
+        older: Receipt | None,
+    ) -> None:
         self.actions: list[AddAction | RemoveAction] = []
         self._place, self._form, self._receipt = place, form, receipt
         self._later = [GravesOf(place, r) for r in later if graves_named(r) is not None]
-        self._keeping = pa.array([r.window.key for r in (*later, *([older] if older else [])) if kept_by(r)], pa.string())
+        self._keeping = pa.array(
+            [r.window.key for r in (*later, *([older] if older else [])) if kept_by(r)], pa.string()
+        )
         self._key = receipt.window.key
         self._staged = files
         self._mends = receipt.mending is not None
@@ -159,7 +197,9 @@ class _Merging:
         return self._tally.after(self._older, self._graves.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _Alone]:
-        """The last change of each key, and what they leave alone that the changes before them don't tell."""
+        """The last change of each key, and what they leave alone that the changes
+        before them don't tell.
+        """
         found = [self._staged_rows(file, bucket) for file in self._staged if bucket in file.buckets]
         if not found:
             known = [f for f in self._form.in_file if f.name not in {self._form.window, DELETED}]
@@ -174,19 +214,29 @@ class _Merging:
             _frame([*order, *keys])
             .with_row_index("row")
             .sort([f"{i}" for i in range(len(order))], nulls_last=False, maintain_order=True)
-        )  # fmt: skip
+        )
         last = ordered.unique(key, keep="last", maintain_order=True).sort("row")
         changes = every.take(pa.array(last["row"].to_numpy()))
         names = pc.unique(pc.list_flatten(every[UNAVAILABLE.name])).to_pylist()
         if names and (self.replaces or self._mends):
-            self._untold += int(np.count_nonzero(_mask(pc.greater(pc.list_value_length(every[UNAVAILABLE.name]), 0))))
+            self._untold += int(
+                np.count_nonzero(
+                    _mask(pc.greater(pc.list_value_length(every[UNAVAILABLE.name]), 0))
+                )
+            )
         alone: _Alone = {}
         for name in names:
-            told = ordered.with_columns(pl.Series("told", ~_leaves_alone(every, name)).gather(ordered["row"]))
-            told = told.with_columns(pl.when("told").then("row").alias("from")).with_columns(pl.col("from").forward_fill().over(key))
+            told = ordered.with_columns(
+                pl.Series("told", ~_leaves_alone(every, name)).gather(ordered["row"])
+            )
+            told = told.with_columns(pl.when("told").then("row").alias("from")).with_columns(
+                pl.col("from").forward_fill().over(key)
+            )
             source = told.unique(key, keep="last", maintain_order=True).sort("row")["from"]
             values = every[name].take(source.to_arrow())
-            changes = changes.set_column(changes.schema.get_field_index(name), every.schema.field(name), values)
+            changes = changes.set_column(
+                changes.schema.get_field_index(name), every.schema.field(name), values
+            )
             alone[name] = _Kept(source.is_null().to_numpy())
         return changes, alone
 
@@ -196,9 +246,15 @@ class _Merging:
             kind = self._form.in_file.field(name).type
             values = pa.concat_arrays([_whole(changes[name]).cast(kind), *kept.values])
             at = np.arange(changes.num_rows)
-            for positions, values_before in zip(kept.positions, np.cumsum([changes.num_rows, *map(len, kept.values)]), strict=False):
+            for positions, values_before in zip(
+                kept.positions, np.cumsum([changes.num_rows, *map(len, kept.values)]), strict=False
+            ):
                 at[positions] = values_before + np.arange(len(positions))
-            changes = changes.set_column(changes.schema.get_field_index(name), self._form.in_file.field(name), values.take(pa.array(at)))
+            changes = changes.set_column(
+                changes.schema.get_field_index(name),
+                self._form.in_file.field(name),
+                values.take(pa.array(at)),
+            )
         if alone:
             left = _mask(pc.greater(pc.list_value_length(changes[UNAVAILABLE.name]), 0))
             self._tally.kept += int(np.count_nonzero(left & ~beaten))
@@ -213,7 +269,9 @@ class _Merging:
             return opened.read_row_groups(groups, use_threads=False)
 
     def _buried_later(self, changes: pa.Table, bucket: int) -> Mask:
-        """Which changes come too late, because a later window took the key out; or, of a mending, a later message of the window itself."""
+        """Which changes come too late, because a later window took the key out; or, of
+        a mending, a later message of the window itself.
+        """
         beaten = np.zeros(changes.num_rows, np.bool_)
         for graves in self._later:
             keys = graves.keys(bucket)
@@ -230,7 +288,9 @@ class _Merging:
         return self._before.keys(bucket) if self._mends and self._before is not None else None
 
     def _bury(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
-        """Note what the window took out by its last words: of a mending, also what stands of the graves before."""
+        """Note what the window took out by its last words: of a mending, also what
+        stands of the graves before.
+        """
         columns = [*self._form.key.columns, *self._form.place]
         own = self._own_graves(bucket)
         if not self._mends:
@@ -245,10 +305,17 @@ class _Merging:
         kinds = pa.schema([self._form.in_file.field(name) for name in columns])
         self._graves.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
 
-    def _meeting(self, rows: pa.Table, changes: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _meeting(
+        self, rows: pa.Table, changes: pa.Table
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Which rows have which change, by their keys: the positions of both."""
         left, right = (
-            _frame([table.column(name).cast(self._form.in_file.field(name).type) for name in self._form.key.columns]).with_row_index(named)
+            _frame(
+                [
+                    table.column(name).cast(self._form.in_file.field(name).type)
+                    for name in self._form.key.columns
+                ]
+            ).with_row_index(named)
             for table, named in ((rows, "row"), (changes, "change"))
         )
         names = [name for name in left.columns if name != "row"]
@@ -256,13 +323,20 @@ class _Merging:
         return met["row"].to_numpy().astype(np.int64), met["change"].to_numpy().astype(np.int64)
 
     def _judged(self, file: DataFile, changes: pa.Table, beaten: Mask, alone: _Alone) -> Mask:
-        """Which rows of a file go. Notes the changes that a row of it beats, and what those keep that take its place."""
-        batch = self._columns(file, [*self._form.judged, *(self._form.place if self._mends else []), *alone])
+        """Which rows of a file go.
+
+        Notes the changes that a row of it beats, and what those keep that take its place.
+        """
+        batch = self._columns(
+            file, [*self._form.judged, *(self._form.place if self._mends else []), *alone]
+        )
         rows, changed = self._meeting(batch, changes)
         own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
         wins = self._wins(batch, changes, rows, changed)
         beaten[changed[~wins]] = True
-        keeping = _mask(pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping))
+        keeping = _mask(
+            pc.is_in(batch.column(self._form.window).take(pa.array(rows[~wins])), self._keeping)
+        )
         self._untold += int(np.count_nonzero(keeping))
         for name, kept in alone.items():
             kept.take(batch[name], rows[wins], changed[wins])
@@ -272,16 +346,24 @@ class _Merging:
         return gone
 
     def _wins(
-        self, batch: pa.Table, changes: pa.Table, rows: npt.NDArray[np.int64], changed: npt.NDArray[np.int64]
-    ) -> Mask:  # fmt: skip
+        self,
+        batch: pa.Table,
+        changes: pa.Table,
+        rows: npt.NDArray[np.int64],
+        changed: npt.NDArray[np.int64],
+    ) -> Mask:
         """Whether a change takes the place of the row that it meets."""
-        after = _mask(pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key))
+        after = _mask(
+            pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key)
+        )
         if self._mends:
             after &= ~self._own(batch)[rows] | self._follows(changes, changed, batch, rows)
         version = self._form.key.version
         if version is None:
             return after
-        old, new = (table[version].take(pa.array(at)) for table, at in ((batch, rows), (changes, changed)))
+        old, new = (
+            table[version].take(pa.array(at)) for table, at in ((batch, rows), (changes, changed))
+        )
         higher = _mask(pc.greater(new, old)) | (_mask(new.is_valid()) & _mask(old.is_null()))
         same = _mask(pc.equal(new, old)) | (_mask(new.is_null()) & _mask(old.is_null()))
         return higher | (same & after)
@@ -291,8 +373,12 @@ class _Merging:
         return _mask(pc.equal(batch.column(self._form.window), self._key))
 
     def _follows(
-        self, new: pa.Table, new_at: npt.NDArray[np.int64], old: pa.Table, old_at: npt.NDArray[np.int64]
-    ) -> Mask:  # fmt: skip
+        self,
+        new: pa.Table,
+        new_at: npt.NDArray[np.int64],
+        old: pa.Table,
+        old_at: npt.NDArray[np.int64],
+    ) -> Mask:
         """Whether the message of each of some rows comes after that of another, in one window."""
         follows, equal = np.zeros(len(new_at), np.bool_), np.ones(len(new_at), np.bool_)
         for name in self._form.place:
@@ -302,7 +388,9 @@ class _Merging:
         return follows
 
     def _unknown_graves(self, files: Sequence[DataFile], changes: pa.Table, bucket: int) -> None:
-        """Count the keys that the generation before took out, and of which neither the new attempt nor a later window says more."""
+        """Count the keys that the generation before took out, and of which neither the
+        new attempt nor a later window says more.
+        """
         keys = None if self._before is None else self._before.keys(bucket)
         if keys is None:
             return
@@ -320,20 +408,38 @@ class _Merging:
         """The rows that the table gains."""
         stays = ~beaten if self._form.key.marks else ~beaten & ~_mask(changes[DELETED])
         rows = changes.filter(pa.array(stays))
-        return rows.append_column(self._form.in_file.field(self._form.window), pa.array([self._key] * rows.num_rows, pa.string()))
+        return rows.append_column(
+            self._form.in_file.field(self._form.window),
+            pa.array([self._key] * rows.num_rows, pa.string()),
+        )
 
-    def _rewrite(self, bucket: int, files: Sequence[DataFile], gone: Sequence[Mask], new: pa.Table) -> None:
+    def _rewrite(
+        self, bucket: int, files: Sequence[DataFile], gone: Sequence[Mask], new: pa.Table
+    ) -> None:
         """One file in the place of those that lose a row, with what is new."""
         left = [file for file, mask in zip(files, gone, strict=True) if not mask.any()]
         if len(left) == len(files) and not new.num_rows and self._form.renews != "table":
             return
-        whole = set() if len(left) < FEW and self._form.renews == "few" else {file.path for file in left}
-        out = growing(self._place, staged_path(self._key, self._receipt.attempt), self._form.in_file, self._form.metadata)
+        whole = (
+            set()
+            if len(left) < FEW and self._form.renews == "few"
+            else {file.path for file in left}
+        )
+        out = growing(
+            self._place,
+            staged_path(self._key, self._receipt.attempt),
+            self._form.in_file,
+            self._form.metadata,
+        )
         for file, mask in zip(files, gone, strict=True):
             if mask.any() or file.path in whole:
                 self._copy(file, mask, out)
-                self.actions.append(RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)}))
-        for rows in (fitted(batch, self._form.in_file) for batch in new.to_batches(max_chunksize=BATCH_ROWS)):
+                self.actions.append(
+                    RemoveAction(file.path, True, _now(), file.size, {BUCKET: str(bucket)})
+                )
+        for rows in (
+            fitted(batch, self._form.in_file) for batch in new.to_batches(max_chunksize=BATCH_ROWS)
+        ):
             self._tally.rows_added += rows.num_rows
             self._tally.added += checksum(rows)
             out.add(rows)
@@ -341,12 +447,21 @@ class _Merging:
         if written is not None:
             stats = written.stats
             self.actions.append(
-                AddAction(written.path, written.size, {BUCKET: str(bucket)}, written.modified_ms, data_change=True, stats=stats)
+                AddAction(
+                    written.path,
+                    written.size,
+                    {BUCKET: str(bucket)},
+                    written.modified_ms,
+                    data_change=True,
+                    stats=stats,
+                )
             )
 
     def _copy(self, file: DataFile, gone: Mask, out: GrowingFile[StagedFile]) -> None:
         at = 0
-        for batch in (fitted(batch, self._form.in_file) for batch in batches_of(self._place, file.path)):
+        for batch in (
+            fitted(batch, self._form.in_file) for batch in batches_of(self._place, file.path)
+        ):
             mask = gone[at : at + batch.num_rows]
             at += batch.num_rows
             if mask.any():
@@ -365,13 +480,17 @@ class _Merging:
 
 @dataclass
 class _Kept:
-    """Of a column, which changes left it alone and don't know it; and the values of rows that some of them take the place of."""
+    """Of a column, which changes left it alone and don't know it; and the values of
+    rows that some of them take the place of.
+    """
 
     unknown: Mask
     positions: list[npt.NDArray[np.int64]] = field(default_factory=list)
     values: list[pa.Array] = field(default_factory=list)
 
-    def take(self, column: pa.ChunkedArray, rows: npt.NDArray[np.int64], changes: npt.NDArray[np.int64]) -> None:
+    def take(
+        self, column: pa.ChunkedArray, rows: npt.NDArray[np.int64], changes: npt.NDArray[np.int64]
+    ) -> None:
         """Keep what rows have for the changes that don't know it."""
         unknown = self.unknown[changes]
         self.positions.append(changes[unknown])
@@ -385,7 +504,9 @@ def _leaves_alone(changes: pa.Table, name: str) -> Mask:
     """Which changes leave a column alone."""
     names = _whole(changes[UNAVAILABLE.name])
     mask = np.zeros(changes.num_rows, np.bool_)
-    mask[pc.list_parent_indices(names).to_numpy()[_mask(pc.equal(pc.list_flatten(names), name))]] = True
+    mask[
+        pc.list_parent_indices(names).to_numpy()[_mask(pc.equal(pc.list_flatten(names), name))]
+    ] = True
     return mask
 
 
@@ -400,7 +521,8 @@ def _whole(column: Any) -> pa.Array:
 
 def _mask(found: Any) -> Mask:
     """Null is no."""
-    mask: Mask = _whole(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)  # Arrow's own word
+    # Arrow's own word
+    mask: Mask = _whole(pc.fill_null(found, False)).to_numpy(zero_copy_only=False)
     return mask
 
 

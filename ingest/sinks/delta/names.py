@@ -20,7 +20,11 @@ _HEX = 16
 
 def safe(text: str) -> str:
     """Any text as a part of a file name: readable, and never the same for two texts."""
-    return re.sub(r"[^A-Za-z0-9-]", "_", text)[:40] + "-" + hashlib.sha256(text.encode()).hexdigest()[:_HEX]
+    return (
+        re.sub(r"[^A-Za-z0-9-]", "_", text)[:40]
+        + "-"
+        + hashlib.sha256(text.encode()).hexdigest()[:_HEX]
+    )
 
 
 def staged_path(window_key: str, attempt: str) -> str:

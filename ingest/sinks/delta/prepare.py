@@ -49,12 +49,17 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
     become = evolution(there, Schema.from_arrow(columns), evolve)
     if become.problems:
         what = f"the staged files don't fit the table {uri} any more: " + "; ".join(become.problems)
-        do = "Nothing was committed. The table was changed or made anew meanwhile: run the window again."
+        do = (
+            "Nothing was committed. The table was changed or made anew meanwhile: run the window"
+            " again."
+        )
         raise SchemaChangedError(what, "commit", do)
     return become
 
 
-def columns_to_come(uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
+def columns_to_come(
+    uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evolve
+) -> Sequence[str]:
     """What the first rows would change of the table, column by column.
 
     Raises:
@@ -67,13 +72,21 @@ def columns_to_come(uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evo
         way = next((way for way in ways if not difference(there, wanted, way)), None)
         more = "" if way is None else f" With sink.evolve: {way} the table would take it."
         what = f"the schema and the table {uri} differ: " + "; ".join(problems)
-        do = f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
+        do = (
+            f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and"
+            f" table.{more}"
+        )
         raise SchemaChangedError(what, "setup", do)
     become = evolution(there, wanted, evolve)
     if become.widened and not tables.may_lose_files(table) and tables.data_files(table):
         changes = ", ".join(become.changes)
-        what = f"the table {uri} is append-only (delta.appendOnly), and is to be written anew in wider columns: {changes}"
-        raise SchemaChangedError(what, "setup", "Unset delta.appendOnly in the table, or set the schema back.")
+        what = (
+            f"the table {uri} is append-only (delta.appendOnly), and is to be written anew in wider"
+            f" columns: {changes}"
+        )
+        raise SchemaChangedError(
+            what, "setup", "Unset delta.appendOnly in the table, or set the schema back."
+        )
     return become.changes
 
 
@@ -85,8 +98,13 @@ _ALLOWED: Mapping[Evolve, str] = {
 
 
 def ensure(
-    place: Place, uri: str, columns: pa.Schema, owner: Binding, shape: tables.Shape, waits: Sequence[float]
-) -> None:  # fmt: skip
+    place: Place,
+    uri: str,
+    columns: pa.Schema,
+    owner: Binding,
+    shape: tables.Shape,
+    waits: Sequence[float],
+) -> None:
     """Create the table, or give one that is there the feature that its columns need.
 
     Raises:
@@ -106,20 +124,31 @@ def ensure(
         refuse_unwritable(uri)
         if not left:
             what = f"the table {uri} can't be set up: {failed.why}"
-            raise UnreachableError(what, "setup", "Check the table's storage and rights, then run again.")
+            raise UnreachableError(
+                what, "setup", "Check the table's storage and rights, then run again."
+            )
         time.sleep(left.pop(0))
 
 
 def _missing(
-    place: Place, uri: str, table: DeltaTable | None, columns: pa.Schema, owner: Binding, shape: tables.Shape
-) -> Callable[[], None] | None:  # fmt: skip
+    place: Place,
+    uri: str,
+    table: DeltaTable | None,
+    columns: pa.Schema,
+    owner: Binding,
+    shape: tables.Shape,
+) -> Callable[[], None] | None:
     """What is to be done; None if a commit may do the rest, or the table is somebody else's."""
     if table is None:
         _refuse_files(place, uri)
         return lambda: _create(uri, columns, owner, shape)
     needs = has_local_times(Schema.from_arrow(columns))
     if needs and "timestampNtz" not in (table.protocol().writer_features or ()):
-        return (lambda: _allow_local_times(table)) if tables.owner_of(uri, table, shape) == owner else None
+        return (
+            (lambda: _allow_local_times(table))
+            if tables.owner_of(uri, table, shape) == owner
+            else None
+        )
     return None
 
 
@@ -128,10 +157,12 @@ def _refuse_files(place: Place, uri: str) -> None:
 
     Raises:
         SpecError: there is one.
-    """
+    """  # noqa: E501
     if any(place.walk(FILES_LOG)):
         what = f"at {uri} lies a table of another kind"
-        raise SpecError(what, "setup", "Set sink.path to a place where nothing is, or sink.kind to the table's.")
+        raise SpecError(
+            what, "setup", "Set sink.path to a place where nothing is, or sink.kind to the table's."
+        )
 
 
 def _create(uri: str, columns: pa.Schema, owner: Binding, shape: tables.Shape) -> None:
@@ -147,7 +178,9 @@ def _create(uri: str, columns: pa.Schema, owner: Binding, shape: tables.Shape) -
 
 
 def _allow_local_times(table: DeltaTable) -> None:
-    """Add the feature that times without a zone need: a commit that brings a column can't bring it."""
+    """Add the feature that times without a zone need: a commit that brings a column
+    can't bring it.
+    """
     table.alter.add_feature(
         TableFeatures.TimestampWithoutTimezone,
         allow_protocol_versions_increase=True,

@@ -1,4 +1,7 @@
-"""One split's rows, or dead letters, as a Parquet file whose name no other attempt uses. Runs on executors; nothing becomes visible."""
+"""One split's rows, or dead letters, as a Parquet file whose name no other attempt uses.
+
+Runs on executors; nothing becomes visible.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from windrow.ingest.sinks.staging import Layout
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A staged file in the sink's own words: small, JSON, safe to lose. `buckets`: that of each of its row groups, where keys have any."""
+    """A staged file in the sink's own words: small, JSON, safe to lose.
+
+    `buckets`: that of each of its row groups, where keys have any.
+    """
 
     path: str
     size: int
@@ -38,14 +44,17 @@ Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
 
 
 class DeltaForm:
-    """Rows as Delta's readers want them, in Parquet; what is gathered meanwhile is what a commit says of the file.
+    """Rows as Delta's readers want them, in Parquet; what is gathered meanwhile is what
+    a commit says of the file.
 
     `cut`: what divides rows further, so that each row group is of one bucket.
     """
 
     compression = None
 
-    def __init__(self, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None) -> None:
+    def __init__(
+        self, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
+    ) -> None:
         self._schema, self._metadata, self._cut = schema, metadata, cut
         self._buckets: list[int] = []
         self._nan: set[str] = set()
@@ -54,8 +63,13 @@ class DeltaForm:
 
     def begin(self, out: pa.NativeFile) -> None:
         texts = [f.name for f in self._schema if pa.types.is_string(f.type)]
-        # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in steps: as differences they take next to no room.
-        steps = {self._metadata[name]: "DELTA_BINARY_PACKED" for name in ("offset", "timestamp") if name in self._metadata}
+        # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in
+        # steps: as differences they take next to no room.
+        steps = {
+            self._metadata[name]: "DELTA_BINARY_PACKED"
+            for name in ("offset", "timestamp")
+            if name in self._metadata
+        }
         self._writer = pq.ParquetWriter(
             out,
             self._schema,
@@ -81,16 +95,23 @@ class DeltaForm:
 
     def word(self, path: str, size: int, rows: int) -> StagedFile:
         stats = statistics(self._done[0], self._schema, self._nan)
-        return StagedFile(path, size, rows, stats, int(datetime.now(UTC).timestamp() * 1000), tuple(self._buckets))
+        return StagedFile(
+            path, size, rows, stats, int(datetime.now(UTC).timestamp() * 1000), tuple(self._buckets)
+        )
 
 
-def growing(place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None) -> GrowingFile[StagedFile]:
+def growing(
+    place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
+) -> GrowingFile[StagedFile]:
     """A new file of a table."""
     return GrowingFile(place, path, DeltaForm(schema, metadata, cut))
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know. `uri`: the table under which the files go; `primary_key`: the table's, if it has one."""
+    """Picklable; all that a stager needs to know.
+
+    `uri`: the table under which the files go; `primary_key`: the table's, if it has one.
+    """
 
     uri: str
     layout: Layout
@@ -101,7 +122,12 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
         """A stager whose file name is unique to this call."""
         path = staged_path(self.window_key, self.layout.attempt)
         cut = None if self.primary_key is None else partial(by_bucket, self.primary_key)
-        return FileStager(self.uri, self.layout, split, growing(Place(self.uri), path, self.layout.schema, self.layout.metadata, cut))
+        return FileStager(
+            self.uri,
+            self.layout,
+            split,
+            growing(Place(self.uri), path, self.layout.schema, self.layout.metadata, cut),
+        )
 
 
 def staged_files(committables: Iterable[str]) -> list[StagedFile]:
@@ -123,4 +149,8 @@ def by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa
 
 
 def _with_nan(rows: pa.Table) -> list[str]:
-    return [f.name for f in rows.schema if pa.types.is_floating(f.type) and pc.any(pc.is_nan(rows[f.name])).as_py()]
+    return [
+        f.name
+        for f in rows.schema
+        if pa.types.is_floating(f.type) and pc.any(pc.is_nan(rows[f.name])).as_py()
+    ]

@@ -1,4 +1,6 @@
-"""Delta's statistics of one Parquet file, from the statistics that Parquet itself keeps per row group."""
+"""Delta's statistics of one Parquet file, from the statistics that Parquet itself keeps
+per row group.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,15 @@ Bounds = tuple[Any, Any]
 def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collection[str]) -> str:
     """`numRecords`, and per top-level column the nulls and the bounds, as Delta's JSON.
 
-    Bounds are given for all plain columns that hold a value, or for none: where some are missing, deltalake 1.6.6 reads the others' file as
-    `column >= null`, and `to_pyarrow_dataset` then skips rows that a filter asks for (measured; without any bounds it skips nothing).
-    A struct, which has no bounds as a whole, counts as missing; lists and maps don't (measured too).
+    Bounds are given for all plain columns that hold a value, or for none: where some
+    are missing, deltalake 1.6.6 reads the others' file as `column >= null`, and
+    `to_pyarrow_dataset` then skips rows that a filter asks for (measured; without any
+    bounds it skips nothing). A struct, which has no bounds as a whole, counts as
+    missing; lists and maps don't (measured too).
 
-    `unbounded` names the columns that held a NaN: Parquet leaves NaN out of its bounds, while readers sort it above all numbers, so that
-    they would skip a file that holds what they look for.
+    `unbounded` names the columns that held a NaN: Parquet leaves NaN out of its bounds,
+    while readers sort it above all numbers, so that they would skip a file that holds
+    what they look for.
     """
     nulls: dict[str, int] = {}
     bounds: dict[str, Bounds | None] = {}
@@ -44,10 +49,15 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
     for field in schema:
         if field.name not in leaves:
             continue  # nested: Delta asks for no statistics
-        groups = [metadata.row_group(g).column(leaves[field.name]).statistics for g in range(metadata.num_row_groups)]
+        groups = [
+            metadata.row_group(g).column(leaves[field.name]).statistics
+            for g in range(metadata.num_row_groups)
+        ]
         if all(g is not None and g.has_null_count for g in groups):
             nulls[field.name] = sum(g.null_count for g in groups)
-        if nulls.get(field.name) != metadata.num_rows and any(test(field.type) for test in _BOUNDED):
+        if nulls.get(field.name) != metadata.num_rows and any(
+            test(field.type) for test in _BOUNDED
+        ):
             bounds[field.name] = None if field.name in unbounded else _bounds(field.type, groups)
     stats: dict[str, Any] = {"numRecords": metadata.num_rows, "nullCount": nulls}
     whole = {name: both for name, both in bounds.items() if both is not None}
@@ -58,7 +68,9 @@ def statistics(metadata: pq.FileMetaData, schema: pa.Schema, unbounded: Collecti
 
 
 def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
-    """A column's least and greatest value in Delta's words; None if they can't be told: no bound is a right bound."""
+    """A column's least and greatest value in Delta's words; None if they can't be told:
+    no bound is a right bound.
+    """
     filled = [g for g in groups if g is None or g.num_values > 0]
     if not all(g is not None and g.has_min_max for g in filled):
         return None  # Parquet keeps none for values of more than 4 KiB
@@ -67,7 +79,7 @@ def _bounds(kind: pa.DataType, groups: list[Any]) -> Bounds | None:
     except (
         OverflowError,
         ValueError,
-    ):  # an instant that Python's datetime can't hold, an infinity, a shortened text without an upper bound
+    ):  # an instant that Python's datetime can't hold, an infinity, a shortened text without an upper bound  # noqa: E501
         return None
 
 
@@ -92,7 +104,8 @@ def _plain(kind: pa.DataType, value: Any) -> Any:
         msg = "JSON has no infinity, and readers take null for a bound that nothing fits"
         raise ValueError(msg)
     if pa.types.is_timestamp(kind):
-        # Not strftime: its %Y doesn't pad the years before 1000, and a reader then skips the file for any filter.
+        # Not strftime: its %Y doesn't pad the years before 1000, and a reader then
+        # skips the file for any filter.
         naive = value.astimezone(UTC).replace(tzinfo=None) if kind.tz else value
         return naive.isoformat(timespec="microseconds") + ("Z" if kind.tz else "")
     return value.isoformat() if pa.types.is_date32(kind) else value

@@ -64,8 +64,10 @@ class DeltaStore:
 
     Args:
         uri: its path or URI; it belongs to one pipeline.
-        metadata: the columns that windrow adds, by name. Rows that are appended lie by the window's.
-        primary_key: by which rows replace each other, and lie; None if they are appended.
+        metadata: the columns that windrow adds, by name. Rows that are appended lie by
+            the window's.
+        primary_key: by which rows replace each other, and lie; None if they are
+            appended.
         evolve: what may become of the columns of a table that is there.
     """
 
@@ -99,14 +101,18 @@ class DeltaStore:
 
     @property
     def capabilities(self) -> Promises:
-        return Promises(atomic="window", replaces=True, mode="append" if self.primary_key is None else "upsert")
+        return Promises(
+            atomic="window", replaces=True, mode="append" if self.primary_key is None else "upsert"
+        )
 
     @property
     def lists_windows(self) -> bool:
         return self.primary_key is None
 
     def is_at(self, identity: str) -> bool:
-        """A link may lead to the table alone, without the dead letters' beside it: that is another one."""
+        """A link may lead to the table alone, without the dead letters' beside it: that
+        is another one.
+        """
         other = identity.removeprefix(_KIND)
         return is_same(other, self.place) and is_same(dead_place(other), dead_place(self.place))
 
@@ -229,7 +235,9 @@ class DeltaState:
         return parts if keys is None else parts & set(keys)
 
     def size(self) -> tuple[int, int]:
-        rows, size = (int(pc.sum(self._files[name]).as_py() or 0) for name in ("num_records", "size_bytes"))
+        rows, size = (
+            int(pc.sum(self._files[name]).as_py() or 0) for name in ("num_records", "size_bytes")
+        )
         return rows, size
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
@@ -242,7 +250,9 @@ class DeltaState:
         columns: Callable[[], pa.Schema],
         names: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Whole files, held against what the log says of them: statistics of a damaged file may hide rows."""
+        """Whole files, held against what the log says of them: statistics of a damaged
+        file may hide rows.
+        """
         del columns  # the files say their types
         tables.refuse_unreadable_rows(self._store.place, self._table)
         files, column = self._files, self._store.metadata["window"]
@@ -256,7 +266,11 @@ class DeltaState:
                 if lies_by_window:
                     yield batch.append_column(column, pa.repeat(part, batch.num_rows))
                 else:
-                    yield (batch if window is None else batch.filter(pc.equal(batch[column].cast(pa.string()), window.key)))
+                    yield (
+                        batch
+                        if window is None
+                        else batch.filter(pc.equal(batch[column].cast(pa.string()), window.key))
+                    )
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
         needed = tables.needed(self._table)
@@ -300,8 +314,9 @@ class DeltaState:
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
         answer = tables.failed(
-            lambda: tables.write(store.files, self._table, writing, page, note), local=store.files.is_local
-        )  # fmt: skip
+            lambda: tables.write(store.files, self._table, writing, page, note),
+            local=store.files.is_local,
+        )
         return answer or Written(self.version + 1, receipt)
 
     def _page(self, receipt: Receipt | None, notes: Mapping[str, int]) -> Page:
@@ -341,9 +356,11 @@ class DeltaState:
         schema = become.schema if become.changes else None
         return Writing(actions, schema, None if become.widened else parts)
 
-    def _merged(self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution) -> tuple[Receipt, Writing]:
+    def _merged(
+        self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
+    ) -> tuple[Receipt, Writing]:
         """Changes merged into exactly this version."""
-        from windrow.ingest.sinks.delta.merge import Form, Renews, merge  # noqa: PLC0415  # polars
+        from windrow.ingest.sinks.delta.merge import Form, Renews, merge  # polars
 
         store, own = self._store, receipt.window.key
         assert store.primary_key is not None
@@ -354,8 +371,14 @@ class DeltaState:
         older = held.pop(own, None)
         later = [held[key].receipt for key in sorted(held)]
         merged, actions = merge(
-            store.files, self._table, form, receipt, files, later, None if older is None else older.receipt
-        )  # fmt: skip
+            store.files,
+            self._table,
+            form,
+            receipt,
+            files,
+            later,
+            None if older is None else older.receipt,
+        )
         return msgspec.structs.replace(receipt, merged=merged), _renewing(actions, become)
 
 
@@ -375,7 +398,11 @@ def _renewing(actions: list[AddAction | RemoveAction], become: Evolution) -> Wri
     """A merge's actions; where columns change, all files of each bucket that loses one go."""
     if not become.changes:
         return Writing(actions)
-    lose = {str(a.partition_values[BUCKET]) for a in actions if isinstance(a, RemoveAction) and a.partition_values is not None}
+    lose = {
+        str(a.partition_values[BUCKET])
+        for a in actions
+        if isinstance(a, RemoveAction) and a.partition_values is not None
+    }
     added: list[AddAction | RemoveAction] = [a for a in actions if isinstance(a, AddAction)]
     return Writing(added, become.schema, None if become.widened else lose)
 

@@ -52,7 +52,9 @@ def load(uri: str) -> DeltaTable | None:
     except Exception as error:
         torn = torn_entry(Place(uri))
         if torn is not None:
-            raise UnreachableError(f"{torn.what(uri)}: {reason(error)}", "setup", torn.cure(uri)) from error
+            raise UnreachableError(
+                f"{torn.what(uri)}: {reason(error)}", "setup", torn.cure(uri)
+            ) from error
         what = f"the table {uri} can't be read: {reason(error)}"
         raise UnreachableError(what, "setup", to_check(uri)) from error
 
@@ -110,7 +112,8 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> Binding:
     """What the table is bound to; checked before any use.
 
     Raises:
-        SchemaChangedError: if its rows lie in another way: a replacement would take other rows with it.
+        SchemaChangedError: if its rows lie in another way: a replacement would take
+            other rows with it.
         SpecError: if the table was made by something else, or would forget its windows.
     """
     meta = table.metadata()
@@ -130,7 +133,10 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> Binding:
     ]
     if other:
         what = f"the table {uri} was made with another primary key: {'; '.join(other)}"
-        do = "Set it back, or begin a pipeline with another id and table: rows that are there can't be put in another order."
+        do = (
+            "Set it back, or begin a pipeline with another id and table: rows that are there can't"
+            " be put in another order."
+        )
         raise SchemaChangedError(what, "setup", do)
     try:
         bound = Binding(kept["windrow.pipeline"], kept["windrow.ledger"], kept["windrow.grid"])
@@ -139,11 +145,17 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> Binding:
         do = "Give the sink a path of its own; windrow makes the table."
         raise SpecError(what, "setup", do) from None
     if kept.get(_FORM) != FORM:
-        what = f"the table {uri} was made by another version of windrow, in form {kept.get(_FORM, '1')}; this one knows form {FORM}"
+        what = (
+            f"the table {uri} was made by another version of windrow, in form"
+            f" {kept.get(_FORM, '1')}; this one knows form {FORM}"
+        )
         do = "Use the windrow that made it, or begin a pipeline with another id and table."
         raise SpecError(what, "setup", do)
     if _RETENTION in kept:
-        what = f"the table {uri} sets {_RETENTION} = {kept[_RETENTION]}: it would forget which windows it holds"
+        what = (
+            f"the table {uri} sets {_RETENTION} = {kept[_RETENTION]}: it would forget which windows"
+            " it holds"
+        )
         do = f"Unset it: ALTER TABLE ... UNSET TBLPROPERTIES ('{_RETENTION}')."
         raise SpecError(what, "setup", do)
     return bound
@@ -168,8 +180,14 @@ def refuse_hidden_rows(uri: str, table: DeltaTable) -> None:
     """
     features = _hiding(table)
     if features:
-        what = f"the table {uri} has the features {features}: its files alone don't tell which rows it holds"
-        do = "Nothing was committed. Take them off the table, which is to be written by windrow alone."
+        what = (
+            f"the table {uri} has the features {features}: its files alone don't tell which rows it"
+            " holds"
+        )
+        do = (
+            "Nothing was committed. Take them off the table, which is to be written by windrow"
+            " alone."
+        )
         raise SchemaChangedError(what, "commit", do)
 
 
@@ -182,7 +200,10 @@ def refuse_unreadable_rows(uri: str, table: DeltaTable) -> None:
     features = _hiding(table)
     if features:
         what = f"the rows of the table {uri} can't be read: it has the features {features}"
-        do = "Take that off with what switched it on; of deletion vectors: REORG TABLE ... APPLY (PURGE), then DROP FEATURE."
+        do = (
+            "Take that off with what switched it on; of deletion vectors: REORG TABLE ... APPLY"
+            " (PURGE), then DROP FEATURE."
+        )
         raise UnreachableError(what, "setup", do)
 
 
@@ -196,7 +217,9 @@ def needed(table: DeltaTable) -> frozenset[str]:
 
     What a commit has removed, Delta's own vacuum looks after.
     """
-    removed = table.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False)
+    removed = table.vacuum(
+        retention_hours=0, dry_run=True, enforce_retention_duration=False, full=False
+    )
     return frozenset(map(str, listed(table)["path"].to_pylist())) | frozenset(removed)
 
 
@@ -222,9 +245,15 @@ def part_of(table: DeltaTable) -> str:
 
 def said_of(files: pa.Table) -> dict[str, SaidOfFile]:
     """What the log says of files (as `listed`): their rows, and the bounds of whole numbers."""
-    numbers = [f.name.removeprefix("min.") for f in files.schema if f.name.startswith("min.") and pa.types.is_integer(f.type)]
+    numbers = [
+        f.name.removeprefix("min.")
+        for f in files.schema
+        if f.name.startswith("min.") and pa.types.is_integer(f.type)
+    ]
     return {
-        unquote(one["path"]): SaidOfFile(one["num_records"], {name: (one[f"min.{name}"], one[f"max.{name}"]) for name in numbers})
+        unquote(one["path"]): SaidOfFile(
+            one["num_records"], {name: (one[f"min.{name}"], one[f"max.{name}"]) for name in numbers}
+        )
         for one in files.to_pylist()
     }
 
@@ -237,10 +266,15 @@ def may_lose_files(table: DeltaTable) -> bool:
 # ----------------------------------------------------------------------------------- writing
 
 
-def add_actions(table: DeltaTable, files: Iterable[StagedFile], part: str) -> list[AddAction | RemoveAction]:
+def add_actions(
+    table: DeltaTable, files: Iterable[StagedFile], part: str
+) -> list[AddAction | RemoveAction]:
     """Staged files as Delta wants them, of one value of the partition column."""
     values = {table.metadata().partition_columns[0]: part}
-    return [AddAction(f.path, f.size, values, f.modified_ms, data_change=True, stats=f.stats) for f in files]
+    return [
+        AddAction(f.path, f.size, values, f.modified_ms, data_change=True, stats=f.stats)
+        for f in files
+    ]
 
 
 @dataclass(frozen=True)
@@ -265,12 +299,18 @@ def refuse_append_only(uri: str, table: DeltaTable, writing: Writing) -> None:
     if may_lose_files(table):
         return
     gone = any(isinstance(action, RemoveAction) for action in writing.actions)
-    if gone or any(writing.parts is None or file.part in writing.parts for file in data_files(table)):
-        what = f"the table {uri} is append-only (delta.appendOnly), and this commit would take rows' files away to write them anew"
+    if gone or any(
+        writing.parts is None or file.part in writing.parts for file in data_files(table)
+    ):
+        what = (
+            f"the table {uri} is append-only (delta.appendOnly), and this commit would take rows'"
+            " files away to write them anew"
+        )
         raise SchemaChangedError(
             what,
             "commit",
-            "Nothing was committed. Unset delta.appendOnly in the table, then run the window again.",
+            "Nothing was committed. Unset delta.appendOnly in the table, then run the window"
+            " again.",
         )
 
 
@@ -283,7 +323,8 @@ def write(place: Place, table: DeltaTable, writing: Writing, page: str, note: st
         place: where the table lies.
         table: the snapshot.
         writing: what becomes of its files.
-        page: the name of the newest page; the entry's last line, by which one that was cut is known.
+        page: the name of the newest page; the entry's last line, by which one that was
+            cut is known.
         note: for people who read the table's history.
     """
     columns, by = writing.schema or table.schema(), table.metadata().partition_columns
@@ -333,7 +374,7 @@ def failed(act: Callable[[], None], *, local: bool) -> Conflict | Unanswered | N
         act()
     except CommitFailedError as error:
         return Conflict(reason(error))
-    except Exception as error:  # noqa: BLE001 - whoever tries looks again, and gives the reason
+    except Exception as error:  # noqa: BLE001
         why = f"{type(error).__name__}: {reason(error)}"
         return Unanswered(why, is_full(why) and local)
     return None

@@ -1,4 +1,7 @@
-"""What deltalake's errors stand for: a full disk, a log that a loss of power cut short. Reads the log's newest file, changes nothing."""
+"""What deltalake's errors stand for: a full disk, a log that a loss of power cut short.
+
+Reads the log's newest file, changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,24 @@ LOG = "_delta_log"
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ENTRY = re.compile(r"\d{20}\.json")
-_NO_ROOM = tuple(text for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) for text in (f"(os error {code})", f"[Errno {code}]"))
-"""How deltalake's Rust, and Python, write "No space left on device", "Disk quota exceeded" and "File too large"."""
+_NO_ROOM = tuple(
+    text
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    for text in (f"(os error {code})", f"[Errno {code}]")
+)
+"""How deltalake's Rust, and Python, write "No space left on device", "Disk quota
+exceeded" and "File too large".
+"""
 
 
 def reason(error: Exception) -> str:
-    """The error's first line and the causes below it, which deltalake draws as a tree; without the trace that may follow."""
+    """The error's first line and the causes below it, which deltalake draws as a tree;
+    without the trace that may follow.
+    """
     first, *more = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
-    causes = [line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")]
+    causes = [
+        line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
+    ]
     return ": ".join([first, *causes])[:300] or type(error).__name__
 
 
@@ -43,39 +56,52 @@ def explained_files() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"a file of the table can't be read or written: {error.strerror or type(error).__name__}"
+        what = (
+            "a file of the table can't be read or written:"
+            f" {error.strerror or type(error).__name__}"
+        )
         raise UnreachableError(
-            what, "commit", "Nothing was committed. Make room or mend the storage, then run the window again."
+            what,
+            "commit",
+            "Nothing was committed. Make room or mend the storage, then run the window again.",
         ) from error
 
 
 class TornEntry(msgspec.Struct, frozen=True):
     """The newest entry of a table's log, which isn't whole.
 
-    Taking it away is safe: Delta makes an entry visible by one rename and doesn't sync it, so a loss of power may leave it empty, full of
-    zeros or cut short. While it is there nobody can load the table; or, cut right at a line's end, windrow commits nothing on top of it.
-    So nothing was built on it. Without it the table is as it was before
-    that commit: its rows and the name of its receipt go together, and the window is one that isn't committed.
+    Taking it away is safe: Delta makes an entry visible by one rename and doesn't sync
+    it, so a loss of power may leave it empty, full of zeros or cut short. While it is
+    there nobody can load the table; or, cut right at a line's end, windrow commits
+    nothing on top of it. So nothing was built on it. Without it the table is as it was
+    before that commit: its rows and the name of its receipt go together, and the window
+    is one that isn't committed.
     """
 
     name: str
 
     def what(self, uri: str) -> str:
         """What happened, and to which file."""
-        return f"the newest entry of the table's log is damaged, as by a loss of power in the middle of a commit: {uri}/{LOG}/{self.name}"
+        return (
+            "the newest entry of the table's log is damaged, as by a loss of power in the middle"
+            f" of a commit: {uri}/{LOG}/{self.name}"
+        )
 
     def cure(self, uri: str) -> str:
         """What to do."""
         path = f"{uri}/{LOG}/{self.name}"
         return (
-            f"That commit did not arrive whole, and the table is as before without it. While no run is going, set the file aside: "
-            f"mv '{path}' '{path}.torn'. If windrow brought it, run its window again, which reads the same offsets; windrow verify SPEC "
-            "names the window that the ledger has and the table hasn't."
+            "That commit did not arrive whole, and the table is as before without it. While no run"
+            f" is going, set the file aside: mv '{path}' '{path}.torn'. If windrow brought it, run"
+            " its window again, which reads the same offsets; windrow verify SPEC names the window"
+            " that the ledger has and the table hasn't."
         )
 
 
 def torn_entry(place: Place) -> TornEntry | None:
-    """The newest entry of the log under a place, if it isn't lines of JSON; None also if that can't be told."""
+    """The newest entry of the log under a place, if it isn't lines of JSON; None also
+    if that can't be told.
+    """
     try:
         newest = max((name for name in place.names(LOG) if _ENTRY.fullmatch(name)), default=None)
         content = b"" if newest is None else place.get(f"{LOG}/{newest}")
@@ -85,9 +111,11 @@ def torn_entry(place: Place) -> TornEntry | None:
 
 
 def unfinished(place: Place, version: int) -> TornEntry | None:
-    """The entry of a version, if it is one of windrow's commits without its last lines; None also if that can't be told.
+    """The entry of a version, if it is one of windrow's commits without its last lines;
+    None also if that can't be told.
 
-    Cut at a line's end it loads: with rows, and without the transactions behind them, by which a later run would know that they are there.
+    Cut at a line's end it loads: with rows, and without the transactions behind them,
+    by which a later run would know that they are there.
     """
     name = f"{version:020d}.json"
     try:

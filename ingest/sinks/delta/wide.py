@@ -1,8 +1,10 @@
 """Writes files of a table anew in wider columns: file by file, in the memory of one row group.
 
-Delta lets a file have narrower columns than its table only with a feature that deltalake neither reads nor writes. So a commit that makes a
-column wider puts such files in the place of all that are there, and no reader, of this version or an older one, meets a type that the table
-doesn't have. Files that a commit loses to another one stay valid for the next try: the ones that they were made of never change.
+Delta lets a file have narrower columns than its table only with a feature that
+deltalake neither reads nor writes. So a commit that makes a column wider puts such
+files in the place of all that are there, and no reader, of this version or an older
+one, meets a type that the table doesn't have. Files that a commit loses to another one
+stay valid for the next try: the ones that they were made of never change.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class WideFiles:
         Raises:
             RefusedError: the other one is gone or damaged.
             UnreachableError: it can't be read, or its successor written.
-        """
+        """  # noqa: E501
         if columns != self._columns:
             self._columns = columns
             self._written.clear()
@@ -55,7 +57,12 @@ class WideFiles:
         return list(filter(None, [self._written[path]]))
 
     def _write(self, path: str) -> StagedFile | None:
-        out = growing(self._place, staged_path(self._receipt.window.key, self._receipt.attempt), self._columns, self._metadata)
+        out = growing(
+            self._place,
+            staged_path(self._receipt.window.key, self._receipt.attempt),
+            self._columns,
+            self._metadata,
+        )
         for batch in batches_of(self._place, path):
             out.add(fitted(batch, self._columns))
         return out.close()

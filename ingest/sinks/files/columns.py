@@ -16,18 +16,35 @@ Format = Literal["parquet", "jsonl", "csv"]
 
 _NESTED = (pa.types.is_list, pa.types.is_struct, pa.types.is_map)
 _PLAIN = (
-    pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary,
-    pa.types.is_date32, pa.types.is_decimal128,
-)  # fmt: skip
+    pa.types.is_signed_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date32,
+    pa.types.is_decimal128,
+)
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) -> None:
-    """Refuse columns that files of a format couldn't give back (`sinks.columns.refuse_unstorable`)."""
+    """Refuse columns that files of a format couldn't give back
+    (`sinks.columns.refuse_unstorable`).
+    """
     do: Mapping[Format, str] = {
         "csv": "Lists, structs and maps go with format: parquet or jsonl;",
-        "jsonl": "Give the fields of a struct names that differ by more than case, or take format: parquet;",
+        "jsonl": (
+            "Give the fields of a struct names that differ by more than case, or take format:"
+            " parquet;"
+        ),
     }
-    refuse_unstorable(rows, metadata, lambda kind: _storable(kind, written), f"as {written} files", do.get(written, ""))
+    refuse_unstorable(
+        rows,
+        metadata,
+        lambda kind: _storable(kind, written),
+        f"as {written} files",
+        do.get(written, ""),
+    )
 
 
 def _storable(kind: pa.DataType, written: Format) -> bool:
@@ -35,12 +52,19 @@ def _storable(kind: pa.DataType, written: Format) -> bool:
         return kind.unit == "us" and kind.tz in {"UTC", None}
     if any(test(kind) for test in _NESTED):
         inner = [kind.field(i).type for i in range(kind.num_fields)]
-        return written != "csv" and bool(inner) and all(_storable(one, written) for one in inner) and not _told_by_case(kind, written)
+        return (
+            written != "csv"
+            and bool(inner)
+            and all(_storable(one, written) for one in inner)
+            and not _told_by_case(kind, written)
+        )
     return any(test(kind) for test in _PLAIN)
 
 
 def _told_by_case(kind: pa.DataType, written: Format) -> bool:
-    """Whether fields of a struct have one name but for case: DuckDB, which writes and reads JSON here, takes them for one."""
+    """Whether fields of a struct have one name but for case: DuckDB, which writes and
+    reads JSON here, takes them for one.
+    """
     names = [field.name.lower() for field in kind] if pa.types.is_struct(kind) else []
     return written == "jsonl" and len(set(names)) < len(names)
 
@@ -50,18 +74,32 @@ def in_words(schema: pa.Schema) -> tuple[ColumnText, ...]:
     return tuple((field.name, str(field.type), field.nullable) for field in schema)
 
 
-def columns_after(table: Sequence[ColumnText], wanted: Sequence[ColumnText], written: str, place: str) -> tuple[ColumnText, ...]:
+def columns_after(
+    table: Sequence[ColumnText], wanted: Sequence[ColumnText], written: str, place: str
+) -> tuple[ColumnText, ...]:
     """The table's columns once it has files with the wanted ones: what is new comes last.
 
-    Columns that a table has and the wanted ones lack are no difference if they may be null: another process's schema is newer then.
+    Columns that a table has and the wanted ones lack are no difference if they may be
+    null: another process's schema is newer then.
 
     Raises:
-        SchemaChangedError: they differ in more than new columns that may be null; in CSV, whose columns go by place, in anything.
+        SchemaChangedError: they differ in more than new columns that may be null; in
+            CSV, whose columns go by place, in anything.
     """
-    have, want = ({name: (kind, nullable) for name, kind, nullable in columns} for columns in (table, wanted))
+    have, want = (
+        {name: (kind, nullable) for name, kind, nullable in columns} for columns in (table, wanted)
+    )
     added = tuple(column for column in wanted if column[0] not in have)
-    problems = [f"{name}: new, but not nullable ({_shape(kind, nullable)})" for name, kind, nullable in added if not nullable]
-    problems += [f"{name}: new ({_shape(kind, nullable)}), in a table of CSV files" for name, kind, nullable in added if written == "csv"]
+    problems = [
+        f"{name}: new, but not nullable ({_shape(kind, nullable)})"
+        for name, kind, nullable in added
+        if not nullable
+    ]
+    problems += [
+        f"{name}: new ({_shape(kind, nullable)}), in a table of CSV files"
+        for name, kind, nullable in added
+        if written == "csv"
+    ]
     problems += [
         f"{name}: in the table ({_shape(kind, nullable)}), not in the schema"
         for name, kind, nullable in table
@@ -79,14 +117,19 @@ def columns_after(table: Sequence[ColumnText], wanted: Sequence[ColumnText], wri
 
 
 def _differences(path: str, there: str, here: str) -> Iterator[str]:
-    """Where two types differ, as paths with what is there: the log has types in words. See `ingest.sinks.columns.inner_difference`."""
+    """Where two types differ, as paths with what is there: the log has types in words.
+
+    See `ingest.sinks.columns.inner_difference`.
+    """
     had, has = _inside(there), _inside(here)
     if had is None or has is None or had[0] != has[0]:
         if there != here:
             yield _unlike(path, there, here)
         return
     for name in dict.fromkeys([*had[1], *has[1]]):
-        yield from _differences(f"{path}{name}", had[1].get(name, "nothing"), has[1].get(name, "nothing"))
+        yield from _differences(
+            f"{path}{name}", had[1].get(name, "nothing"), has[1].get(name, "nothing")
+        )
 
 
 def _unlike(path: str, there: str, here: str) -> str:
@@ -94,7 +137,9 @@ def _unlike(path: str, there: str, here: str) -> str:
 
 
 def _inside(kind: str) -> tuple[str, dict[str, str]] | None:
-    """Of a nested type in words, which one it is, and what is in it by its place; None of any other."""
+    """Of a nested type in words, which one it is, and what is in it by its place; None
+    of any other.
+    """
     nested = re.fullmatch(r"(struct|map|large_list|list)<(.*)>( not null)?", kind)
     if nested is None:
         return None
@@ -108,7 +153,9 @@ def _inside(kind: str) -> tuple[str, dict[str, str]] | None:
     if nested[1] == "map":
         return f"map{nested[3]}", dict(zip(("{key}", "{value}"), pieces, strict=False))
     named = (piece.partition(": ") for piece in pieces)
-    return f"{nested[1]}{nested[3]}", {f".{name}" if nested[1] == "struct" else "[]": inner for name, _, inner in named}
+    return f"{nested[1]}{nested[3]}", {
+        f".{name}" if nested[1] == "struct" else "[]": inner for name, _, inner in named
+    }
 
 
 def _shape(kind: str, nullable: bool) -> str:

@@ -26,22 +26,34 @@ def _path(value: str) -> str:
         raise sentence(f"must not hold {secret}: {WAY_OUT}")
     scheme, _, remote = value.partition("://")
     if remote and scheme not in {"file", _STORE}:
-        raise sentence(f"must be a path or an s3:// URL: in {scheme} no commit of files can be exactly once")
+        raise sentence(
+            f"must be a path or an s3:// URL: in {scheme} no commit of files can be exactly once"
+        )
     return place(value)
 
 
 class FilesSection(SinkSection):
-    """The folder. A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is."""
+    """The folder.
+
+    A relative path is relative to the spec's folder; a URL (s3://...) is taken as it is.
+    """
 
     kind: Literal["files"] = Field(description="What kind of table it is.")
-    path: Annotated[Written, Field(min_length=1), AfterValidator(_path), Values("a path, or an s3:// URL that names a place")] = Field(
-        description="Where the folder is. A relative path begins at the file's folder."
-    )
+    path: Annotated[
+        Written,
+        Field(min_length=1),
+        AfterValidator(_path),
+        Values("a path, or an s3:// URL that names a place"),
+    ] = Field(description="Where the folder is. A relative path begins at the file's folder.")
     format: Literal["parquet", "jsonl", "csv"] = Field(
         default="parquet",
-        description="Parquet, lines of JSON, or CSV with a header, which holds no lists, structs or maps.",
+        description=(
+            "Parquet, lines of JSON, or CSV with a header, which holds no lists, structs or maps."
+        ),
     )
-    compression: Annotated[Literal["none", "snappy", "gzip", "zstd"] | None, LeftOut("zstd in Parquet, gzip else")] = Field(
+    compression: Annotated[
+        Literal["none", "snappy", "gzip", "zstd"] | None, LeftOut("zstd in Parquet, gzip else")
+    ] = Field(
         default=None, description="What files are compressed with. snappy goes with Parquet alone."
     )
 
@@ -49,7 +61,10 @@ class FilesSection(SinkSection):
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
         """Not every compression goes with every format."""
         if written.get("compression") == "snappy" and written.get("format", "parquet") != "parquet":
-            yield ("compression",), "snappy goes with format parquet: readers of texts don't know it"
+            yield (
+                ("compression",),
+                "snappy goes with format parquet: readers of texts don't know it",
+            )
 
     def place(self, folder: Path) -> str:
         """Where the files are: an absolute path, or the URL as it was given."""
@@ -57,11 +72,15 @@ class FilesSection(SinkSection):
 
 
 class _Files:
-    """`sinks.kind.SinkKind`: a folder of files, with its dead letters in a Delta table beside it (`<folder>_dead`)."""
+    """`sinks.kind.SinkKind`: a folder of files, with its dead letters in a Delta table
+    beside it (`<folder>_dead`).
+    """
 
     section = FilesSection
 
-    def make(self, section: FilesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: FilesSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         from windrow.ingest.sinks.files.stage import FileFormat
         from windrow.ingest.sinks.files.store import FilesStore
         from windrow.ingest.sinks.window_table import WindowTable

@@ -53,7 +53,9 @@ class OtherFormError(ValueError):
 
 
 class RowFile(msgspec.Struct, frozen=True):
-    """A file of rows as its stager described it: its path below the table, its size in bytes, its rows."""
+    """A file of rows as its stager described it: its path below the table, its size in
+    bytes, its rows.
+    """
 
     path: str
     size: int

@@ -1,4 +1,7 @@
-"""For readers: which files make up a table of files right now. `python -m windrow.ingest.sinks.files.reader PLACE` prints them."""
+"""For readers: which files make up a table of files right now.
+
+`python -m windrow.ingest.sinks.files.reader PLACE` prints them.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from windrow.ingest.sinks.files.store import FilesStore
 
 
 def list_files(place: str) -> list[str]:
-    """All files of the table at a place, as paths or URLs that any reader opens; together they are exactly what is committed.
+    """All files of the table at a place, as paths or URLs that any reader opens;
+    together they are exactly what is committed.
 
-    They are read as long as they are listed, and for the grace period of `windrow sweep` after another generation took their place.
+    They are read as long as they are listed, and for the grace period of `windrow
+    sweep` after another generation took their place.
 
     Raises:
         SpecError: no table of files is there.
@@ -20,7 +25,9 @@ def list_files(place: str) -> list[str]:
     store = FilesStore(place)
     log = store.look()
     if log is None:
-        raise SpecError(f"there is no table of files at {store.place}", "setup", "Name its sink.path.")
+        raise SpecError(
+            f"there is no table of files at {store.place}", "setup", "Name its sink.path."
+        )
     return [f"{store.place}/{file.path}" for file in log.table.files()]
 
 

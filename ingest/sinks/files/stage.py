@@ -1,4 +1,7 @@
-"""One split's rows as a file whose name no other attempt uses, and its rows back. Staging runs on executors; nothing becomes visible."""
+"""One split's rows as a file whose name no other attempt uses, and its rows back.
+
+Staging runs on executors; nothing becomes visible.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,16 @@ class FileFormat(msgspec.Struct, frozen=True):
 
     @property
     def of_whole(self) -> Compression | None:
-        """What compresses a file as a whole, as Arrow names it; a Parquet file is compressed part by part."""
+        """What compresses a file as a whole, as Arrow names it; a Parquet file is
+        compressed part by part.
+        """
         return None if self.format == "parquet" or self.compression == "none" else self.compression
 
     def path(self, window: str, attempt: str) -> str:
-        """A new path under the table, unique to this call. What is compressed as a whole says so by its ending, as readers expect."""
+        """A new path under the table, unique to this call.
+
+        What is compressed as a whole says so by its ending, as readers expect.
+        """
         ending = "" if self.of_whole is None else _ENDINGS[self.of_whole]
         folder = window.replace(":", "").replace("-", "")
         return f"{DATA}/{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{self.format}{ending}"
@@ -65,8 +73,11 @@ class RowWriter(Protocol):
 
 class _ParquetRows:
     def __init__(self, out: pa.NativeFile, schema: pa.Schema, compression: Compression) -> None:
-        texts = [f.name for f in schema if pa.types.is_string(f.type)]  # dictionaries of numbers only cost time
-        self._writer = pq.ParquetWriter(out, schema, compression=compression, use_dictionary=texts, write_page_checksum=True)
+        # dictionaries of numbers only cost time
+        texts = [f.name for f in schema if pa.types.is_string(f.type)]
+        self._writer = pq.ParquetWriter(
+            out, schema, compression=compression, use_dictionary=texts, write_page_checksum=True
+        )
 
     def write(self, rows: pa.Table) -> None:
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
@@ -121,7 +132,11 @@ class FilesForm:
         self._writer = _rows_into(out, self._schema, self._written)
 
     def write(self, rows: pa.Table) -> None:
-        self._writer.write(rows.append_column(self._schema.field(len(self._schema) - 1), pa.repeat(self._window, rows.num_rows)))
+        self._writer.write(
+            rows.append_column(
+                self._schema.field(len(self._schema) - 1), pa.repeat(self._window, rows.num_rows)
+            )
+        )
 
     def end(self) -> None:
         self._writer.close()
@@ -136,7 +151,10 @@ class TextStager(FileStager[RowFile]):
     def _in_file(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
         found = without_text(dict(zip(batch.schema.names, batch.columns, strict=True)))
         if found is not None:
-            do = "Nothing was committed. Refuse such values by a rule of the schema, or have a transform change them."
+            do = (
+                "Nothing was committed. Refuse such values by a rule of the schema, or have a"
+                " transform change them."
+            )
             rows, name = found
             at = self._split.topic, self._split.partition, messages["offset"][int(rows[0])].as_py()
             raise UnfitRowsError(f"column {name} {WHAT}", "stage", do, *at, rows.tolist())
@@ -146,7 +164,8 @@ class TextStager(FileStager[RowFile]):
 class FilesStagerFactory(msgspec.Struct, frozen=True):
     """Picklable; all that a stager needs to know.
 
-    `uri`: the table under which the files go; `window`: the window's key; `texts`: whether dates and times of Parquet files become texts.
+    `uri`: the table under which the files go; `window`: the window's key; `texts`:
+    whether dates and times of Parquet files become texts.
     """
 
     uri: str
@@ -159,7 +178,9 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
         """A stager whose file name is unique to this call."""
         window = pa.field(self.layout.metadata["window"], pa.string(), nullable=False)
         form = FilesForm(self.layout.schema.append(window), self.written, self.window)
-        file = GrowingFile(Place(self.uri), self.written.path(self.window, self.layout.attempt), form)
+        file = GrowingFile(
+            Place(self.uri), self.written.path(self.window, self.layout.attempt), form
+        )
         stager = TextStager if self.texts or self.written.format != "parquet" else FileStager
         return stager(self.uri, self.layout, split, file)
 
@@ -169,7 +190,7 @@ def row_files(committables: Iterable[str]) -> list[RowFile]:
     return [msgspec.json.decode(word, type=RowFile) for word in committables]
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- read back
+# --------------------------------------------------------------------------------------------------
 
 
 def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -178,7 +199,8 @@ def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBat
     Args:
         place: the table's.
         path: the file's.
-        schema: what the table's files hold; a Parquet file says that by itself, and one that is older may hold less.
+        schema: what the table's files hold; a Parquet file says that by itself, and one
+            that is older may hold less.
 
     Raises (when read):
         RefusedError: the file is gone or damaged.
@@ -187,7 +209,11 @@ def rows_of(place: Place, path: str, schema: pa.Schema) -> Iterator[pa.RecordBat
     if path.endswith(".parquet"):
         yield from batches_of(place, path)
         return
-    with explained(path), _texts_explained(path), place.filesystem().open_input_stream(path) as source:
+    with (
+        explained(path),
+        _texts_explained(path),
+        place.filesystem().open_input_stream(path) as source,
+    ):
         jsonl = ".jsonl" in path.rpartition("/")[2]
         lines = ValueTexts(schema, "json" if jsonl else "csv")
         for part in _json_lines(source) if jsonl else _csv_cells(source, schema):
@@ -227,6 +253,11 @@ def _csv_cells(source: pa.NativeFile, schema: pa.Schema) -> Iterator[pa.Table]:
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    reader = pacsv.open_csv(source, pacsv.ReadOptions(block_size=_CSV_BLOCK), pacsv.ParseOptions(newlines_in_values=True), texts)
+    reader = pacsv.open_csv(
+        source,
+        pacsv.ReadOptions(block_size=_CSV_BLOCK),
+        pacsv.ParseOptions(newlines_in_values=True),
+        texts,
+    )
     for batch in reader:
         yield pa.Table.from_batches([batch])

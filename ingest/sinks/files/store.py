@@ -44,7 +44,16 @@ from windrow.ingest.sinks.files.stage import (
     row_files,
     rows_of,
 )
-from windrow.ingest.sinks.place import FILES_LOG, ListedFile, Place, dead_place, is_same, millis, normal, to_check
+from windrow.ingest.sinks.place import (
+    FILES_LOG,
+    ListedFile,
+    Place,
+    dead_place,
+    is_same,
+    millis,
+    normal,
+    to_check,
+)
 from windrow.ingest.sinks.ranges import Ranges
 from windrow.ingest.sinks.rights import refuse_unwritable
 from windrow.ingest.sinks.staging import Layout
@@ -80,7 +89,7 @@ class FilesStore:
     primary_key = None
     lists_windows = True
 
-    def __init__(self, uri: str, written: FileFormat = FileFormat("parquet", "zstd")) -> None:  # noqa: B008 - immutable
+    def __init__(self, uri: str, written: FileFormat = FileFormat("parquet", "zstd")) -> None:  # noqa: B008
         self.place = normal(uri)
         self.written = written
         self.files = Place(self.place)
@@ -97,7 +106,9 @@ class FilesStore:
         return f"{_KIND}{self.place}"
 
     def is_at(self, identity: str) -> bool:
-        """A link may lead to the table alone, and not to the dead letters' beside it: that is another one."""
+        """A link may lead to the table alone, and not to the dead letters' beside it:
+        that is another one.
+        """
         other = identity.removeprefix(_KIND)
         return is_same(other, self.place) and is_same(dead_place(other), dead_place(self.place))
 
@@ -182,7 +193,10 @@ class FilesStore:
             raise self.damaged(error.number, str(error)) from error
         except OtherFormError as error:
             what = f"the log of {self.place} is of another form than this windrow's: of {error}"
-            do = "Read and write it with the windrow that made it, or set sink.path to another place."
+            do = (
+                "Read and write it with the windrow that made it, or set sink.path to another"
+                " place."
+            )
             raise SpecError(what, "setup", do) from error
         self._seen = None if log is None else (log, ranges)
         return self._seen
@@ -292,10 +306,16 @@ class FilesState:
             yield from rows_of(self._store.files, path, columns())
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Files of an older generation stay for the grace period after they were replaced: readers may have begun to read them."""
+        """Files of an older generation stay for the grace period after they were
+        replaced: readers may have begun to read them.
+        """
         named = {file.path for file in self._table.files()}
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
-        return {path: at for path, at in sorted(old.items()) if path not in named and self._table.replaced.get(path, cutoff) <= cutoff}
+        return {
+            path: at
+            for path, at in sorted(old.items())
+            if path not in named and self._table.replaced.get(path, cutoff) <= cutoff
+        }
 
     def put(self, change: TableChange) -> Answer:
         number = self.version + 1
@@ -361,7 +381,9 @@ class FilesState:
 
 
 class StagedRowFiles(msgspec.Struct, frozen=True):
-    """The files of attempts, which become the table's when a manifest names them (`sinks.table_store.StagedFiles`)."""
+    """The files of attempts, which become the table's when a manifest names them
+    (`sinks.table_store.StagedFiles`).
+    """
 
     uri: str
     place: Place

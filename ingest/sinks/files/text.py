@@ -1,8 +1,12 @@
-"""Rows as lines of text, and back, whole columns at a time: DuckDB makes the text of each value, and reads it.
+"""Rows as lines of text, and back, whole columns at a time: DuckDB makes the text of
+each value, and reads it.
 
-What a value looks like, in JSON and in CSV alike: a timestamp is `2026-01-02T03:04:05.000006Z`, without the Z where the column has no zone;
-a date `2026-01-02`; a decimal its digits in quotes, so that no reader takes it for a float; bytes are base64; a map is a list of `key` and
-`value`. JSON has no name for NaN and the infinities: they are the texts "NaN", "Infinity" and "-Infinity", as Protobuf's JSON has them.
+What a value looks like, in JSON and in CSV alike: a timestamp is
+`2026-01-02T03:04:05.000006Z`, without the Z where the column has no zone; a date
+`2026-01-02`; a decimal its digits in quotes, so that no reader takes it for a float;
+bytes are base64; a map is a list of `key` and `value`. JSON has no name for NaN and the
+infinities: they are the texts "NaN", "Infinity" and "-Infinity", as Protobuf's JSON has
+them.
 """
 
 from __future__ import annotations
@@ -17,14 +21,23 @@ import pyarrow as pa
 Way = Literal["json", "csv"]
 
 _SQL = (
-    (pa.types.is_int8, "TINYINT"), (pa.types.is_int16, "SMALLINT"), (pa.types.is_int32, "INTEGER"), (pa.types.is_int64, "BIGINT"),
-    (pa.types.is_boolean, "BOOLEAN"), (pa.types.is_string, "VARCHAR"), (pa.types.is_float32, "FLOAT"), (pa.types.is_float64, "DOUBLE"),
+    (pa.types.is_int8, "TINYINT"),
+    (pa.types.is_int16, "SMALLINT"),
+    (pa.types.is_int32, "INTEGER"),
+    (pa.types.is_int64, "BIGINT"),
+    (pa.types.is_boolean, "BOOLEAN"),
+    (pa.types.is_string, "VARCHAR"),
+    (pa.types.is_float32, "FLOAT"),
+    (pa.types.is_float64, "DOUBLE"),
     (pa.types.is_date32, "DATE"),
-)  # fmt: skip
+)
 
 
 class ValueTexts:
-    """Turns rows of one schema into text, and text into rows. Keeps a database in memory, which holds one batch."""
+    """Turns rows of one schema into text, and text into rows.
+
+    Keeps a database in memory, which holds one batch.
+    """
 
     def __init__(self, schema: pa.Schema, way: Way) -> None:
         self._schema = schema
@@ -32,24 +45,40 @@ class ValueTexts:
         texts = {f.name: _value(_quoted(f.name), f.type, way) for f in plain}
         rows = {f.name: _parsed(_quoted(f.name), f.type) for f in plain}
         shape = _text(msgspec.json.encode({f.name: _shape(f.type) for f in plain}).decode())
-        self._to = _select({"line": f"to_json({_struct(texts)})::VARCHAR"} if way == "json" else texts, "rows")
-        source = _select({}, "rows", f"unnest(json_transform(line, {shape}))") if way == "json" else "rows"
+        self._to = _select(
+            {"line": f"to_json({_struct(texts)})::VARCHAR"} if way == "json" else texts, "rows"
+        )
+        source = (
+            _select({}, "rows", f"unnest(json_transform(line, {shape}))")
+            if way == "json"
+            else "rows"
+        )
         self._back = _select(rows, f"({source})" if way == "json" else source)
         self._database = duckdb.connect(config={"threads": "1"})
         self._database.execute("SET enable_progress_bar = false")
 
     def text(self, rows: pa.Table) -> pa.Table:
-        """In JSON one column of lines; in CSV the columns, each of a type whose text no library writes in two ways."""
+        """In JSON one column of lines; in CSV the columns, each of a type whose text no
+        library writes in two ways.
+        """
         return self._ran(self._to, rows.cast(self._plain))
 
     def rows(self, lines: pa.Table) -> pa.Table:
         """The rows again: of JSON from a column `line`, of CSV from columns of texts.
 
         Raises:
-            duckdb.Error, pyarrow.ArrowInvalid: a line isn't what `text` wrote. The error's text may quote it.
+            duckdb.Error, pyarrow.ArrowInvalid: a line isn't what `text` wrote. The
+                error's text may quote it.
         """
         found = self._ran(self._back, lines).combine_chunks()
-        columns = [_with_maps(found[f.name], f.type) if pa.types.is_nested(f.type) else found[f.name].cast(f.type) for f in self._schema]
+        columns = [
+            (
+                _with_maps(found[f.name], f.type)
+                if pa.types.is_nested(f.type)
+                else found[f.name].cast(f.type)
+            )
+            for f in self._schema
+        ]
         return pa.table(columns, schema=self._schema)
 
     def _ran(self, query: str, rows: pa.Table) -> pa.Table:
@@ -63,12 +92,20 @@ class ValueTexts:
 def _without_maps(kind: pa.DataType) -> pa.DataType:
     """A map as a list of its pairs: DuckDB's maps take no key twice, Arrow's do."""
     if pa.types.is_map(kind):
-        pair = [pa.field("key", _without_maps(kind.key_type)), pa.field("value", _without_maps(kind.item_type))]
+        pair = [
+            pa.field("key", _without_maps(kind.key_type)),
+            pa.field("value", _without_maps(kind.item_type)),
+        ]
         return pa.list_(pa.struct(pair))
     if pa.types.is_list(kind):
         return pa.list_(_without_maps(kind.value_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(kind.field(i).name, _without_maps(kind.field(i).type)) for i in range(kind.num_fields)])
+        return pa.struct(
+            [
+                pa.field(kind.field(i).name, _without_maps(kind.field(i).type))
+                for i in range(kind.num_fields)
+            ]
+        )
     return kind
 
 
@@ -78,13 +115,22 @@ def _with_maps(array: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_map(kind):
         pairs = array.values
-        keys, items = _with_maps(pairs.field("key"), kind.key_type), _with_maps(pairs.field("value"), kind.item_type)
+        keys, items = (
+            _with_maps(pairs.field("key"), kind.key_type),
+            _with_maps(pairs.field("value"), kind.item_type),
+        )
         return pa.MapArray.from_arrays(array.offsets, keys, items, mask=array.is_null()).cast(kind)
     if pa.types.is_list(kind):
-        return pa.ListArray.from_arrays(array.offsets, _with_maps(array.values, kind.value_type), mask=array.is_null()).cast(kind)
+        return pa.ListArray.from_arrays(
+            array.offsets, _with_maps(array.values, kind.value_type), mask=array.is_null()
+        ).cast(kind)
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays([_with_maps(array.field(f.name), f.type) for f in fields], fields=fields, mask=array.is_null())
+        return pa.StructArray.from_arrays(
+            [_with_maps(array.field(f.name), f.type) for f in fields],
+            fields=fields,
+            mask=array.is_null(),
+        )
     return array.cast(kind)
 
 
@@ -103,7 +149,10 @@ def _value(at: str, kind: pa.DataType, way: Way, depth: int = 0) -> str:
 
 def _float(at: str) -> str:
     odd = f"CASE WHEN isnan({at}) THEN 'NaN' WHEN {at} > 0 THEN 'Infinity' ELSE '-Infinity' END"
-    return f"CASE WHEN {at} IS NULL THEN NULL WHEN isfinite({at}) THEN to_json({at}) ELSE to_json({odd}) END"
+    return (
+        f"CASE WHEN {at} IS NULL THEN NULL WHEN isfinite({at}) THEN to_json({at}) ELSE"
+        f" to_json({odd}) END"
+    )
 
 
 def _parsed(at: str, kind: pa.DataType, depth: int = 0) -> str:
@@ -115,22 +164,34 @@ def _parsed(at: str, kind: pa.DataType, depth: int = 0) -> str:
     if pa.types.is_decimal(kind):
         return f"{at}::DECIMAL({kind.precision}, {kind.scale})"
     sql = next((sql for test, sql in _SQL if test(kind)), None)
-    return _inside(at, kind, depth, lambda each, inner: _parsed(each, inner, depth + 1)) if sql is None else f"{at}::{sql}"
+    return (
+        _inside(at, kind, depth, lambda each, inner: _parsed(each, inner, depth + 1))
+        if sql is None
+        else f"{at}::{sql}"
+    )
 
 
-def _inside(at: str, kind: pa.DataType, depth: int, inner: Callable[[str, pa.DataType], str]) -> str:
-    """SQL that does something to each value in a list or a struct; what is neither stays as it is."""
+def _inside(
+    at: str, kind: pa.DataType, depth: int, inner: Callable[[str, pa.DataType], str]
+) -> str:
+    """SQL that does something to each value in a list or a struct; what is neither
+    stays as it is.
+    """
     if pa.types.is_list(kind):
         return f"list_transform({at}, lambda e{depth}: {inner(f'e{depth}', kind.value_type)})"
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        made = _struct({f.name: inner(f"struct_extract({at}, {_text(f.name)})", f.type) for f in fields})
+        made = _struct(
+            {f.name: inner(f"struct_extract({at}, {_text(f.name)})", f.type) for f in fields}
+        )
         return f"CASE WHEN {at} IS NULL THEN NULL ELSE {made} END"
     return at
 
 
 def _shape(kind: pa.DataType) -> Any:
-    """What JSON holds of a type, as DuckDB wants it said: texts, which are parsed then, in lists and objects."""
+    """What JSON holds of a type, as DuckDB wants it said: texts, which are parsed then,
+    in lists and objects.
+    """
     if pa.types.is_list(kind):
         return [_shape(kind.value_type)]
     if pa.types.is_struct(kind):

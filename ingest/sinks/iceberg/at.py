@@ -1,4 +1,7 @@
-"""Where a table is: its catalog, and its name there. Data; opens nothing, and loads no PyIceberg."""
+"""Where a table is: its catalog, and its name there.
+
+Data; opens nothing, and loads no PyIceberg.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from windrow.ingest.settings.secrets import FORMS
 from windrow.ingest.sinks.iceberg.secrets import Property, is_secret
 
 DATABASE = "catalog.db"
-"""The catalog of a warehouse that has no other one: a SQLite file in its folder, by the name `default`."""
+"""The catalog of a warehouse that has no other one: a SQLite file in its folder, by the
+name `default`.
+"""
 
 _NAMES_THE_TABLE = frozenset({"name", "type", "uri", "warehouse"})
 """Properties that `TableAt.place` is made of, which is kept for ever."""
@@ -39,8 +44,16 @@ class TableAt(msgspec.Struct, frozen=True):
         """
         if any(mark in warehouse for mark in "%?#"):
             what = f"sink.warehouse is {warehouse}, with a %, ? or # in it"
-            raise SpecError(what, "spec", "Readers of Iceberg would look elsewhere: give it a path without them.")
-        properties = {"type": "sql", "uri": f"sqlite:///{warehouse}/{DATABASE}", "warehouse": f"file://{warehouse}"}
+            raise SpecError(
+                what,
+                "spec",
+                "Readers of Iceberg would look elsewhere: give it a path without them.",
+            )
+        properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{warehouse}/{DATABASE}",
+            "warehouse": f"file://{warehouse}",
+        }
         return cls(table, "default", tuple(sorted(properties.items())), warehouse)
 
     @classmethod
@@ -48,15 +61,21 @@ class TableAt(msgspec.Struct, frozen=True):
         """In a catalog that PyIceberg knows by these properties, or by its own configuration under this name.
 
         Raises:
-            SpecError: a secret of the storage is written out; or what names the table is told by a reference.
-        """
+            SpecError: a secret of the storage is written out; or what names the table
+                is told by a reference.
+        """  # noqa: E501
         own = {name: value for name, value in properties.items() if name != "name"}
         for name, value in sorted(properties.items()):
             if isinstance(value, str) and is_secret(name, value):
                 what = f"sink.catalog.{name} is written out, and it is a secret that tasks need"
-                raise SpecError(what, "spec", f"Write {FORMS}: each process reads it there for itself.")
+                raise SpecError(
+                    what, "spec", f"Write {FORMS}: each process reads it there for itself."
+                )
             if not isinstance(value, str) and name in _NAMES_THE_TABLE:
-                what = f"sink.catalog.{name} is a reference, and it is part of what the table is called"
+                what = (
+                    f"sink.catalog.{name} is a reference, and it is part of what the table is"
+                    " called"
+                )
                 raise SpecError(what, "spec", "Write its value; a template may stand in it.")
         catalog = properties.get("name", "default")
         assert isinstance(catalog, str)
@@ -70,7 +89,11 @@ class TableAt(msgspec.Struct, frozen=True):
             return f"{self.warehouse}:{self.table}"
         where = without_secrets(said["uri"]) if "uri" in said else said.get("type", "pyiceberg")
         inside = said.get("warehouse", "") if said.get("type", "rest") == "rest" else ""
-        return "/".join(filter(None, (where.rstrip("/"), without_secrets(inside), f"{self.catalog}:{self.table}")))
+        return "/".join(
+            filter(
+                None, (where.rstrip("/"), without_secrets(inside), f"{self.catalog}:{self.table}")
+            )
+        )
 
     @property
     def namespace(self) -> str:
@@ -86,7 +109,11 @@ class TableAt(msgspec.Struct, frozen=True):
         if other == self.place:
             return True
         folder, _, table = other.rpartition(":")
-        return bool(self.warehouse) and table == self.table and os.path.realpath(folder) == os.path.realpath(self.warehouse)
+        return (
+            bool(self.warehouse)
+            and table == self.table
+            and os.path.realpath(folder) == os.path.realpath(self.warehouse)
+        )
 
 
 def _name(item: tuple[str, Property]) -> str:

@@ -1,4 +1,6 @@
-"""The catalog that knows where a table is: how it is told, opened and asked, and what its errors stand for."""
+"""The catalog that knows where a table is: how it is told, opened and asked, and what
+its errors stand for.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,27 @@ WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.files.SyncedFileIO"
-_NO_ROOM = ("database or disk is full", *(f"[Errno {code}]" for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
+_NO_ROOM = (
+    "database or disk is full",
+    *(f"[Errno {code}]" for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
+)
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
 """Properties whose values may stand in an error; any other one may be a secret."""
 
 _ODD_ANSWERS = (JSONDecodeError, AnswerError)
-"""What a server, or what stands before it, answers when it isn't well; by their classes they would be wrong settings."""
+"""What a server, or what stands before it, answers when it isn't well; by their classes
+they would be wrong settings.
+"""
 
-_WRONG_SETTINGS = (NoSuchPropertyException, NotInstalledError, ValidationError, ArgumentError, NoSuchModuleError, ValueError, TypeError)
+_WRONG_SETTINGS = (
+    NoSuchPropertyException,
+    NotInstalledError,
+    ValidationError,
+    ArgumentError,
+    NoSuchModuleError,
+    ValueError,
+    TypeError,
+)
 
 
 def catalog_is_missing(at: TableAt) -> bool:
@@ -53,7 +68,8 @@ def opened(at: TableAt) -> Catalog:
     """The process's catalog: a connection doesn't outlive a fork.
 
     Raises:
-        SpecError: its properties make no sense, a secret isn't where they say, or a package isn't installed.
+        SpecError: its properties make no sense, a secret isn't where they say, or a
+            package isn't installed.
         UnreachableError: it doesn't answer.
     """
     return _opened(at.catalog, tuple(revealed(at.properties).items()), os.getpid())
@@ -75,7 +91,9 @@ def load(at: TableAt) -> Table | None:
         raise
     except Exception as error:
         what = f"the table {at.place} can't be read: {reason(at, error)}"
-        raise UnreachableError(what, "setup", "Check the catalog, the table's storage and the rights, then run again.") from error
+        raise UnreachableError(
+            what, "setup", "Check the catalog, the table's storage and the rights, then run again."
+        ) from error
 
 
 def make_namespace(at: TableAt) -> None:
@@ -89,12 +107,15 @@ def make_namespace(at: TableAt) -> None:
     except NamespaceAlreadyExistsError:
         return
     except Exception:
-        if not catalog.namespace_exists(at.namespace):  # a racing call may have been first, which databases tell in many ways
+        # a racing call may have been first, which databases tell in many ways
+        if not catalog.namespace_exists(at.namespace):
             raise
 
 
 def reason(at: TableAt, error: BaseException) -> str:
-    """What an error says in its first line, without what may be secret: drivers quote addresses and parameters."""
+    """What an error says in its first line, without what may be secret: drivers quote
+    addresses and parameters.
+    """
     return _reason(error, revealed(at.properties))
 
 
@@ -107,7 +128,10 @@ def _reason(error: BaseException, properties: Mapping[str, str]) -> str:
     text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     for name, value in sorted(properties.items(), key=lambda item: -len(item[1])):
         if name not in _PUBLIC and len(value) > 1:
-            text = text.replace(value, without_secrets(value) if name == "uri" and secret_part(value) else f"<{name}>")
+            text = text.replace(
+                value,
+                without_secrets(value) if name == "uri" and secret_part(value) else f"<{name}>",
+            )
     return text[:300]
 
 
@@ -124,15 +148,24 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
             problem = error
         except _WRONG_SETTINGS as error:
             what = f"the Iceberg catalog {where} can't be opened: {_reason(error, said)}"
-            raise SpecError(what, "spec", "Mend sink.catalog: PyIceberg's page of catalogs tells their properties.") from None
-        except Exception as error:  # noqa: BLE001 - not swallowed: after the last try it is told
+            raise SpecError(
+                what,
+                "spec",
+                "Mend sink.catalog: PyIceberg's page of catalogs tells their properties.",
+            ) from None
+        except Exception as error:  # noqa: BLE001
             problem = error
         if not waits:
             what = f"the Iceberg catalog {where} can't be reached: {_reason(problem, said)}"
-            raise UnreachableError(what, "setup", "Check that it answers, and the rights, then run again.")
-        time.sleep(waits.pop(0))  # two that make the tables of one database at once: the second one finds them
+            raise UnreachableError(
+                what, "setup", "Check that it answers, and the rights, then run again."
+            )
+        # two that make the tables of one database at once: the second one finds them
+        time.sleep(waits.pop(0))
 
 
 def _kept(database: SqlCatalog) -> DatabaseCatalog:
     database.close()
-    return DatabaseCatalog(database.name, **{name: str(value) for name, value in database.properties.items()})
+    return DatabaseCatalog(
+        database.name, **{name: str(value) for name, value in database.properties.items()}
+    )

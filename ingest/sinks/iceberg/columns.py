@@ -1,6 +1,10 @@
-"""The columns of an Iceberg table: which types it holds, their field ids, and how two schemas differ. Pure.
+"""The columns of an Iceberg table: which types it holds, their field ids, and how two
+schemas differ.
 
-Everything is compared as Arrow's types, as a table of ours would have them; field ids are added where a file or a table is written.
+Pure.
+
+Everything is compared as Arrow's types, as a table of ours would have them; field ids
+are added where a file or a table is written.
 """
 
 from __future__ import annotations
@@ -68,21 +72,34 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
 
     Raises:
         SpecError: naming every column that can't be stored as it is, and what to use.
-    """
+    """  # noqa: E501
     refuse_wrong(rows.names, metadata)
     lower = [n.lower() for n in rows.names]
-    wrong = [f"{n}: the name stands there twice (case doesn't count)" for n in sorted({n for n in lower if lower.count(n) > 1})]
+    wrong = [
+        f"{n}: the name stands there twice (case doesn't count)"
+        for n in sorted({n for n in lower if lower.count(n) > 1})
+    ]
     wrong += [f"{f.name}: {f.type}" for f in rows if not _storable(f.type)]
-    wrong += [f"{n}: a name with a point in it, which Iceberg takes for a field of another column" for n in rows.names if "." in n]
+    wrong += [
+        f"{n}: a name with a point in it, which Iceberg takes for a field of another column"
+        for n in rows.names
+        if "." in n
+    ]
     if not rows.names:
         wrong.append("there are no columns")
     if wrong:
         what = "the schema can't be stored in an Iceberg table as it is: " + "; ".join(wrong)
-        do = "Use signed integers, float32/64, bool, string, binary, date32, decimal128, timestamp[us], structs, lists or maps of these."
+        do = (
+            "Use signed integers, float32/64, bool, string, binary, date32, decimal128,"
+            " timestamp[us], structs, lists or maps of these."
+        )
         raise SpecError(what, "spec", do)
     wrong = [c for c in metadata.values() if "." in c]
     if wrong:
-        what = f"metadata columns of an Iceberg table can't have a point in their names: {', '.join(wrong)}"
+        what = (
+            "metadata columns of an Iceberg table can't have a point in their names:"
+            f" {', '.join(wrong)}"
+        )
         raise SpecError(what, "spec", "Give them other names under metadata.")
 
 
@@ -91,7 +108,11 @@ def _storable(kind: pa.DataType) -> bool:
         return bool(0 <= kind.scale <= kind.precision)
     if pa.types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
-        return bool(names) and all("." not in n for n in names) and all(_storable(kind.field(i).type) for i in range(kind.num_fields))
+        return (
+            bool(names)
+            and all("." not in n for n in names)
+            and all(_storable(kind.field(i).type) for i in range(kind.num_fields))
+        )
     if pa.types.is_map(kind):
         return _storable(kind.key_type) and _storable(kind.item_type)
     if pa.types.is_list(kind):
@@ -99,7 +120,7 @@ def _storable(kind: pa.DataType) -> bool:
     return bool(kind in _PLAIN)
 
 
-# ------------------------------------------------------------------------------------------------------------ Arrow's types and Iceberg's
+# --------------------------------------------------------------------------------------------------
 
 
 def as_held(columns: pa.Schema) -> pa.Schema:
@@ -111,24 +132,41 @@ def iceberg_schema(columns: pa.Schema) -> Schema:
     """The schema of a new table, its field ids from 1 on."""
     ids = count(1)
     tops = [next(ids) for _ in columns]
-    return Schema(*(_field(f, field_id, lambda: next(ids)) for f, field_id in zip(columns, tops, strict=True)))
+    return Schema(
+        *(_field(f, field_id, lambda: next(ids)) for f, field_id in zip(columns, tops, strict=True))
+    )
 
 
 def _field(field: pa.Field, field_id: int, new_id: Callable[[], int]) -> NestedField:
-    return NestedField(field_id=field_id, name=field.name, field_type=_type(field.type, new_id), required=not field.nullable)
+    return NestedField(
+        field_id=field_id,
+        name=field.name,
+        field_type=_type(field.type, new_id),
+        required=not field.nullable,
+    )
 
 
 def _type(kind: pa.DataType, new_id: Callable[[], int]) -> IcebergType:
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_struct(kind):
-        return StructType(*(_field(kind.field(i), new_id(), new_id) for i in range(kind.num_fields)))
+        return StructType(
+            *(_field(kind.field(i), new_id(), new_id) for i in range(kind.num_fields))
+        )
     if pa.types.is_map(kind):
         key, value = new_id(), new_id()
-        return MapType(key, _type(kind.key_type, new_id), value, _type(kind.item_type, new_id), value_required=not kind.item_field.nullable)
+        return MapType(
+            key,
+            _type(kind.key_type, new_id),
+            value,
+            _type(kind.item_type, new_id),
+            value_required=not kind.item_field.nullable,
+        )
     if pa.types.is_list(kind):
         element = new_id()
-        return ListType(element, _type(kind.value_type, new_id), element_required=not kind.value_field.nullable)
+        return ListType(
+            element, _type(kind.value_type, new_id), element_required=not kind.value_field.nullable
+        )
     return _PLAIN[kind]
 
 
@@ -138,10 +176,14 @@ def arrow_columns(schema: Schema, *, ids: bool = False) -> pa.Schema:
     Raises:
         KeyError: a column has a type that windrow writes no column of.
     """
-    return pa.schema([_arrow_field(f.name, f.field_id, f.field_type, f.required, ids=ids) for f in schema.fields])
+    return pa.schema(
+        [_arrow_field(f.name, f.field_id, f.field_type, f.required, ids=ids) for f in schema.fields]
+    )
 
 
-def _arrow_field(name: str, field_id: int, kind: IcebergType, required: bool, *, ids: bool) -> pa.Field:
+def _arrow_field(
+    name: str, field_id: int, kind: IcebergType, required: bool, *, ids: bool
+) -> pa.Field:
     said = {_FIELD_ID: str(field_id)} if ids else None
     return pa.field(name, _arrow_type(kind, ids=ids), nullable=not required, metadata=said)
 
@@ -150,24 +192,38 @@ def _arrow_type(kind: IcebergType, *, ids: bool) -> pa.DataType:
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, StructType):
-        return pa.struct([_arrow_field(f.name, f.field_id, f.field_type, f.required, ids=ids) for f in kind.fields])
+        return pa.struct(
+            [
+                _arrow_field(f.name, f.field_id, f.field_type, f.required, ids=ids)
+                for f in kind.fields
+            ]
+        )
     if isinstance(kind, MapType):
         key = _arrow_field("key", kind.key_id, kind.key_type, required=True, ids=ids)
-        return pa.map_(key, _arrow_field("value", kind.value_id, kind.value_type, kind.value_required, ids=ids))
+        return pa.map_(
+            key, _arrow_field("value", kind.value_id, kind.value_type, kind.value_required, ids=ids)
+        )
     if isinstance(kind, ListType):
-        return pa.list_(_arrow_field("element", kind.element_id, kind.element_type, kind.element_required, ids=ids))
+        return pa.list_(
+            _arrow_field(
+                "element", kind.element_id, kind.element_type, kind.element_required, ids=ids
+            )
+        )
     return _ARROW[kind]
 
 
-# -------------------------------------------------------------------------------------------------------------------- how schemas differ
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LakeEvolution:
-    """What becomes of a table's columns so that files with other ones fit it. Iceberg reads narrower files in a wider table.
+    """What becomes of a table's columns so that files with other ones fit it.
 
-    `schema`: its columns then, with field ids; the same object where they stay. `added` and `changes`: those that it hasn't yet; these and
-    the ones that become others, in words. `problems`: why it can't be, column by column.
+    Iceberg reads narrower files in a wider table.
+
+    `schema`: its columns then, with field ids; the same object where they stay. `added`
+    and `changes`: those that it hasn't yet; these and the ones that become others, in
+    words. `problems`: why it can't be, column by column.
     """
 
     schema: Schema
@@ -175,29 +231,50 @@ class LakeEvolution:
     problems: tuple[str, ...]
 
     def files(self, names: list[str]) -> pa.Schema:
-        """The columns of new files, which have those of these names: as wide as the table's, with its field ids."""
+        """The columns of new files, which have those of these names: as wide as the
+        table's, with its field ids.
+        """
         every = arrow_columns(self.schema, ids=True)
         return pa.schema([every.field(name) for name in names])
 
 
 def taken_away(table: Schema, earlier: Iterable[Schema]) -> dict[str, str]:
-    """What became of columns that a table had before and has no more under their names: windrow takes none away. By name, in words."""
+    """What became of columns that a table had before and has no more under their names:
+    windrow takes none away.
+
+    By name, in words.
+    """
     ids = {f.field_id: f.name for f in table.fields}
-    gone = {f.name: f.field_id for schema in earlier for f in schema.fields if f.name not in ids.values()}
-    return {name: f"is called {ids[number]} now" if number in ids else "was dropped" for name, number in gone.items()}
+    gone = {
+        f.name: f.field_id
+        for schema in earlier
+        for f in schema.fields
+        if f.name not in ids.values()
+    }
+    return {
+        name: f"is called {ids[number]} now" if number in ids else "was dropped"
+        for name, number in gone.items()
+    }
 
 
-def evolution(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, gone: Mapping[str, str]) -> LakeEvolution:
-    """How a table takes files with the wanted columns. What these don't have is null in their rows; what it has wider, they get as wide.
+def evolution(
+    table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, gone: Mapping[str, str]
+) -> LakeEvolution:
+    """How a table takes files with the wanted columns.
 
-    The order of columns doesn't count: Iceberg finds them by their ids, and added ones always come last.
+    What these don't have is null in their rows; what it has wider, they get as wide.
+
+    The order of columns doesn't count: Iceberg finds them by their ids, and added ones
+    always come last.
 
     Args:
         table: its columns.
-        last_id: the last field id that it has ever given away; the next ones go on from there.
+        last_id: the last field id that it has ever given away; the next ones go on from
+            there.
         wanted: the columns of the rows, as `as_held` has them.
         evolve: what may become of the table's.
-        gone: what became of columns that it had before; to add one again would hide that older rows have lost theirs.
+        gone: what became of columns that it had before; to add one again would hide
+            that older rows have lost theirs.
     """
     there, here = {f.name: f for f in _known(table)}, {f.name: f for f in wanted}
     shared = {name: _common(f, here[name], evolve) for name, f in there.items() if name in here}
@@ -205,18 +282,34 @@ def evolution(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, go
     added = [f for f in new if f.nullable]
     after = [shared.get(name) or f for name, f in there.items()]
     problems = [f"{f.name}: new, but not nullable ({_shape(f)})" for f in new if not f.nullable]
-    problems += [f"{f.name}: new ({_shape(f)}), and sink.evolve is none" for f in added if evolve == "none"]
-    problems += [f"{f.name}: something else changed the table, where it {gone[f.name]}" for f in added if f.name in gone]
-    problems += [f"{f.name}: new, and {other} is there (case doesn't count)" for f in new for other in there if _same(other, f.name)]
+    problems += [
+        f"{f.name}: new ({_shape(f)}), and sink.evolve is none" for f in added if evolve == "none"
+    ]
+    problems += [
+        f"{f.name}: something else changed the table, where it {gone[f.name]}"
+        for f in added
+        if f.name in gone
+    ]
+    problems += [
+        f"{f.name}: new, and {other} is there (case doesn't count)"
+        for f in new
+        for other in there
+        if _same(other, f.name)
+    ]
     problems += [_missing(f) for name, f in there.items() if name not in here and not f.nullable]
     problems += [_differs(there[name], here[name]) for name, f in shared.items() if f is None]
     become = [f for f in after if _shape(f) != _shape(there[f.name])]
-    changes = (*(f"{f.name} ({_shape(f)})" for f in added), *(_becomes(there[f.name], f) for f in become))
+    changes = (
+        *(f"{f.name} ({_shape(f)})" for f in added),
+        *(_becomes(there[f.name], f) for f in become),
+    )
     schema = _become(table, last_id, become, added) if changes and not problems else table
     return LakeEvolution(schema, changes, tuple(problems))
 
 
-def difference(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, gone: Mapping[str, str]) -> list[str]:
+def difference(
+    table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, gone: Mapping[str, str]
+) -> list[str]:
     """What keeps a table from becoming one of exactly the wanted columns, column by column."""
     become, here = evolution(table, last_id, wanted, evolve, gone), {f.name: f for f in wanted}
     there = {f.name: f for f in _known(table)}
@@ -225,15 +318,22 @@ def difference(table: Schema, last_id: int, wanted: pa.Schema, evolve: Evolve, g
     kept = [(after[name], here[name]) for name in there if name in here]
     narrower = [_differs(f, mine) for f, mine in kept if _shape(f) != _shape(mine)]
     told = set(become.problems)
-    return [*become.problems, *(problem for problem in (*missing, *narrower) if problem not in told)]
+    return [
+        *become.problems,
+        *(problem for problem in (*missing, *narrower) if problem not in told),
+    ]
 
 
 def _known(table: Schema) -> list[pa.Field]:
     """A table's columns in Arrow's words; one of another type is what no schema of ours equals."""
     return [
-        _arrow_field(f.name, f.field_id, f.field_type, f.required, ids=False)
-        if _is_known(f)
-        else pa.field(f.name, pa.null(), nullable=not f.required, metadata={"type": str(f.field_type)})
+        (
+            _arrow_field(f.name, f.field_id, f.field_type, f.required, ids=False)
+            if _is_known(f)
+            else pa.field(
+                f.name, pa.null(), nullable=not f.required, metadata={"type": str(f.field_type)}
+            )
+        )
         for f in table.fields
     ]
 
@@ -260,7 +360,9 @@ def _widened(field: NestedField, after: pa.Field) -> NestedField:
 
 
 def _common(there: pa.Field, here: pa.Field, evolve: Evolve) -> pa.Field | None:
-    """The column that holds the values of both; None if there is none, or the table may not become it."""
+    """The column that holds the values of both; None if there is none, or the table may
+    not become it.
+    """
     if _shape(there) == _shape(here):
         return there
     kind = _wider(there.type, here.type)
@@ -270,7 +372,9 @@ def _common(there: pa.Field, here: pa.Field, evolve: Evolve) -> pa.Field | None:
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type of two that holds the values of both, each with the checksum that it has (`ingest.schema.checksum`), if there is one."""
+    """The type of two that holds the values of both, each with the checksum that it has
+    (`ingest.schema.checksum`), if there is one.
+    """
     if one == other:
         return one
     if _WIDER.get(one) == other:
@@ -292,7 +396,11 @@ def _missing(field: pa.Field) -> str:
 
 def _differs(there: pa.Field, here: pa.Field) -> str:
     inside = inner_difference(there, here)
-    return f"{there.name}: at {inside}" if inside else f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
+    return (
+        f"{there.name}: at {inside}"
+        if inside
+        else f"{there.name}: {_shape(there)} in the table, {_shape(here)} in the schema"
+    )
 
 
 def _becomes(there: pa.Field, after: pa.Field) -> str:

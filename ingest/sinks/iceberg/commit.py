@@ -7,7 +7,7 @@ commit that it takes for failed, which a lost answer may be. So what it prepares
     the branch main is where it was looked at    `AssertRefSnapshotId`: no other commit in between
     columns and partitions are what they were    `AssertCurrentSchemaId`, `AssertDefaultSpecId`
     it is the same table                         `AssertTableUUID`: it may have been made anew
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -32,11 +32,16 @@ from pyiceberg.typedef import Record
 from windrow.ingest.sinks.iceberg.stage import LakeFile
 
 NEWEST_PAGE = "windrow.page"
-"""The name of a commit's page (`ingest.sinks.pages`) in its summary and in the table's properties."""
+"""The name of a commit's page (`ingest.sinks.pages`) in its summary and in the table's
+properties.
+"""
 
 
 class Prepared(Transaction):
-    """A commit that is ready to be sent, once. Its manifests are written; nothing is visible yet."""
+    """A commit that is ready to be sent, once.
+
+    Its manifests are written; nothing is visible yet.
+    """
 
     snapshot: int
     _worked_out: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
@@ -57,7 +62,7 @@ class Prepared(Transaction):
         """Have the catalog take it, or not: no error tells surely that it didn't."""
         uuid = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         asked = (*self._requirements, uuid)
-        self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001 - what a transaction calls
+        self._table._do_commit(updates=self._updates, requirements=asked)  # noqa: SLF001
 
     def become(self, schema: Schema | None) -> None:
         """Have the table have these columns; and none that came meanwhile."""
@@ -68,7 +73,9 @@ class Prepared(Transaction):
         )
         new: tuple[TableUpdate, ...] = ()
         if schema is not None:
-            numbered = schema.model_copy(update={"schema_id": 1 + max(s.schema_id for s in about.schemas)})
+            numbered = schema.model_copy(
+                update={"schema_id": 1 + max(s.schema_id for s in about.schemas)}
+            )
             new = (AddSchemaUpdate(schema=numbered), SetCurrentSchemaUpdate(schema_id=-1))  # type: ignore[call-arg]
         self._apply(new, asked)
 

@@ -1,4 +1,6 @@
-"""Reads an Iceberg table's files back, one window at a time, in batches: memory grows neither with the window nor with its row groups."""
+"""Reads an Iceberg table's files back, one window at a time, in batches: memory grows
+neither with the window nor with its row groups.
+"""
 
 from __future__ import annotations
 
@@ -21,30 +23,41 @@ from windrow.ingest.sinks.parquet_files import SaidOfFile, as_said, batches_of, 
 _FIELD_ID = b"PARQUET:field_id"
 
 
-def rows_of(table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def rows_of(
+    table: Table, tasks: Iterable[FileScanTask], columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of some files, by the names that the table has for their columns; or some of the columns.
 
-    A whole file is read by Parquet's own reader, which holds each page against its checksum; one that rows were deleted of, by PyIceberg's.
+    A whole file is read by Parquet's own reader, which holds each page against its
+    checksum; one that rows were deleted of, by PyIceberg's.
 
     Raises (when read):
         RefusedError: a file is gone or damaged.
         UnreachableError: it can't be got at.
-    """
+    """  # noqa: E501
     for task in tasks:
         if task.delete_files:
             with explained(task.file.file_path):
                 yield from _what_is_left(table, task, columns)
         else:
-            yield from as_said(task.file.file_path, _said(table, task.file), _of_file(table, task.file.file_path, columns))
+            yield from as_said(
+                task.file.file_path,
+                _said(table, task.file),
+                _of_file(table, task.file.file_path, columns),
+            )
 
 
-def _what_is_left(table: Table, task: FileScanTask, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _what_is_left(
+    table: Table, task: FileScanTask, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
     about = table.metadata
     wanted = about.schema() if columns is None else about.schema().select(*columns)
     return ArrowScan(about, table.io, wanted, AlwaysTrue()).to_record_batches([task])
 
 
-def _of_file(table: Table, location: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _of_file(
+    table: Table, location: str, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
     """The file's own types: what a table has gained since adds nothing to a checksum."""
     folder, _, name = location.rpartition("/")
     place = LakePlace(folder, lambda: storage_properties(table))
@@ -52,11 +65,27 @@ def _of_file(table: Table, location: str, columns: Sequence[str] | None) -> Iter
         own = pq.read_schema(source)
     names = {field.name: _name(table, field) for field in own}
     if len(set(names.values())) < len(own) or not set(columns or ()) <= set(names.values()):
-        raise RefusedError(f"the file {location} has other columns than windrow wrote", "commit", "Restore the file from a backup.")
-    lost = [] if columns is not None else [name for name, number in _ids(own) if not table.schema().find_column_name(number)]
+        raise RefusedError(
+            f"the file {location} has other columns than windrow wrote",
+            "commit",
+            "Restore the file from a backup.",
+        )
+    lost = (
+        []
+        if columns is not None
+        else [name for name, number in _ids(own) if not table.schema().find_column_name(number)]
+    )
     if lost:
-        what = f"the table has no column any more for values in its file {location}: {', '.join(lost)} (fields are known by their ids)"
-        raise RefusedError(what, "commit", "Something else dropped it: readers see null, also where one of that name was added again.")
+        what = (
+            f"the table has no column any more for values in its file {location}: {', '.join(lost)}"
+            " (fields are known by their ids)"
+        )
+        raise RefusedError(
+            what,
+            "commit",
+            "Something else dropped it: readers see null, also where one of that name was added"
+            " again.",
+        )
     chosen = [column for column in own.names if columns is None or names[column] in columns]
     for batch in batches_of(place, name, chosen):
         yield batch.rename_columns([names[column] for column in batch.schema.names])
@@ -69,13 +98,20 @@ def _said(table: Table, file: DataFile) -> SaidOfFile:
     for field in table.schema().fields:
         kind, number = field.field_type, field.field_id
         if isinstance(kind, IntegerType | LongType) and number in lower.keys() & upper.keys():
-            bounds[field.name] = int(from_bytes(kind, lower[number])), int(from_bytes(kind, upper[number]))
+            bounds[field.name] = (
+                int(from_bytes(kind, lower[number])),
+                int(from_bytes(kind, upper[number])),
+            )
     return SaidOfFile(file.record_count, bounds)
 
 
 def _name(table: Table, field: pa.Field) -> str:
-    """What the table calls a file's column: other writers spell some names in another way in their files."""
-    return next((table.schema().find_column_name(number) for name, number in _ids([field])), None) or str(field.name)
+    """What the table calls a file's column: other writers spell some names in another
+    way in their files.
+    """
+    return next(
+        (table.schema().find_column_name(number) for name, number in _ids([field])), None
+    ) or str(field.name)
 
 
 def _ids(fields: Iterable[pa.Field], within: str = "") -> Iterator[tuple[str, int]]:
@@ -85,4 +121,7 @@ def _ids(fields: Iterable[pa.Field], within: str = "") -> Iterator[tuple[str, in
         if number is not None:
             yield within + field.name, int(number)
         if pa.types.is_nested(field.type):
-            yield from _ids((field.type.field(i) for i in range(field.type.num_fields)), f"{within}{field.name}.")
+            yield from _ids(
+                (field.type.field(i) for i in range(field.type.num_fields)),
+                f"{within}{field.name}.",
+            )

@@ -1,4 +1,6 @@
-"""A catalog in a database, as PyIceberg has it, but without connections that wait, and without metadata that is read twice."""
+"""A catalog in a database, as PyIceberg has it, but without connections that wait, and
+without metadata that is read twice.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from sqlalchemy.pool import NullPool
 
 
 class DatabaseCatalog(SqlCatalog):
-    """A connection is opened for each question, and closed: none is left to a fork, or to the end of the process.
+    """A connection is opened for each question, and closed: none is left to a fork, or
+    to the end of the process.
 
     A metadata file never changes once it has its name, so the last one of each table is kept.
     """
@@ -25,8 +28,11 @@ class DatabaseCatalog(SqlCatalog):
         self._newest: dict[str, tuple[str, TableMetadata]] = {}
 
     def commit_table(
-        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
-    ) -> CommitTableResponse:  # fmt: skip
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
         response = super().commit_table(table, requirements, updates)
         self._newest[".".join(table.name())] = (response.metadata_location, response.metadata)
         return response
@@ -39,4 +45,6 @@ class DatabaseCatalog(SqlCatalog):
             read = super()._convert_orm_to_iceberg(row)
             location, metadata = self._newest[name] = (read.metadata_location, read.metadata)
         io = self._load_file_io(metadata.properties, location)
-        return Table((*row.table_namespace.split("."), row.table_name), metadata, location, io, self)
+        return Table(
+            (*row.table_namespace.split("."), row.table_name), metadata, location, io, self
+        )

@@ -1,4 +1,6 @@
-"""How files reach the disk or the store: PyIceberg's own file systems; on a local disk, each file outlives a loss of power."""
+"""How files reach the disk or the store: PyIceberg's own file systems; on a local disk,
+each file outlives a loss of power.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """PyIceberg's file access over Arrow, which syncs none: a catalog might outlive the metadata that it names.
+    """PyIceberg's file access over Arrow, which syncs none: a catalog might outlive the
+    metadata that it names.
 
     A catalog loads it by its name (`py-io-impl`), for all tables that windrow opens there.
     """
@@ -56,7 +59,10 @@ class _SyncedStream:
         """Close it and have it outlive a loss of power, its name too."""
         if not self.closed:
             self._stream.close()
-            for path in (self._path, os.path.dirname(self._path)):  # noqa: PTH120 - a name as Arrow spells it
+            for path in (
+                self._path,
+                os.path.dirname(self._path),  # noqa: PTH120
+            ):
                 _sync(path)
 
 

@@ -1,4 +1,7 @@
-"""Iceberg tables as a kind of sink: what a spec says of one. Loads PyIceberg only when a table is made of it."""
+"""Iceberg tables as a kind of sink: what a spec says of one.
+
+Loads PyIceberg only when a table is made of it.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,17 @@ def _table(value: str) -> str:
 def _folder(value: str) -> str:
     if is_url(value):
         raise sentence(
-            "must be a folder of this machine, where its catalog lies too; a warehouse elsewhere has a catalog: say it under catalog"
+            "must be a folder of this machine, where its catalog lies too; a warehouse elsewhere"
+            " has a catalog: say it under catalog"
         )
     return place(value)
 
 
 def _mode(value: object) -> object:
     if value in {"upsert", "delete-aware"}:
-        raise sentence(f"an Iceberg table takes no {value}: rows are appended. A table of kind delta takes it")
+        raise sentence(
+            f"an Iceberg table takes no {value}: rows are appended. A table of kind delta takes it"
+        )
     return value
 
 
@@ -58,7 +64,10 @@ def _catalog(value: Mapping[str, Any]) -> Mapping[str, Any]:
     if kept:
         raise sentence(f"{', '.join(kept)}: set by windrow itself")
     if value.get("type") == "in-memory":
-        raise sentence("of type in-memory is gone with its process: say warehouse, which needs no server either")
+        raise sentence(
+            "of type in-memory is gone with its process: say warehouse, which needs no server"
+            " either"
+        )
     if not value:
         raise sentence("names no property: leave it out, and say warehouse")
     return value
@@ -71,9 +80,16 @@ class IcebergSection(SinkSection):
     table: Annotated[Text, AfterValidator(_table), Values("`namespace.table`")] = Field(
         description="The table's name in its catalog. The namespace is made where it isn't there."
     )
-    warehouse: Annotated[Annotated[Text, AfterValidator(_folder)] | None, Values("a path"), LeftOut("none, with `catalog`")] = Field(
+    warehouse: Annotated[
+        Annotated[Text, AfterValidator(_folder)] | None,
+        Values("a path"),
+        LeftOut("none, with `catalog`"),
+    ] = Field(
         default=None,
-        description="A folder for tables and their catalog, `catalog.db` in SQLite. A relative path begins at the file's folder.",
+        description=(
+            "A folder for tables and their catalog, `catalog.db` in SQLite. A relative path begins"
+            " at the file's folder."
+        ),
     )
     catalog: Annotated[
         Annotated[Mapping[str, ScalarOrSecret], AfterValidator(_catalog)] | None,
@@ -82,17 +98,27 @@ class IcebergSection(SinkSection):
     ] = Field(
         default=None,
         repr=False,
-        description="A catalog's properties as PyIceberg knows them: `type`, `uri`, `warehouse`, credentials by references ...; and its "
-        "`name`, which is `default` where that is left out. A secret that tasks need has to be a reference: each process reads it for "
-        "itself.",
+        description=(
+            "A catalog's properties as PyIceberg knows them: `type`, `uri`, `warehouse`,"
+            " credentials by references ...; and its `name`, which is `default` where that is left"
+            " out. A secret that tasks need has to be a reference: each process reads it for"
+            " itself."
+        ),
     )
     mode: Annotated[Literal["append"], BeforeValidator(_mode)] = Field(
-        default="append", description="What becomes of rows: they are appended. Rows of a primary key need a table of kind `delta`."
+        default="append",
+        description=(
+            "What becomes of rows: they are appended. Rows of a primary key need a table of kind"
+            " `delta`."
+        ),
     )
     evolve: Literal["none", "add_columns", "widen"] = Field(
         default="add_columns",
-        description="What becomes of the table's columns where the schema has others: nothing (`none`); new nullable ones are added "
-        "(`add_columns`); and numbers become wider, columns nullable (`widen`). Any other difference is refused before anything is read.",
+        description=(
+            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
+            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
+            " (`widen`). Any other difference is refused before anything is read."
+        ),
     )
 
     @classmethod
@@ -100,9 +126,18 @@ class IcebergSection(SinkSection):
         """Exactly one way to say where the catalog is."""
         told = [name for name in ("warehouse", "catalog") if written.get(name) is not None]
         if not told:
-            yield (), "either warehouse, a folder, or catalog must be set: nothing says where the table is"
+            yield (
+                (),
+                (
+                    "either warehouse, a folder, or catalog must be set: nothing says where the"
+                    " table is"
+                ),
+            )
         if len(told) > 1:
-            yield ("catalog",), "goes without warehouse: say the catalog's warehouse among its properties"
+            yield (
+                ("catalog",),
+                "goes without warehouse: say the catalog's warehouse among its properties",
+            )
 
     def place(self, folder: Path) -> str:
         """Where the table is: folder and name, or the catalog's address and name."""
@@ -116,15 +151,21 @@ class IcebergSection(SinkSection):
         """
         if self.warehouse is not None:
             return TableAt.in_folder(absolute(self.warehouse, folder), self.table)
-        return TableAt.in_catalog(self.table, {name: _told(value, folder) for name, value in (self.catalog or {}).items()})
+        return TableAt.in_catalog(
+            self.table, {name: _told(value, folder) for name, value in (self.catalog or {}).items()}
+        )
 
 
 class _Iceberg:
-    """`sinks.kind.SinkKind`: an Iceberg table, with its dead letters in a second one beside it (`<table>_dead`)."""
+    """`sinks.kind.SinkKind`: an Iceberg table, with its dead letters in a second one
+    beside it (`<table>_dead`).
+    """
 
     section = IcebergSection
 
-    def make(self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: IcebergSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         with _installed():
             from windrow.ingest.sinks.iceberg.store import IcebergStore
         from windrow.ingest.sinks.window_table import WindowTable

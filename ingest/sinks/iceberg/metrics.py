@@ -1,7 +1,11 @@
-"""Iceberg's counts and bounds of one Parquet file, from the statistics that Parquet itself keeps per row group. Pure; loads no PyIceberg.
+"""Iceberg's counts and bounds of one Parquet file, from the statistics that Parquet
+itself keeps per row group.
 
-Given for top-level columns of plain types alone, like Spark's writer does by default for nested ones. A bound that can't be told is left
-out: then no reader skips the file by that column. Parquet keeps NaN out of its bounds, and Iceberg wants it so.
+Pure; loads no PyIceberg.
+
+Given for top-level columns of plain types alone, like Spark's writer does by default
+for nested ones. A bound that can't be told is left out: then no reader skips the file
+by that column. Parquet keeps NaN out of its bounds, and Iceberg wants it so.
 """
 
 from __future__ import annotations
@@ -18,11 +22,21 @@ _SHORT = 16
 
 _LAST = 0x10FFFF
 _SURROGATES = (0xD800, 0xE000)
-_FIXED = {"int32": "<i", "int64": "<q", "float": "<f", "double": "<d", "bool": "<?", "date32[day]": "<i"}
+_FIXED = {
+    "int32": "<i",
+    "int64": "<q",
+    "float": "<f",
+    "double": "<d",
+    "bool": "<?",
+    "date32[day]": "<i",
+}
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """By field id: values with nulls, nulls, and the bounds as Iceberg's single-value bytes. `splits`: where row groups begin."""
+    """By field id: values with nulls, nulls, and the bounds as Iceberg's single-value bytes.
+
+    `splits`: where row groups begin.
+    """
 
     values: dict[int, int]
     nulls: dict[int, int]
@@ -33,17 +47,27 @@ class Metrics(msgspec.Struct, frozen=True):
 
 def metrics(about: pq.FileMetaData, columns: pa.Schema, ids: list[int]) -> Metrics:
     """Of a file whose columns have these field ids."""
-    found = Metrics({}, {}, {}, {}, tuple(sorted(_begin(about.row_group(g).column(0)) for g in range(about.num_row_groups))))
+    found = Metrics(
+        {},
+        {},
+        {},
+        {},
+        tuple(sorted(_begin(about.row_group(g).column(0)) for g in range(about.num_row_groups))),
+    )
     leaf = 0
     for field, field_id in zip(columns, ids, strict=True):
         if not pa.types.is_nested(field.type):
             chunks = [about.row_group(g).column(leaf) for g in range(about.num_row_groups)]
-            _of_column(found, field_id, field.type, about.num_rows, [chunk.statistics for chunk in chunks])
+            _of_column(
+                found, field_id, field.type, about.num_rows, [chunk.statistics for chunk in chunks]
+            )
         leaf += _leaves(field.type)
     return found
 
 
-def _of_column(found: Metrics, field_id: int, kind: pa.DataType, rows: int, groups: list[Any]) -> None:
+def _of_column(
+    found: Metrics, field_id: int, kind: pa.DataType, rows: int, groups: list[Any]
+) -> None:
     found.values[field_id] = rows
     if not all(g is not None and g.has_null_count for g in groups):
         return
@@ -60,7 +84,9 @@ def _of_column(found: Metrics, field_id: int, kind: pa.DataType, rows: int, grou
 
 
 def _plain(kind: pa.DataType, group: Any, end: str) -> Any:
-    """A bound as Parquet holds it: a number, or bytes; of a decimal its digits as a number, so that they compare as they should."""
+    """A bound as Parquet holds it: a number, or bytes; of a decimal its digits as a
+    number, so that they compare as they should.
+    """
     raw = getattr(group, f"{end}_raw")
     if pa.types.is_string(kind):
         return raw.decode() if isinstance(raw, bytes) else raw
@@ -74,7 +100,9 @@ def _low(kind: pa.DataType, value: Any) -> bytes | None:
 
 
 def _high(kind: pa.DataType, value: Any) -> bytes | None:
-    """A shortened text is followed by the next one of its length: that sorts behind whatever was cut off."""
+    """A shortened text is followed by the next one of its length: that sorts behind
+    whatever was cut off.
+    """
     if not _is_text(kind) or len(value) <= _SHORT:
         return _encoded(kind, value)
     short = _next_text(value[:_SHORT]) if pa.types.is_string(kind) else _next_bytes(value[:_SHORT])
@@ -104,7 +132,9 @@ def _encoded(kind: pa.DataType, value: Any) -> bytes | None:
     if pa.types.is_binary(kind):
         return bytes(value)
     if pa.types.is_decimal(kind):
-        return int(value).to_bytes(((value if value >= 0 else ~value).bit_length() // 8) + 1, "big", signed=True)
+        return int(value).to_bytes(
+            ((value if value >= 0 else ~value).bit_length() // 8) + 1, "big", signed=True
+        )
     form = "<q" if pa.types.is_timestamp(kind) else _FIXED.get(str(kind))
     return None if form is None else struct.pack(form, value)
 
@@ -122,4 +152,6 @@ def _leaves(kind: pa.DataType) -> int:
 
 def _begin(chunk: pq.ColumnChunkMetaData) -> int:
     dictionary = chunk.dictionary_page_offset
-    return int(chunk.data_page_offset if dictionary is None else min(dictionary, chunk.data_page_offset))
+    return int(
+        chunk.data_page_offset if dictionary is None else min(dictionary, chunk.data_page_offset)
+    )

@@ -12,11 +12,14 @@ from windrow.ingest.sinks.place import Place
 
 
 class LakePlace(Place):
-    """A table's location, by the file system that its catalog's properties open. Loads no PyIceberg for a local one.
+    """A table's location, by the file system that its catalog's properties open.
+
+    Loads no PyIceberg for a local one.
 
     Args:
         location: the table's, as its metadata says.
-        properties: gives what PyIceberg opens the storage by, which may hold credentials. Asked once, and of a local table never.
+        properties: gives what PyIceberg opens the storage by, which may hold
+            credentials. Asked once, and of a local table never.
     """
 
     def __init__(self, location: str, properties: Callable[[], Mapping[str, str]]) -> None:
@@ -28,7 +31,9 @@ class LakePlace(Place):
         path = local_path(self._uri)
         if path is not None:
             return fs.LocalFileSystem(), path
-        from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415  # an executor that writes to a local disk needs none of it
+        from pyiceberg.io.pyarrow import (
+            PyArrowFileIO,
+        )  # an executor that writes to a local disk needs none of it
 
         properties = dict(self._properties())
         scheme, host, root = PyArrowFileIO.parse_location(self._uri, properties)

@@ -73,8 +73,14 @@ def refuse_strange(where: str, table: Table, column: str) -> None:
     bound_to(where, table)
     names = [table.schema().find_column_name(f.source_id) for f in table.spec().fields]
     if names != [column] or not isinstance(table.spec().fields[0].transform, IdentityTransform):
-        what = f"the table {where} is partitioned by {', '.join(map(str, names)) or 'nothing'}, not by {column}"
-        do = "Set the partitions, or the name of metadata window, back if they were changed; else give the sink a table of its own."
+        what = (
+            f"the table {where} is partitioned by {', '.join(map(str, names)) or 'nothing'}, not by"
+            f" {column}"
+        )
+        do = (
+            "Set the partitions, or the name of metadata window, back if they were changed; else"
+            " give the sink a table of its own."
+        )
         raise SchemaChangedError(what, "setup", do)
 
 
@@ -91,10 +97,14 @@ class LakeColumns:
     def becomes(self, table: Table) -> LakeEvolution:
         """The change of a table's columns by which rows of these fit it."""
         gone = taken_away(table.schema(), table.metadata.schemas)
-        return evolution(table.schema(), table.metadata.last_column_id, self.columns, self.evolve, gone)
+        return evolution(
+            table.schema(), table.metadata.last_column_id, self.columns, self.evolve, gone
+        )
 
     def files(self, table: Table) -> pa.Schema:
-        """The columns of files that are staged for a table, with the field ids that it has, or is to get."""
+        """The columns of files that are staged for a table, with the field ids that it
+        has, or is to get.
+        """
         return self.becomes(table).files(self.columns.names)
 
 
@@ -107,7 +117,9 @@ def column_changes(where: str, table: Table, wanted: LakeColumns) -> Sequence[st
     gone = taken_away(table.schema(), table.metadata.schemas)
 
     def problems(evolve: Evolve) -> list[str]:
-        return difference(table.schema(), table.metadata.last_column_id, wanted.columns, evolve, gone)
+        return difference(
+            table.schema(), table.metadata.last_column_id, wanted.columns, evolve, gone
+        )
 
     found = problems(wanted.evolve)
     if found:
@@ -115,9 +127,15 @@ def column_changes(where: str, table: Table, wanted: LakeColumns) -> Sequence[st
         way = next((way for way in ways if not problems(way)), None)
         more = "" if way is None else f" With sink.evolve: {way} the table would take it."
         what = f"the schema and the table {where} differ: {'; '.join(found)}"
-        do = f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
+        do = (
+            f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id"
+            f" and table.{more}"
+        )
         if any(name in gone for name in wanted.columns.names):
-            do += " A column that was dropped: add it to the table again, older rows have nulls. One that was renamed: rename it back."
+            do += (
+                " A column that was dropped: add it to the table again, older rows have nulls. One"
+                " that was renamed: rename it back."
+            )
         raise SchemaChangedError(what, "setup", do)
     return wanted.becomes(table).changes
 
@@ -129,7 +147,9 @@ _ALLOWED: Mapping[Evolve, str] = {
 }
 
 
-def evolved(where: str, table: Table, wanted: LakeColumns, files: Sequence[LakeFile]) -> LakeEvolution:
+def evolved(
+    where: str, table: Table, wanted: LakeColumns, files: Sequence[LakeFile]
+) -> LakeEvolution:
     """The change of the table's columns, as it is at the commit, by which staged files fit it.
 
     It may be another change than when they were staged.
@@ -143,10 +163,17 @@ def evolved(where: str, table: Table, wanted: LakeColumns, files: Sequence[LakeF
     if not problems:
         ids = {f.name: field_id(f) for f in become.files(wanted.columns.names)}
         staged = {name: said for file in files for name, said in file.ids.items()}
-        problems = [f"{name}: another commit brought other columns first" for name, said in staged.items() if ids.get(name) != said]
+        problems = [
+            f"{name}: another commit brought other columns first"
+            for name, said in staged.items()
+            if ids.get(name) != said
+        ]
     if problems:
         what = f"the staged files don't fit the table {where} any more: {'; '.join(problems)}"
-        do = "Nothing was committed. The table was changed or made anew meanwhile: run the window again."
+        do = (
+            "Nothing was committed. The table was changed or made anew meanwhile: run the window"
+            " again."
+        )
         raise SchemaChangedError(what, "commit", do)
     return become
 

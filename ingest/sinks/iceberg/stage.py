@@ -1,6 +1,9 @@
-"""One split's rows, or dead letters, as a Parquet file whose name no other attempt uses. Runs on executors; nothing becomes visible.
+"""One split's rows, or dead letters, as a Parquet file whose name no other attempt uses.
 
-No PyIceberg is loaded for a local table: what a file needs of the table is its columns, with their field ids.
+Runs on executors; nothing becomes visible.
+
+No PyIceberg is loaded for a local table: what a file needs of the table is its columns,
+with their field ids.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ STAGED = "data/windrow"
 
 
 class LakeFile(msgspec.Struct, frozen=True):
-    """A staged file in the sink's own words: small, JSON, safe to lose. `ids`: the field ids of its columns, by name."""
+    """A staged file in the sink's own words: small, JSON, safe to lose.
+
+    `ids`: the field ids of its columns, by name.
+    """
 
     path: str
     size: int
@@ -36,7 +42,9 @@ class LakeFile(msgspec.Struct, frozen=True):
 
 
 class LakeForm:
-    """Rows in Parquet, with the window's column and with field ids; what is gathered meanwhile is what a commit says of the file."""
+    """Rows in Parquet, with the window's column and with field ids; what is gathered
+    meanwhile is what a commit says of the file.
+    """
 
     compression = None
 
@@ -46,8 +54,13 @@ class LakeForm:
         self._writer: pq.ParquetWriter
 
     def begin(self, out: pa.NativeFile) -> None:
-        # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in steps: as differences they take next to no room.
-        steps = {self._metadata[name]: "DELTA_BINARY_PACKED" for name in ("offset", "timestamp") if name in self._metadata}
+        # Dictionaries of numbers only cost time. Offsets and timestamps nearly rise in
+        # steps: as differences they take next to no room.
+        steps = {
+            self._metadata[name]: "DELTA_BINARY_PACKED"
+            for name in ("offset", "timestamp")
+            if name in self._metadata
+        }
         self._writer = pq.ParquetWriter(
             out,
             self._columns,
@@ -63,21 +76,26 @@ class LakeForm:
     def write(self, rows: pa.Table) -> None:
         key = pa.field(self._metadata["window"], pa.string(), nullable=False)
         whole = rows.append_column(key, pa.repeat(self._key, rows.num_rows))
-        self._writer.write_table(whole.select(self._columns.names), row_group_size=max(rows.num_rows, 1))
+        self._writer.write_table(
+            whole.select(self._columns.names), row_group_size=max(rows.num_rows, 1)
+        )
 
     def end(self) -> None:
         parquet_files.end(self._writer)
 
     def word(self, path: str, size: int, rows: int) -> LakeFile:
         ids = {f.name: field_id(f) for f in self._columns}
-        return LakeFile(path, size, rows, ids, metrics(self._done[0], self._columns, list(ids.values())))
+        return LakeFile(
+            path, size, rows, ids, metrics(self._done[0], self._columns, list(ids.values()))
+        )
 
 
 class IcebergStagerFactory(msgspec.Struct, frozen=True):
     """Picklable; all that a stager needs to know.
 
-    `location`: the table's, under which the files go; `storage`: what opens it. `columns`: of a file, with field ids; `layout`: of the rows
-    in it, without them and without the window's column.
+    `location`: the table's, under which the files go; `storage`: what opens it.
+    `columns`: of a file, with field ids; `layout`: of the rows in it, without them and
+    without the window's column.
     """
 
     location: str
@@ -88,8 +106,13 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
 
     def __call__(self, split: Split) -> FileStager[LakeFile]:
         """A stager whose file name is unique to this call."""
-        place, path = LakePlace(self.location, self.storage.properties), _new_path(self.window_key, self.layout.attempt)
-        file = GrowingFile(place, path, LakeForm(self.columns, self.layout.metadata, self.window_key))
+        place, path = (
+            LakePlace(self.location, self.storage.properties),
+            _new_path(self.window_key, self.layout.attempt),
+        )
+        file = GrowingFile(
+            place, path, LakeForm(self.columns, self.layout.metadata, self.window_key)
+        )
         return FileStager(self.location, self.layout, split, file)
 
 

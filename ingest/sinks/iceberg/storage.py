@@ -1,4 +1,6 @@
-"""How a task opens a table's storage without a secret being sent to it: by references, or by asking the catalog as the driver did."""
+"""How a task opens a table's storage without a secret being sent to it: by references,
+or by asking the catalog as the driver did.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,34 @@ from windrow.ingest.sinks.iceberg.secrets import STORAGE, Property, is_secret, r
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-_CATALOG = frozenset({
-    "type", "uri", "warehouse", "prefix", "scope", "audience", "resource", "oauth2-server-uri",
-    "rest.sigv4-enabled", "rest.signing-region", "rest.signing-name", "namespace-separator", "header.X-Iceberg-Access-Delegation",
-})  # fmt: skip
-"""Properties of a catalog that may be sent as they are written, as long as no URL among them has a password in it."""
+_CATALOG = frozenset(
+    {
+        "type",
+        "uri",
+        "warehouse",
+        "prefix",
+        "scope",
+        "audience",
+        "resource",
+        "oauth2-server-uri",
+        "rest.sigv4-enabled",
+        "rest.signing-region",
+        "rest.signing-name",
+        "namespace-separator",
+        "header.X-Iceberg-Access-Delegation",
+    }
+)
+"""Properties of a catalog that may be sent as they are written, as long as no URL among
+them has a password in it.
+"""
 
 
 class TaskStorage(msgspec.Struct, frozen=True):
     """What opens a table's storage in a task; picklable, and no secret is in it.
 
-    `told`: properties, the secret ones by reference. `asked`: the table whose catalog gives out the rest, such as keys that hold for an
-    hour; None where all is told. Both are empty for a local table.
+    `told`: properties, the secret ones by reference. `asked`: the table whose catalog
+    gives out the rest, such as keys that hold for an hour; None where all is told. Both
+    are empty for a local table.
     """
 
     told: tuple[tuple[str, Property], ...] = ()
@@ -43,7 +61,9 @@ class TaskStorage(msgspec.Struct, frozen=True):
         told = revealed(self.told)
         if self.asked is None:
             return told
-        from windrow.ingest.sinks.iceberg.catalogs import load  # noqa: PLC0415  # a task that is told all needs none of it
+        from windrow.ingest.sinks.iceberg.catalogs import (
+            load,
+        )  # a task that is told all needs none of it
 
         table = load(self.asked)
         if table is None:
@@ -53,7 +73,9 @@ class TaskStorage(msgspec.Struct, frozen=True):
 
 
 def storage_properties(table: Table) -> dict[str, str]:
-    """What a loaded table's storage is opened by: of the catalog's properties, of the table's and of those that its catalog gave out."""
+    """What a loaded table's storage is opened by: of the catalog's properties, of the
+    table's and of those that its catalog gave out.
+    """
     return {str(name): str(value) for name, value in table.io.properties.items()}
 
 
@@ -79,10 +101,26 @@ def for_tasks(at: TableAt, properties: Mapping[str, str]) -> TaskStorage:
 
 def _askable(at: TableAt) -> TableAt:
     """The table, for tasks that ask its catalog for themselves."""
-    written = {name: value for name, value in at.properties if isinstance(value, str) and name not in STORAGE}
-    unsent = [name for name, value in written.items() if name not in _CATALOG or secret_part(value) is not None]
+    written = {
+        name: value
+        for name, value in at.properties
+        if isinstance(value, str) and name not in STORAGE
+    }
+    unsent = [
+        name
+        for name, value in written.items()
+        if name not in _CATALOG or secret_part(value) is not None
+    ]
     if unsent:
         names = ", ".join(f"sink.catalog.{name}" for name in unsent)
-        what = f"tasks have to ask the catalog of {at.place} for the credentials of its storage, and {names} may be secret"
-        raise SpecError(what, "spec", f"Write {FORMS} there, or for the storage's own secrets: each process reads them for itself.")
+        what = (
+            f"tasks have to ask the catalog of {at.place} for the credentials of its storage, and"
+            f" {names} may be secret"
+        )
+        raise SpecError(
+            what,
+            "spec",
+            f"Write {FORMS} there, or for the storage's own secrets: each process reads them for"
+            " itself.",
+        )
     return at

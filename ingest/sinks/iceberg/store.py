@@ -78,7 +78,9 @@ class IcebergStore:
     lists_windows = True
     waits: Sequence[float] = WAITS
 
-    def __init__(self, at: TableAt, metadata: Mapping[str, str], evolve: Evolve = "add_columns") -> None:
+    def __init__(
+        self, at: TableAt, metadata: Mapping[str, str], evolve: Evolve = "add_columns"
+    ) -> None:
         self.at, self.metadata, self.evolve = at, metadata, evolve
         self.place = at.place
         self.identity = f"{_KIND}{at.place}"
@@ -110,7 +112,9 @@ class IcebergStore:
         return in_file.append(pa.field(self.column, pa.string(), nullable=False))
 
     def wanted(self, columns: pa.Schema) -> LakeColumns:
-        """Columns, as a table of ours would hold them, and what may become of those that are there."""
+        """Columns, as a table of ours would hold them, and what may become of those
+        that are there.
+        """
         return LakeColumns(as_held(columns), self.evolve)
 
     def check_write(self) -> None:
@@ -207,7 +211,9 @@ class IcebergState:
         return newest.without(self._windows_taken_back(newest), self._letters_taken_back(newest))
 
     def _windows_taken_back(self, pages: Pages) -> list[str]:
-        """The newest windows, up to one that the table holds rows of, but for those without rows."""
+        """The newest windows, up to one that the table holds rows of, but for those
+        without rows.
+        """
         found: list[str] = []
         for key in reversed(pages.windows):
             if self.holding([key]):
@@ -268,8 +274,14 @@ class IcebergState:
         try:
             return list(scan.plan_files())
         except Exception as error:  # PyIceberg raises whatever a manifest's bytes lead to
-            what = f"the manifests of the table {self._store.place} can't be read: {type(error).__name__}"
-            do = "Check the storage. If a file in its folder metadata is damaged or gone, restore it from a backup. Nothing was committed."
+            what = (
+                f"the manifests of the table {self._store.place} can't be read:"
+                f" {type(error).__name__}"
+            )
+            do = (
+                "Check the storage. If a file in its folder metadata is damaged or gone, restore it"
+                " from a backup. Nothing was committed."
+            )
             raise UnreachableError(what, "setup", do) from error
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
@@ -304,7 +316,9 @@ class IcebergState:
         return rows_of(self.table, self.tasks(None if window is None else window.key), names)
 
     def unneeded(self, listed: Iterable[ListedFile], cutoff: int) -> dict[str, int]:
-        """Files that a snapshot names stay, on whatever branch or tag it is, or in the table's past."""
+        """Files that a snapshot names stay, on whatever branch or tag it is, or in the
+        table's past.
+        """
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         named = self._named() if old else frozenset()
         return {path: at for path, at in sorted(old.items()) if path not in named}
@@ -316,9 +330,16 @@ class IcebergState:
             for snapshot in table.metadata.snapshots:
                 seen |= {one.manifest_path: one for one in snapshot.manifests(table.io)}
             manifests = list(seen.values())
-            entries = [e for one in manifests for e in one.fetch_manifest_entry(table.io, discard_deleted=True)]
+            entries = [
+                e
+                for one in manifests
+                for e in one.fetch_manifest_entry(table.io, discard_deleted=True)
+            ]
         except Exception as error:
-            what = f"which files the snapshots of {self._store.place} name can't be read: {type(error).__name__}"
+            what = (
+                f"which files the snapshots of {self._store.place} name can't be read:"
+                f" {type(error).__name__}"
+            )
             do = "Nothing was removed. Check the table's storage and rights, then run this again."
             raise UnreachableError(what, "setup", do) from error
         return frozenset(entry.data_file.file_path.removeprefix(begin) for entry in entries)
@@ -339,7 +360,7 @@ class IcebergState:
             self._store.send(ready)
         except CommitFailedException as error:
             return Conflict(reason(at, error))
-        except Exception as error:  # noqa: BLE001 - not swallowed: only a look can tell
+        except Exception as error:  # noqa: BLE001
             why = reason(at, error)
             is_local = local_path(self.table.metadata.location) is not None
             return Unanswered(why, full=is_full(why) and is_local)
@@ -383,7 +404,10 @@ class IcebergState:
         if mixed:
             which = f"{len(mixed)} files with rows of window {key}"
             what = f"{which} may hold other windows' rows too, the first is {mixed[0]}"
-            do = f"Nothing was committed. Have them written anew, partitioned by {self._store.column}."
+            do = (
+                "Nothing was committed. Have them written anew, partitioned by"
+                f" {self._store.column}."
+            )
             raise SchemaChangedError(what, "commit", do)
         return files
 

@@ -1,1 +1,3 @@
-"""The Kafka sink: rows become messages of a topic, exactly once for each split, or for each window."""
+"""The Kafka sink: rows become messages of a topic, exactly once for each split, or for
+each window.
+"""

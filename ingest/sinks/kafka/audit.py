@@ -1,4 +1,6 @@
-"""What verification asks of a Kafka table: the control topic says where a window's messages lie, and they are read back."""
+"""What verification asks of a Kafka table: the control topic says where a window's
+messages lie, and they are read back.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,15 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import BINDING, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata import TYPES
-from windrow.ingest.sinks.kafka.control import DO_DAMAGED, DO_DELETED, Held, OffsetSpan, PublishedSplit, arrived, headers_of
+from windrow.ingest.sinks.kafka.control import (
+    DO_DAMAGED,
+    DO_DELETED,
+    Held,
+    OffsetSpan,
+    PublishedSplit,
+    arrived,
+    headers_of,
+)
 from windrow.ingest.sinks.kafka.form import HEADER
 from windrow.ingest.sinks.kafka.texts import LOADS, back, back_from_header
 from windrow.ingest.sinks.kafka.topics import Readable
@@ -37,8 +47,9 @@ Seen = tuple[Mapping[str, bytes | None], ck.Message]
 _MOST = 1000
 
 DO_MADE_ANEW = (
-    "Its readers may have had the messages, which can't be put back in their place. To publish its windows again, begin a pipeline with "
-    "another id, topic and control topic; later windows of this one can be run all the same."
+    "Its readers may have had the messages, which can't be put back in their place. To publish its"
+    " windows again, begin a pipeline with another id, topic and control topic; later windows of"
+    " this one can be run all the same."
 )
 """What to do about a target topic that isn't the one that windows were published to."""
 
@@ -64,7 +75,10 @@ class KafkaAudit:
     def windows(self) -> set[str]:
         """By the control topic, for others may write into a target topic."""
         found = self._sink.in_control(
-            lambda held: {key for key, kept in held.windows.items() if kept.splits} | {k for k, s in held.splits.items() if s}
+            lambda held: (
+                {key for key, kept in held.windows.items() if kept.splits}
+                | {k for k, s in held.splits.items() if s}
+            )
         )
         return found or set()
 
@@ -77,16 +91,22 @@ class KafkaAudit:
                 offsets[topic.decode(), int(partition)].append(int(offset))
             except (KeyError, ValueError) as error:
                 raise _altered(window, error) from None
-        return sorted(RowsHeld(*tp, len(seen), len(set(seen)), min(seen), max(seen)) for tp, seen in offsets.items())
+        return sorted(
+            RowsHeld(*tp, len(seen), len(set(seen)), min(seen), max(seen))
+            for tp, seen in offsets.items()
+        )
 
     def contents(self, window: Window) -> Iterator[pa.RecordBatch]:
         """See `ports.sink.Audit.contents`.
 
         Raises:
-            RefusedError: besides, the messages' form doesn't hold all columns: ask for `published` then.
+            RefusedError: besides, the messages' form doesn't hold all columns: ask for
+                `published` then.
         """
         if not self._has_rows:
-            raise RefusedError("rows can't be read back from the messages", "check", "Ask for what was published.")
+            raise RefusedError(
+                "rows can't be read back from the messages", "check", "Ask for what was published."
+            )
         return (self._rows(batch, window) for batch in _batched(self._messages(window)))
 
     def published(self, window: Window) -> PublishedRows | None:
@@ -94,8 +114,13 @@ class KafkaAudit:
         if self._has_rows:
             return None
         splits = self._sink.in_control(lambda held: _splits(held, window.key)) or ()
-        noted = {(s.topic, s.partition, s.start): text(sum(int(one, 16) for one in s.same.split("+"))) for s in splits}
-        return PublishedRows(noted, (self._hashed(batch, window) for batch in _batched(self._messages(window))))
+        noted = {
+            (s.topic, s.partition, s.start): text(sum(int(one, 16) for one in s.same.split("+")))
+            for s in splits
+        }
+        return PublishedRows(
+            noted, (self._hashed(batch, window) for batch in _batched(self._messages(window)))
+        )
 
     def replaced(self) -> bool:
         sink = self._sink
@@ -107,20 +132,29 @@ class KafkaAudit:
     def _has_rows(self) -> bool:
         """Whether rows can be made of messages again."""
         form, names = self._sink.form, self._sink.schema.names
-        return not form.primary_key and form.value.format == "json" and set(form.value.columns) == set(names)
+        return (
+            not form.primary_key
+            and form.value.format == "json"
+            and set(form.value.columns) == set(names)
+        )
 
     def restore(self, window: Window, text: str, *, dry_run: bool = False) -> None:
         """Of a receipt that is lost the messages tell where its splits are, if all of them are there.
 
         Raises:
             RefusedError: besides, the topics don't have all rows of the window.
-        """
+        """  # noqa: E501
         key, receipt = window.key, from_json(text, Receipt)
-        known, bound = self._sink.in_control(lambda held: (held.windows.get(key) if key not in held.damaged else None, held.is_bound)) or (
-            None, False,
-        )  # fmt: skip
+        known, bound = self._sink.in_control(
+            lambda held: (held.windows.get(key) if key not in held.damaged else None, held.is_bound)
+        ) or (
+            None,
+            False,
+        )
         if receipt.window != window or (known is not None and known.text != text):
-            raise RefusedError(f"the commit of window {key} named another receipt", "check", "Look again.")
+            raise RefusedError(
+                f"the commit of window {key} named another receipt", "check", "Look again."
+            )
         if not bound and not dry_run:
             self._sink.bind_again(receipt)
         if known is None:
@@ -140,58 +174,106 @@ class KafkaAudit:
         begins = [(splits[n].topic, splits[n].partition, splits[n].start) for n in in_order]
         for (topic, partition), log in self._sink.topics.readable().items():
             span = OffsetSpan(topic, partition, log.start, log.stable - 1)
-            for batch in _batched(self._of_window(span, receipt.window)) if log.start < log.stable else ():
+            for batch in (
+                _batched(self._of_window(span, receipt.window)) if log.start < log.stable else ()
+            ):
                 hashed = self._hashed(batch, receipt.window).to_pylist()
                 for (_, message), one in zip(batch, hashed, strict=True):
-                    n = in_order[max(0, bisect_right(begins, (one["topic"], one["partition"], one["offset"])) - 1)]
+                    n = in_order[
+                        max(
+                            0,
+                            bisect_right(begins, (one["topic"], one["partition"], one["offset"]))
+                            - 1,
+                        )
+                    ]
                     at = cast("int", message.offset())
-                    first = places[n].get((topic, partition), OffsetSpan(topic, partition, at, at)).first
+                    first = (
+                        places[n]
+                        .get((topic, partition), OffsetSpan(topic, partition, at, at))
+                        .first
+                    )
                     places[n][topic, partition] = OffsetSpan(topic, partition, first, at)
                     rows[n] += 1
                     same[n] += one["hash"]
         wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
         promises, there, counted = self._sink.promises, sum(rows.values()), sum(wanted.values())
-        if rows != Counter(wanted) and not promises.allows(lost=any(rows[n] < wanted[n] for n in wanted)) and not self.replaced():
+        if (
+            rows != Counter(wanted)
+            and not promises.allows(lost=any(rows[n] < wanted[n] for n in wanted))
+            and not self.replaced()
+        ):
             raise RefusedError(
-                f"the topics have {there} of the {counted} rows of window {receipt.window.key}", "check",
-                "Retention took the others, or a log was cut off. Windows behind it can be run without it; windrow run SPEC --window "
-                f"{receipt.window.key} --again publishes all of its rows once more.",
-            )  # fmt: skip
+                f"the topics have {there} of the {counted} rows of window {receipt.window.key}",
+                "check",
+                "Retention took the others, or a log was cut off. Windows behind it can be run"
+                f" without it; windrow run SPEC --window {receipt.window.key} --again publishes all"
+                " of its rows once more.",
+            )
         return tuple(
             PublishedSplit(
-                receipt.window.key, n, receipt.digest, s.topic, s.partition, s.start, s.stop, rows[n], text(same[n]),
-                c.checksums.rows if isinstance(c.checksums, Checksums) else "0" * 16, receipt.attempt, tuple(places[n].values()),
+                receipt.window.key,
+                n,
+                receipt.digest,
+                s.topic,
+                s.partition,
+                s.start,
+                s.stop,
+                rows[n],
+                text(same[n]),
+                c.checksums.rows if isinstance(c.checksums, Checksums) else "0" * 16,
+                receipt.attempt,
+                tuple(places[n].values()),
             )
             for n, (s, c) in enumerate(zip(splits, receipt.splits, strict=True))
             if n in wanted
-        )  # fmt: skip
+        )
 
     def _hashed(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         """As staged messages are summed up: see `stage.ArrowForm`."""
-        form, names = self._sink.form, [self.metadata[name] for name in ("topic", "partition", "offset")]
+        form, names = (
+            self._sink.form,
+            [self.metadata[name] for name in ("topic", "partition", "offset")],
+        )
         try:
-            topics, *numbers = ([(headers[name] or b"").decode() for headers, _ in batch] for name in names)
-            partitions, offsets = (pa.array(map(int, n), kind) for n, kind in zip(numbers, (pa.int32(), pa.int64()), strict=True))
+            topics, *numbers = (
+                [(headers[name] or b"").decode() for headers, _ in batch] for name in names
+            )
+            partitions, offsets = (
+                pa.array(map(int, n), kind)
+                for n, kind in zip(numbers, (pa.int32(), pa.int64()), strict=True)
+            )
             read = {name: [headers[name] for headers, _ in batch] for name in form.headers}
         except (KeyError, ValueError, ArithmeticError, pa.ArrowException) as error:
             raise _altered(window, error) from None
         columns: dict[str, Any] = {
-            "offset": offsets, "topic": [None if form.topic is None else message.topic() for _, message in batch],
-            "key": [message.key() for _, message in batch], "value": [message.value() for _, message in batch],
+            "offset": offsets,
+            "topic": [None if form.topic is None else message.topic() for _, message in batch],
+            "key": [message.key() for _, message in batch],
+            "value": [message.value() for _, message in batch],
             **{f"{HEADER}{name}": values for name, values in read.items()},
-        }  # fmt: skip
+        }
         schema = pa.schema([field for field in form.schema if field.name not in form.own])
-        hashes = row_hashes(pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema))
-        return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), partitions, offsets, pa.array(hashes)], schema=PUBLISHED)
+        hashes = row_hashes(
+            pa.RecordBatch.from_pydict({name: columns[name] for name in schema.names}, schema)
+        )
+        return pa.RecordBatch.from_arrays(
+            [pa.array(topics, pa.string()), partitions, offsets, pa.array(hashes)], schema=PUBLISHED
+        )
 
     def _rows(self, batch: Sequence[Seen], window: Window) -> pa.RecordBatch:
         schema = self._sink.schema
         try:
             values = [LOADS(message.value() or b"") for _, message in batch]
-            columns = {f.name: pa.array([back(value[f.name], f.type) for value in values], f.type) for f in schema}
+            columns = {
+                f.name: pa.array([back(value[f.name], f.type) for value in values], f.type)
+                for f in schema
+            }
             for name, column in self.metadata.items():
                 if name != "window":
-                    columns[column] = pa.array([back_from_header(headers[column], TYPES[name]) for headers, _ in batch], TYPES[name])
+                    columns[column] = pa.array(
+                        [back_from_header(headers[column], TYPES[name]) for headers, _ in batch],
+                        TYPES[name],
+                    )
         except (ValueError, TypeError, KeyError, ArithmeticError, pa.ArrowException) as error:
             raise _altered(window, error) from None
         columns[self.metadata["window"]] = pa.repeat(window.key, len(batch))
@@ -205,29 +287,44 @@ class KafkaAudit:
             yield from self._of_window(place, window)
 
     def _refuse_gone(self, place: OffsetSpan) -> None:
-        """See that a log has the offsets between which messages of a window are. That it ends below is believed when it is told again.
+        """See that a log has the offsets between which messages of a window are.
+
+        That it ends below is believed when it is told again.
 
         Raises:
             RefusedError: it doesn't; says what took them.
         """
         at = place.topic, place.partition
         for seconds in (0.0, *[APART_SECONDS] * (TIMES - 1)):
-            if at not in self._gone and (at not in self._readable or self._readable[at].end <= place.last):
+            if at not in self._gone and (
+                at not in self._readable or self._readable[at].end <= place.last
+            ):
                 time.sleep(seconds)
                 try:
                     self._readable = self._sink.topics.readable()
                 except SpecError as error:
                     raise RefusedError(error.what, "check", DO_MADE_ANEW) from None
         found = self._readable.get(at)
-        where, lies = f"{place.topic}[{place.partition}]", f"the window's messages were at {place.first} to {place.last}"
+        where, lies = (
+            f"{place.topic}[{place.partition}]",
+            f"the window's messages were at {place.first} to {place.last}",
+        )
         if found is None or found.end <= place.last:
-            self._gone.add(at)  # told again and again: other windows' messages needn't be waited for, too
+            # told again and again: other windows' messages needn't be waited for, too
+            self._gone.add(at)
             end = "isn't there any more" if found is None else f"ends at {found.end}"
-            raise RefusedError(f"{where} {end}, and {lies}: the topic was made anew, or its end was cut off", "check", DO_MADE_ANEW)
+            raise RefusedError(
+                f"{where} {end}, and {lies}: the topic was made anew, or its end was cut off",
+                "check",
+                DO_MADE_ANEW,
+            )
         if found.start > place.first:
             what = f"{where} begins at {found.start}, and {lies}: retention took them"
             raise RefusedError(
-                what, "check", "Nothing is wrong with the window if readers had them in time. Lengthen the topic's retention."
+                what,
+                "check",
+                "Nothing is wrong with the window if readers had them in time. Lengthen the topic's"
+                " retention.",
             )
 
     def _read(self, consumer: ck.Consumer, place: OffsetSpan) -> Iterator[ck.Message]:
@@ -244,8 +341,15 @@ class KafkaAudit:
                 if message.error() is None and cast("int", message.offset()) <= place.last:
                     yield message
             if time.monotonic() - moved > self._sink.patience:
-                what = f"{place.topic}[{place.partition}] can't be read to {place.last}, only to {position}"
-                raise UnreachableError(what, "check", "Look whether its broker runs, and whether a transaction is open there.")
+                what = (
+                    f"{place.topic}[{place.partition}] can't be read to {place.last}, only to"
+                    f" {position}"
+                )
+                raise UnreachableError(
+                    what,
+                    "check",
+                    "Look whether its broker runs, and whether a transaction is open there.",
+                )
 
     def _passed(self, message: ck.Message, topic: str, position: int) -> int:
         error = message.error()
@@ -276,7 +380,11 @@ def _batched(messages: Iterator[Seen]) -> Iterator[Sequence[Seen]]:
 
 def _altered(window: Window, error: Exception) -> RefusedError:
     what = f"a message of window {window.key} isn't what was published: {type(error).__name__}"
-    return RefusedError(what, "check", "Something else wrote it under the window's headers, or the schema has changed since.")
+    return RefusedError(
+        what,
+        "check",
+        "Something else wrote it under the window's headers, or the schema has changed since.",
+    )
 
 
 def _splits(held: Held, window: str) -> Collection[PublishedSplit]:
@@ -291,7 +399,9 @@ def _every(held: Held) -> list[Committed | Unreadable]:
     damaged += [] if held.deleted is None else [Unreadable(BINDING, held.deleted, DO_DELETED)]
     open_ = [
         Unreadable(
-            key, f"{len(splits)} of its splits are published, and the window isn't committed yet", "Run the window again: it goes on."
+            key,
+            f"{len(splits)} of its splits are published, and the window isn't committed yet",
+            "Run the window again: it goes on.",
         )
         for key, splits in held.splits.items()
         if splits and key not in held.windows and key not in held.damaged

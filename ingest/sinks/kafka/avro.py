@@ -1,4 +1,8 @@
-"""Rows as records in Avro's binary encoding, whole columns at a time, and the schema that they are written with. By Avro 1.12."""
+"""Rows as records in Avro's binary encoding, whole columns at a time, and the schema
+that they are written with.
+
+By Avro 1.12.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +44,10 @@ _NULL, _VALUE = b"\x00", b"\x02"
 def schema_text(columns: pa.Schema, name: str) -> str:
     """The schema of records with these columns, as JSON; the same columns always have the same text.
 
-    A column that may be null is a union of null and its type, with null as its default, so that a column may be added later on and old
-    readers' records still fit. Values in lists, maps and structs may always be null. Structs are records named after the way to them.
+    A column that may be null is a union of null and its type, with null as its default,
+    so that a column may be added later on and old readers' records still fit. Values in
+    lists, maps and structs may always be null. Structs are records named after the way
+    to them.
 
     Args:
         columns: the columns, in the order of the fields.
@@ -49,7 +55,7 @@ def schema_text(columns: pa.Schema, name: str) -> str:
 
     Raises:
         NoCounterpartError: a name isn't Avro's, or a type has no counterpart there.
-    """
+    """  # noqa: E501
     return json.dumps(_RecordTypes(name).record(name, columns), separators=(",", ":"))
 
 
@@ -57,10 +63,16 @@ def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.B
     """The record of each row.
 
     Args:
-        columns: of each field its values, and whether they may be null. A row with a null that may not be is null. At least one.
+        columns: of each field its values, and whether they may be null. A row with a
+            null that may not be is null. At least one.
         head: what each begins with.
     """
-    return joined([constant(head), *(part for column, nullable in columns for part in _field(column, nullable=nullable))])
+    return joined(
+        [
+            constant(head),
+            *(part for column, nullable in columns for part in _field(column, nullable=nullable)),
+        ]
+    )
 
 
 class _RecordTypes:
@@ -69,14 +81,23 @@ class _RecordTypes:
     def __init__(self, root: str) -> None:
         self._taken = {root}
 
-    def record(self, name: str, fields: Iterable[pa.Field], *, nested: bool = False) -> dict[str, Any]:
+    def record(
+        self, name: str, fields: Iterable[pa.Field], *, nested: bool = False
+    ) -> dict[str, Any]:
         """A record, and all that lies in it."""
         told = []
         for field in fields:
             if not NAME.fullmatch(field.name):
-                raise NoCounterpartError(f"{field.name!r} is no name for a field: Avro takes letters, digits and _, and no digit first")
+                raise NoCounterpartError(
+                    f"{field.name!r} is no name for a field: Avro takes letters, digits and _, and"
+                    " no digit first"
+                )
             kind = self._type(field.type, f"{name}_{field.name}", field.name)
-            null = {"type": ["null", kind], "default": None} if field.nullable or nested else {"type": kind}
+            null = (
+                {"type": ["null", kind], "default": None}
+                if field.nullable or nested
+                else {"type": kind}
+            )
             told.append({"name": field.name, **null})
         return {"type": "record", "name": name, "fields": told}
 
@@ -88,7 +109,9 @@ class _RecordTypes:
             return self.record(self._free(path), kind, nested=True)
         if pa.types.is_map(kind):
             if not is_text(kind.key_type):
-                raise NoCounterpartError(f"{field} is a map with keys that aren't texts, which Avro's all are")
+                raise NoCounterpartError(
+                    f"{field} is a map with keys that aren't texts, which Avro's all are"
+                )
             return {"type": "map", "values": ["null", self._type(kind.item_type, path, field)]}
         if is_list(kind):
             return {"type": "array", "items": ["null", self._type(kind.value_type, path, field)]}
@@ -109,7 +132,12 @@ def _scalar(kind: pa.DataType, field: str) -> Any:
         local = "" if kind.tz is not None else "local-"
         return {"type": "long", "logicalType": f"{local}timestamp-{_UNITS[kind.unit]}"}
     if pa.types.is_decimal(kind) and 0 <= kind.scale <= kind.precision:
-        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": kind.precision,
+            "scale": kind.scale,
+        }
     for fits, told in _SCALARS:
         if fits(kind):
             return told
@@ -171,26 +199,39 @@ def _octets(column: pa.BinaryArray) -> list[Any]:
 
 
 def _blocks(lists: pa.Array, items: pa.BinaryArray) -> list[Any]:
-    """One block with all items, if there are any, and the empty one behind it. `items`: those of all lists that aren't null, encoded."""
+    """One block with all items, if there are any, and the empty one behind it.
+
+    `items`: those of all lists that aren't null, encoded.
+    """
     of_each = counts(lists)
     filled = of_each > 0
-    closing = binary(np.zeros(int(filled.sum()), np.uint8), np.concatenate(([0], np.cumsum(filled))), None)
+    closing = binary(
+        np.zeros(int(filled.sum()), np.uint8), np.concatenate(([0], np.cumsum(filled))), None
+    )
     return [_zigzag(of_each, validity(lists)), bodies(of_each, items), closing]
 
 
 def _decimal(column: pa.Array) -> list[Any]:
-    """The shortest two's complement, the first byte first, behind its length, as Java's `BigInteger.toByteArray` has it."""
+    """The shortest two's complement, the first byte first, behind its length, as Java's
+    `BigInteger.toByteArray` has it.
+    """
     width = column.type.byte_width
-    words = np.frombuffer(column.buffers()[1], np.uint8)[column.offset * width : (column.offset + len(column)) * width]
+    words = np.frombuffer(column.buffers()[1], np.uint8)[
+        column.offset * width : (column.offset + len(column)) * width
+    ]
     octets = words.reshape(-1, width)[:, ::-1]
     signs = np.where(octets[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
-    repeated = np.logical_and.accumulate(octets == signs, axis=1).sum(axis=1)  # bytes that say nothing but the sign
+    # bytes that say nothing but the sign
+    repeated = np.logical_and.accumulate(octets == signs, axis=1).sum(axis=1)
     rest = np.take_along_axis(octets, np.minimum(repeated, width - 1)[:, None], axis=1)[:, 0]
     signed = (repeated < width) & ((rest ^ signs[:, 0]) < 0x80)  # the byte behind them says it, too
     dropped = np.where(signed, repeated, np.maximum(repeated - 1, 0))
     data = octets[np.arange(width) >= dropped[:, None]]
     sizes = (width - dropped).astype(np.int64)
-    return [_zigzag(sizes, None), binary(data, np.concatenate(([0], np.cumsum(sizes))), validity(column))]
+    return [
+        _zigzag(sizes, None),
+        binary(data, np.concatenate(([0], np.cumsum(sizes))), validity(column)),
+    ]
 
 
 def _zigzag(whole: npt.NDArray[np.int64], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:

@@ -1,4 +1,6 @@
-"""Sends splits' messages in batches that are encoded here, whole columns at a time: without a Python object, or a call, for each."""
+"""Sends splits' messages in batches that are encoded here, whole columns at a time:
+without a Python object, or a call, for each.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,20 @@ class BatchPump:
         split: it.
     """
 
-    def __init__(self, target: PublishTarget, transaction: WireTransaction, window: str, number: int, split: Split) -> None:
-        self._target, self._transaction, self._number, self._split = target, transaction, number, split
+    def __init__(
+        self,
+        target: PublishTarget,
+        transaction: WireTransaction,
+        window: str,
+        number: int,
+        split: Split,
+    ) -> None:
+        self._target, self._transaction, self._number, self._split = (
+            target,
+            transaction,
+            number,
+            split,
+        )
         self._batching = Batching(target.message_bytes, target.unpacked_bytes)
         self._same = [(target.window_header, window.encode())]
         self._sent = self._turn = 0
@@ -69,7 +83,13 @@ class BatchPump:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
         told, now = batch["time"].to_numpy(), time.time_ns() // 1_000_000
         headers = [(name.removeprefix(HEADER), batch[name]) for name in names]
-        return Messages(batch["value"], batch["key"], headers, self._same, np.where(told < 0, now, told).astype(np.int64))
+        return Messages(
+            batch["value"],
+            batch["key"],
+            headers,
+            self._same,
+            np.where(told < 0, now, told).astype(np.int64),
+        )
 
     def _placed(self, batch: pa.RecordBatch) -> Iterator[tuple[Place, Rows]]:
         """For each topic-partition the rows that it is to have."""
@@ -81,7 +101,9 @@ class BatchPump:
         for code, topic in enumerate(encoded.dictionary.to_pylist()):
             yield from self._of_topic(batch, topic, np.flatnonzero(codes == code))
 
-    def _of_topic(self, batch: pa.RecordBatch, topic: str, rows: Rows) -> Iterator[tuple[Place, Rows]]:
+    def _of_topic(
+        self, batch: pa.RecordBatch, topic: str, rows: Rows
+    ) -> Iterator[tuple[Place, Rows]]:
         chosen = self._chosen(batch, self._target.topics[topic].partitions)[rows]
         order = np.argsort(chosen, kind="stable")
         found, starts = np.unique(chosen[order], return_index=True)
@@ -93,9 +115,12 @@ class BatchPump:
         if PARTITION in batch.schema.names:
             return np.asarray(batch[PARTITION].to_numpy(), np.int64)
         how = self._target.partitioner
-        chosen = partitions(how, batch.num_rows, self._sent, self._number, self._split.partition, count)
+        chosen = partitions(
+            how, batch.num_rows, self._sent, self._number, self._split.partition, count
+        )
         if count == 1 or chosen[:1].tolist() != [BY_CLIENT]:
             return np.maximum(chosen, 0).astype(np.int64)
         if how == "key-hash":  # as librdkafka has it: a key that is missing is an empty one
             return by_key(batch["key"].fill_null(b""), count, 0)
-        return by_key(batch["key"], count, (self._number + self._turn) % count)  # some messages for each, so that batches are large
+        # some messages for each, so that batches are large
+        return by_key(batch["key"], count, (self._number + self._turn) % count)

@@ -1,17 +1,24 @@
-"""The control topic: what a Kafka table knows of itself, as records of a compacted topic with one partition.
+"""The control topic: what a Kafka table knows of itself, as records of a compacted
+topic with one partition.
 
-They are written in the same transactions as the messages; behind them, where there are no transactions.
+They are written in the same transactions as the messages; behind them, where there are
+no transactions.
 
     ["binding"]                   whose table it is
-    ["split", window, number]     what was published of one split of a window that isn't committed yet
-    ["receipt", window, part]     a committed window's receipt, with what its splits were; a long one in several parts
+    ["split", window, number]     what was published of one split of a window that isn't committed
+                            yet
+    ["receipt", window, part]     a committed window's receipt, with what its splits were; a long
+                            one in several parts
 
-Without transactions nobody is fenced, and two runs of a window may write receipts at once, part by part. So the key of theirs ends with the
-attempt, and the first receipt that is whole is the window's, for all readers, for they read in one order.
+Without transactions nobody is fenced, and two runs of a window may write receipts at
+once, part by part. So the key of theirs ends with the attempt, and the first receipt
+that is whole is the window's, for all readers, for they read in one order.
 
-Behind a fence it is read to the end that the log had when it was asked, with all that lies below decided: a record behind a transaction of
-somebody else that is still open can't be seen yet, and to take it for absent would publish it twice. Who only looks reads what is decided:
-else nobody could get past a transaction of a run that died, and fence it.
+Behind a fence it is read to the end that the log had when it was asked, with all that
+lies below decided: a record behind a transaction of somebody else that is still open
+can't be seen yet, and to take it for absent would publish it twice. Who only looks
+reads what is decided: else nobody could get past a transaction of a run that died, and
+fence it.
 """
 
 from __future__ import annotations
@@ -53,7 +60,9 @@ _MOST = 500
 
 
 class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
-    """Where messages of a split lie in a target topic: from the first of them to the last, with others between them."""
+    """Where messages of a split lie in a target topic: from the first of them to the
+    last, with others between them.
+    """
 
     topic: str
     partition: int
@@ -62,7 +71,10 @@ class OffsetSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PublishedSplit(msgspec.Struct, frozen=True):
-    """What was published of one split. `same`: as `stage.StagedMessages` has it; `checksum`: of the rows, as the attempt staged them."""
+    """What was published of one split.
+
+    `same`: as `stage.StagedMessages` has it; `checksum`: of the rows, as the attempt staged them.
+    """
 
     window: str
     number: int
@@ -80,7 +92,9 @@ class PublishedSplit(msgspec.Struct, frozen=True):
 
 
 class _Bound(msgspec.Struct, frozen=True):
-    """`start`: the log's first offset when the table was bound, or bound again with its receipts put back."""
+    """`start`: the log's first offset when the table was bound, or bound again with its
+    receipts put back.
+    """
 
     binding: Binding
     form: int = FORM
@@ -98,7 +112,9 @@ class _Numbered(msgspec.Struct, frozen=True):
 
 
 class ClosedWindow(msgspec.Struct, frozen=True):
-    """A committed window: its receipt's text, packed; which offsets it holds; what its splits were."""
+    """A committed window: its receipt's text, packed; which offsets it holds; what its
+    splits were.
+    """
 
     packed: bytes
     ranges: tuple[Covered, ...]
@@ -140,10 +156,15 @@ class Held:
 
     @property
     def deleted(self) -> str | None:
-        """How the log lost its first records, if it did: the binding is among them, and receipts may be."""
+        """How the log lost its first records, if it did: the binding is among them, and
+        receipts may be.
+        """
         if self.start <= (0 if self._bound is None else self._bound.start):
             return None
-        return f"the control topic {self._name} begins at offset {self.start}: what stood before, receipts of windows too, was deleted"
+        return (
+            f"the control topic {self._name} begins at offset {self.start}: what stood before,"
+            " receipts of windows too, was deleted"
+        )
 
     @property
     def is_bound(self) -> bool:
@@ -160,14 +181,22 @@ class Held:
             raise DamagedError(self.deleted, "setup", DO_DELETED)
 
     def take(self, key: bytes, value: bytes | None, parts: bytes | None) -> None:
-        """One record more; others than ours are passed over. `parts`: what the header says of a receipt that is cut."""
+        """One record more; others than ours are passed over.
+
+        `parts`: what the header says of a receipt that is cut.
+        """
         match _key(key):
             case ("binding",) if value is not None:
                 self._checked(BINDING, lambda: self._bind(value))
             case ("split", str(window), int(number)):
                 self._checked(window, lambda: self._split(window, number, value))
             case ("receipt", str(window), int(part), *rest) if value is not None:
-                self._checked(window, lambda: self._receipt(window, str(rest[0]) if rest else "", part, int(parts or b"1"), value))
+                self._checked(
+                    window,
+                    lambda: self._receipt(
+                        window, str(rest[0]) if rest else "", part, int(parts or b"1"), value
+                    ),
+                )
 
     def committed(self, window: str) -> Committed | None:
         """A window's receipt.
@@ -184,15 +213,23 @@ class Held:
 
     def overlapping(self, window: str, ranges: tuple[Covered, ...]) -> list[Receipt]:
         """The receipts of other windows that share an offset with these ranges."""
-        hit = [key for key, kept in self.windows.items() if key != window and any(a.overlaps(b) for a in ranges for b in kept.ranges)]
+        hit = [
+            key
+            for key, kept in self.windows.items()
+            if key != window and any(a.overlaps(b) for a in ranges for b in kept.ranges)
+        ]
         return [self.windows[key].committed.receipt for key in hit]
 
     def _checked(self, about: str, take: Callable[[], None]) -> None:
-        """What can't be read is remembered, for a window of its own is all that it says something of."""
+        """What can't be read is remembered, for a window of its own is all that it says
+        something of.
+        """
         try:
             take()
         except (msgspec.MsgspecError, ValueError) as error:
-            self.damaged[about] = f"a record of {about} in the control topic can't be read: {type(error).__name__}"
+            self.damaged[about] = (
+                f"a record of {about} in the control topic can't be read: {type(error).__name__}"
+            )
 
     def _bind(self, value: bytes) -> None:
         self._bound = _read(value, _Bound)
@@ -215,14 +252,22 @@ class Held:
             return
         closed = _read(b"".join(self._parts.pop(by)), _Closed)
         receipt = from_json(bytes(closed.receipt), Receipt)
-        kept = ClosedWindow(zlib.compress(bytes(closed.receipt), 1), covered(receipt.plan), closed.splits)
+        kept = ClosedWindow(
+            zlib.compress(bytes(closed.receipt), 1), covered(receipt.plan), closed.splits
+        )
         self.windows.setdefault(window, kept)
         self.damaged.pop(window, None)
 
 
 _RESTORE = "windrow verify SPEC --restore-receipts puts back what the ledger has copies of"
-DO_DAMAGED = f"Something else wrote into the control topic; nothing was published. {_RESTORE}; else restore the topic from a backup."
-DO_DELETED = f"Was its cleanup.policy not compact alone, or were records deleted by hand? Set it to compact. {_RESTORE}."
+DO_DAMAGED = (
+    f"Something else wrote into the control topic; nothing was published. {_RESTORE}; else restore"
+    " the topic from a backup."
+)
+DO_DELETED = (
+    "Was its cleanup.policy not compact alone, or were records deleted by hand? Set it to compact."
+    f" {_RESTORE}."
+)
 
 
 def _read(value: bytes, kind: type[T]) -> T:
@@ -240,11 +285,14 @@ def _key(key: bytes) -> Key:
     return tuple(found)
 
 
-# -------------------------------------------------------------------------------------------------------------------- what is written
+# --------------------------------------------------------------------------------------------------
 
 
 def binding_record(binding: Binding, start: int = 0) -> Record:
-    """Whose table it is. `start`: the log's first offset, where nothing of what stood before it is missing."""
+    """Whose table it is.
+
+    `start`: the log's first offset, where nothing of what stood before it is missing.
+    """
     return b'["binding"]', msgspec.json.encode(_Bound(binding, start=start))
 
 
@@ -253,8 +301,11 @@ def split_record(split: PublishedSplit) -> Record:
     return _split_key(split.window, split.number), msgspec.json.encode(split)
 
 
-def receipt_records(window: str, text: str, splits: tuple[PublishedSplit, ...], attempt: str | None = None) -> Iterator[Record]:
-    """A window's receipt in as many parts as it needs; the records of its splits are in it, and so are taken away.
+def receipt_records(
+    window: str, text: str, splits: tuple[PublishedSplit, ...], attempt: str | None = None
+) -> Iterator[Record]:
+    """A window's receipt in as many parts as it needs; the records of its splits are in
+    it, and so are taken away.
 
     `attempt`: whose receipt it is, where another one may be writing at the same moment.
     """
@@ -274,7 +325,7 @@ def _split_key(window: str, number: int) -> bytes:
     return msgspec.json.encode(["split", window, number])
 
 
-# ----------------------------------------------------------------------------------------------------------------------- what is read
+# --------------------------------------------------------------------------------------------------
 
 
 def window_of(key: bytes) -> str | None:
@@ -296,24 +347,39 @@ def _is_end(message: ck.Message) -> bool:
 
 
 def arrived(consumer: ck.Consumer, seconds: float) -> list[ck.Message]:
-    """What is there, as soon as anything is; the client's own call waits for as many as it was asked for."""
+    """What is there, as soon as anything is; the client's own call waits for as many as
+    it was asked for.
+    """
     first = consumer.poll(seconds)
     return [] if first is None else [first, *consumer.consume(_MOST, 0)]
 
 
 class ControlTopic:
-    """The topic on a cluster, and what was read of it so far. Used by any thread of one process; asks nothing before it is used.
+    """The topic on a cluster, and what was read of it so far.
 
-    What was read holds as long as the log has one leader and begins where it did: a process that lives for long would else go on behind
-    records that are gone, and pass over those that others wrote in their place.
+    Used by any thread of one process; asks nothing before it is used.
+
+    What was read holds as long as the log has one leader and begins where it did: a
+    process that lives for long would else go on behind records that are gone, and pass
+    over those that others wrote in their place.
     """
 
     def __init__(
-        self, name: str, topics: SinkTopics, admin: Mapping[str, Value], consumer: Mapping[str, Value], patience: float
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        topics: SinkTopics,
+        admin: Mapping[str, Value],
+        consumer: Mapping[str, Value],
+        patience: float,
+    ) -> None:
         """`topics` asks for it; `admin`, `consumer`: properties; `patience` in seconds."""
         self.name = name
-        self._topics, self._admin, self._consumer, self._patience = topics, admin, scanning(consumer), patience
+        self._topics, self._admin, self._consumer, self._patience = (
+            topics,
+            admin,
+            scanning(consumer),
+            patience,
+        )
         self._lock = threading.Lock()
         self._log: LogSeen | None = None
         self._held, self._position = Held(), 0
@@ -327,7 +393,8 @@ class ControlTopic:
             to_end: who asks stands behind a fence: there is a topic, and all of it is waited for.
 
         Raises:
-            UnreachableError: the cluster, or an open transaction keeps what is there from being seen.
+            UnreachableError: the cluster, or an open transaction keeps what is there
+                from being seen.
         """
         with self._lock:
             log = self._topics.control(wait=to_end)
@@ -341,9 +408,11 @@ class ControlTopic:
             return view(self._held)
 
     def wait_until_seen(self, seen: Callable[[Held], bool]) -> None:
-        """After a commit: Kafka answers before it has marked every partition, and who looks next is to see what was committed.
+        """After a commit: Kafka answers before it has marked every partition, and who
+        looks next is to see what was committed.
 
-        Not for ever: it is committed, and what holds the topic's end back may be a transaction of another run.
+        Not for ever: it is committed, and what holds the topic's end back may be a
+        transaction of another run.
         """
         deadline = time.monotonic() + SEEN_SECONDS
         with suppress(UnreachableError, KafkaException):
@@ -363,9 +432,18 @@ class ControlTopic:
                 if not to_end and any(map(_is_end, batch)):
                     return
                 if self._position < end and time.monotonic() > deadline:
-                    what = f"The control topic {self.name} can't be read to its end {end}: it is decided up to {self._position}"
-                    do = "An open transaction holds it back, of a run that died: run its window again, or wait until Kafka ends it. "
-                    do += "One that Kafka has forgotten, since its own log of transactions was lost, kafka-transactions.sh abort ends."
+                    what = (
+                        f"The control topic {self.name} can't be read to its end {end}: it is"
+                        f" decided up to {self._position}"
+                    )
+                    do = (
+                        "An open transaction holds it back, of a run that died: run its window"
+                        " again, or wait until Kafka ends it. "
+                    )
+                    do += (
+                        "One that Kafka has forgotten, since its own log of transactions was lost,"
+                        " kafka-transactions.sh abort ends."
+                    )
                     raise UnreachableError(what, "commit", do)
 
     def _take(self, message: ck.Message) -> None:

@@ -1,9 +1,13 @@
-"""Sends a split's messages without a Python object for each: a compiled pass hands them to the producer's own librdkafka.
+"""Sends a split's messages without a Python object for each: a compiled pass hands them
+to the producer's own librdkafka.
 
-Nothing is reported for each message in a transaction. That all were written is known all the same: librdkafka ends the transaction if one
-was not, so its commit fails. Without a transaction that isn't so: where messages are to be written at least once, the reports are taken
-from librdkafka's queue, thousands at a time, and a compiled pass looks whether each says that its message was written. Either way, a split
-with one that was not written is sent again one by one (`send.sent_one_by_one`), which names it. Who asks for no guarantee isn't told.
+Nothing is reported for each message in a transaction. That all were written is known
+all the same: librdkafka ends the transaction if one was not, so its commit fails.
+Without a transaction that isn't so: where messages are to be written at least once, the
+reports are taken from librdkafka's queue, thousands at a time, and a compiled pass
+looks whether each says that its message was written. Either way, a split with one that
+was not written is sent again one by one (`send.sent_one_by_one`), which names it. Who
+asks for no guarantee isn't told.
 """
 
 from __future__ import annotations
@@ -43,10 +47,12 @@ _LOG = logging.getLogger("windrow.kafka")
 _VTYPE = {"rkt": 2, "partition": 3, "value": 4, "key": 5, "flags": 7, "time": 8, "header": 9}
 _COPY = 2
 _WORDS, _HEADERS = 9, 6
-_FULL = KafkaError._QUEUE_FULL  # noqa: SLF001  # public
+_FULL = KafkaError._QUEUE_FULL  # public  # noqa: SLF001
 _POLL_SECONDS = 0.005
 _TOO_LARGE = 2**31
-"""Bytes of a message that librdkafka takes under no settings; it looks at the size before it looks at what is there."""
+"""Bytes of a message that librdkafka takes under no settings; it looks at the size
+before it looks at what is there.
+"""
 _REPORTS = 4096
 """Messages whose reports are looked at in one pass."""
 _NOTHING = ctypes.create_string_buffer(1)
@@ -74,7 +80,9 @@ def _refuse_unlike(api: Api) -> None:
         Unusable: it doesn't, or the library can't send like this.
     """
     api.address("produceva")
-    probe = ck.Producer({"client.id": "windrow-probe", "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    probe = ck.Producer(
+        {"client.id": "windrow-probe", "bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    )
     if not api.name(_client(probe)).startswith(b"windrow-probe#producer"):
         raise Unusable("a producer of confluent-kafka doesn't begin with its client")
 
@@ -94,10 +102,19 @@ class CompiledPump:
         window: its key.
     """
 
-    def __init__(self, api: Api, ends: Callable[[], Ends], target: PublishTarget, transaction: Sender, window: str) -> None:
+    def __init__(
+        self,
+        api: Api,
+        ends: Callable[[], Ends],
+        target: PublishTarget,
+        transaction: Sender,
+        window: str,
+    ) -> None:
         self._api, self._ends, self._target, self._transaction = api, ends, target, transaction
         self._client, self._window = _client(transaction.producer), window.encode()
-        self._calls = np.array([api.address(name) for name in ("produceva", "error_code", "error_destroy")], np.int64)
+        self._calls = np.array(
+            [api.address(name) for name in ("produceva", "error_code", "error_destroy")], np.int64
+        )
         self._reports = np.zeros(_REPORTS, np.int64)
         self._before = ends()
 
@@ -105,7 +122,8 @@ class CompiledPump:
         """All messages of a split, in their order.
 
         Raises:
-            TransactionError: the transaction can't go on, or a message is reported that was not written.
+            TransactionError: the transaction can't go on, or a message is reported that
+                was not written.
         """
         sent = 0
         with self._topics() as topics:
@@ -117,16 +135,23 @@ class CompiledPump:
         """Between which offsets the messages are, once nothing waits to be sent.
 
         Raises:
-            TransactionError: the cluster takes longer than the transaction may, or the transaction can't go on.
+            TransactionError: the cluster takes longer than the transaction may, or the
+                transaction can't go on.
         """
         deadline = time.monotonic() + self._target.timeout_ms / 1000
         while len(self._transaction.producer):
             self._poll()
             self._refuse_broken()
             if time.monotonic() > deadline:
-                raise TransactionError("failed", f"{len(self._transaction.producer)} messages are not written yet")
+                raise TransactionError(
+                    "failed", f"{len(self._transaction.producer)} messages are not written yet"
+                )
         after = self._ends()
-        return tuple(OffsetSpan(*at, first, after[at] - 1) for at, first in sorted(self._before.items()) if after[at] > first)
+        return tuple(
+            OffsetSpan(*at, first, after[at] - 1)
+            for at, first in sorted(self._before.items())
+            if after[at] > first
+        )
 
     def _poll(self) -> None:
         if self._target.delivery == "at-least-once":
@@ -139,7 +164,9 @@ class CompiledPump:
             raise TransactionError(kind_of(error), self._transaction.scrub(error)) from None
 
     def _take_reports(self) -> None:
-        """Wait a moment for reports, and take all that are there: librdkafka counts a message as waiting until its report is taken."""
+        """Wait a moment for reports, and take all that are there: librdkafka counts a
+        message as waiting until its report is taken.
+        """
         queue, wait_ms = self._api.queue_get_main(self._client), int(_POLL_SECONDS * 1000)
         try:
             while (event := self._api.queue_poll(queue, wait_ms)) is not None:
@@ -153,38 +180,59 @@ class CompiledPump:
 
     def _refuse_unwritten(self, event: int) -> None:
         """Look at what an event reports; one that reports no messages has none."""
-        while count := self._api.event_message_array(event, self._reports.ctypes.data, len(self._reports)):
+        while count := self._api.event_message_array(
+            event, self._reports.ctypes.data, len(self._reports)
+        ):
             code = passes.first_error(self._reports, count)
             if code:
-                error = KafkaError(code, f"a message was not written ({self._api.err2str(code).decode(errors='replace')})")
+                error = KafkaError(
+                    code,
+                    "a message was not written"
+                    f" ({self._api.err2str(code).decode(errors='replace')})",
+                )
                 raise TransactionError(kind_of(error), self._transaction.scrub(error))
 
     def _refuse_broken(self) -> None:
-        """Ask whether the transaction still takes messages, by one that is too large for any: it is told so, or that nothing is taken.
+        """Ask whether the transaction still takes messages, by one that is too large
+        for any: it is told so, or that nothing is taken.
 
-        Nobody is told of a message that was not written; what waits behind it is never sent then, and would be waited for in vain.
+        Nobody is told of a message that was not written; what waits behind it is never
+        sent then, and would be waited for in vain.
 
         Raises:
             TransactionError: it doesn't.
         """
         with self._topics() as topics:
-            taken = self._api.produce(next(iter(topics.values())), 0, 0, _NOTHING, _TOO_LARGE, None, 0, None) == 0
+            taken = (
+                self._api.produce(
+                    next(iter(topics.values())), 0, 0, _NOTHING, _TOO_LARGE, None, 0, None
+                )
+                == 0
+            )
         code = self._api.last_error()
         if taken or code != KafkaError.MSG_SIZE_TOO_LARGE:
-            error = KafkaError(code, f"a message was not written ({self._api.err2str(code).decode(errors='replace')})")
+            error = KafkaError(
+                code,
+                f"a message was not written ({self._api.err2str(code).decode(errors='replace')})",
+            )
             raise TransactionError(kind_of(error), self._transaction.scrub(error))
 
     @contextmanager
     def _topics(self) -> Generator[dict[str, int], None, None]:
         """The target topics as librdkafka knows them."""
-        made = {name: self._api.topic_new(self._client, name.encode(), None) for name in self._target.topics}
+        made = {
+            name: self._api.topic_new(self._client, name.encode(), None)
+            for name in self._target.topics
+        }
         try:
             yield made
         finally:
             for topic in made.values():
                 self._api.topic_destroy(topic)
 
-    def _send(self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int) -> None:
+    def _send(
+        self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
+    ) -> None:
         names = [name for name in batch.schema.names if name.startswith(HEADER)]
         columns = np.array([addresses(batch[name]) for name in ("value", "key", *names)], np.int64)
         headers = [name.removeprefix(HEADER).encode() for name in names]
@@ -193,7 +241,11 @@ class CompiledPump:
         times = np.where(numbers < 0, 0, numbers).astype(np.int64)
         where, to = self._chosen(batch, topics, number, split, sent)
         failure, row = np.zeros(1, np.int64), 0
-        while (row := passes.produce(self._calls, self._client, parts, columns, to, where, times, row, failure)) < batch.num_rows:
+        while (
+            row := passes.produce(
+                self._calls, self._client, parts, columns, to, where, times, row, failure
+            )
+        ) < batch.num_rows:
             if failure[0] != _FULL:
                 error = KafkaError(int(failure[0]))
                 raise TransactionError(kind_of(error), self._transaction.scrub(error))
@@ -202,26 +254,45 @@ class CompiledPump:
 
     def _chosen(
         self, batch: pa.RecordBatch, topics: Mapping[str, int], number: int, split: Split, sent: int
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:  # fmt: skip
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Of each message its partition, and its topic."""
         how, n, only = self._target.partitioner, batch.num_rows, self._target.only
-        told = batch[PARTITION].to_numpy().astype(np.int64) if PARTITION in batch.schema.names else None
+        told = (
+            batch[PARTITION].to_numpy().astype(np.int64)
+            if PARTITION in batch.schema.names
+            else None
+        )
         if only is not None:
             count = self._target.topics[only].partitions
-            chosen = partitions(how, n, sent, number, split.partition, count) if told is None else told
+            chosen = (
+                partitions(how, n, sent, number, split.partition, count) if told is None else told
+            )
             return chosen.astype(np.int64), np.full(n, topics[only], np.int64)
         encoded = batch["topic"].dictionary_encode()
         names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         to = np.array([topics[name] for name in names], np.int64)[codes]
         if told is not None:
             return told, to
-        by_topic = [partitions(how, n, sent, number, split.partition, self._target.topics[name].partitions) for name in names]
+        by_topic = [
+            partitions(how, n, sent, number, split.partition, self._target.topics[name].partitions)
+            for name in names
+        ]
         return np.choose(codes, by_topic).astype(np.int64), to
 
 
-def _parts(headers: list[bytes], window: tuple[bytes, bytes]) -> tuple[np.ndarray[Any, Any], list[Any]]:
+def _parts(
+    headers: list[bytes], window: tuple[bytes, bytes]
+) -> tuple[np.ndarray[Any, Any], list[Any]]:
     """A message's parts as librdkafka is told them, and what must live as long as they are used."""
-    kinds = ["rkt", "partition", "flags", "time", "value", "key", *(["header"] * (len(headers) + 1))]
+    kinds = [
+        "rkt",
+        "partition",
+        "flags",
+        "time",
+        "value",
+        "key",
+        *(["header"] * (len(headers) + 1)),
+    ]
     parts = np.zeros(len(kinds) * _WORDS, np.int64)
     parts[::_WORDS] = [_VTYPE[kind] for kind in kinds]
     parts[2 * _WORDS + 1] = _COPY

@@ -1,4 +1,7 @@
-"""What a row becomes: a message's key, value, headers and time. Runs on executors, whole batches at a time; picklable."""
+"""What a row becomes: a message's key, value, headers and time.
+
+Runs on executors, whole batches at a time; picklable.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,20 @@ Format = Literal["json", "string", "raw"]
 HEADER = "header:"
 """How the columns of an encoded batch begin that are headers."""
 
-ENCODED = pa.schema([
-    pa.field("offset", pa.int64(), nullable=False),  # of the message that the row came from
-    pa.field("topic", pa.string()),
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("time", pa.int64(), nullable=False),
-])  # fmt: skip
-"""A batch of encoded rows, before its headers. `topic` is null where there is one for all; `time` is in epoch milliseconds, negative for
-the moment at which it is published."""
+ENCODED = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),  # of the message that the row came from
+        pa.field("topic", pa.string()),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("time", pa.int64(), nullable=False),
+    ]
+)
+"""A batch of encoded rows, before its headers.
+
+`topic` is null where there is one for all; `time` is in epoch milliseconds, negative
+for the moment at which it is published.
+"""
 
 NOW = -1
 
@@ -55,8 +63,14 @@ class MessagePart(msgspec.Struct, frozen=True):
 
 
 def _untold(batch: pa.RecordBatch, columns: Iterable[str], *, numbers: bool) -> Misfit | None:
-    """`numbers`: whether an instant that is the whole of a column is written as one, as in a header."""
-    texts = {name: batch[name] for name in columns if not (numbers and pa.types.is_timestamp(batch[name].type))}
+    """`numbers`: whether an instant that is the whole of a column is written as one, as
+    in a header.
+    """
+    texts = {
+        name: batch[name]
+        for name in columns
+        if not (numbers and pa.types.is_timestamp(batch[name].type))
+    }
     found = without_text(texts)
     return None if found is None else (found[0], f"column {found[1]} {WHAT}")
 
@@ -71,12 +85,17 @@ def of_columns(part: AnyPart, names: Sequence[str]) -> AnyPart:
 
 
 class MessageForm(msgspec.Struct, frozen=True):
-    """A message of each row. `headers`: their names, and the column of each, but for the window's, which one `window_header` says of all.
+    """A message of each row.
 
-    `attempt`: the header that says by which attempt a message was staged, if there is one: it isn't part of what two attempts must have in
-    common. `time`: `message` takes the time of the message that the row came from, `published` none, all else is a column. `topic`: the
-    column that says to which of the `topics` a row goes; None: there is one. `primary_key`: by which messages replace each other, if they
-    do; then what deletes a row is a message without a value.
+    `headers`: their names, and the column of each, but for the window's, which one
+    `window_header` says of all.
+
+    `attempt`: the header that says by which attempt a message was staged, if there is
+    one: it isn't part of what two attempts must have in common. `time`: `message` takes
+    the time of the message that the row came from, `published` none, all else is a
+    column. `topic`: the column that says to which of the `topics` a row goes; None:
+    there is one. `primary_key`: by which messages replace each other, if they do; then
+    what deletes a row is a message without a value.
     """
 
     value: AnyPart
@@ -90,19 +109,27 @@ class MessageForm(msgspec.Struct, frozen=True):
     primary_key: tuple[str, ...] = ()
 
     def strange(self, encoded: pa.RecordBatch) -> list[int]:
-        """Which encoded rows are for a topic that they may not go to; no topic at all is one, too."""
+        """Which encoded rows are for a topic that they may not go to; no topic at all
+        is one, too.
+        """
         if self.topic is None:
             return []
         known = pc.is_in(encoded["topic"], value_set=pa.array(self.topics, pa.string()))
         return np.flatnonzero(~known.to_numpy(zero_copy_only=False)).tolist()
 
     def refuse_unfit(self, rows: pa.Schema) -> None:
-        """Before anything is read: the rows have the columns that are named, and these can be written in their formats.
+        """Before anything is read: the rows have the columns that are named, and these
+        can be written in their formats.
 
         Raises:
             SpecError: with those that aren't there, or that can't be.
         """
-        named = {*self.value.columns, *(self.key.columns if self.key else ()), *self.headers.values(), self.topic}
+        named = {
+            *self.value.columns,
+            *(self.key.columns if self.key else ()),
+            *self.headers.values(),
+            self.topic,
+        }
         named |= set() if self.time in {"message", "published"} else {self.time}
         missing = sorted({name for name in named if name is not None} - set(rows.names))
         if missing:
@@ -115,29 +142,46 @@ class MessageForm(msgspec.Struct, frozen=True):
                 part.schema_of(rows)
 
     def misfit(self, batch: pa.RecordBatch) -> Misfit | None:
-        """The rows whose key, or else whose value or a header, its format has no message for; a delete has no value."""
+        """The rows whose key, or else whose value or a header, its format has no
+        message for; a delete has no value.
+        """
         for part in (self.key, self.value):
             if part is None:
                 continue
             written = np.arange(len(batch))
             if part is self.value and self.primary_key:
                 written = np.flatnonzero(~batch[DELETED].to_numpy(zero_copy_only=False))
-            found = part.misfit(batch if len(written) == len(batch) else batch.take(pa.array(written)))
+            found = part.misfit(
+                batch if len(written) == len(batch) else batch.take(pa.array(written))
+            )
             if found is not None:
                 return written[found[0]], found[1]
         return _untold(batch, self.headers.values(), numbers=True)
 
     def untimed(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> Sequence[int]:
-        """The rows with a time that no message can be given: Kafka takes none before 1970, and librdkafka takes 0 for none."""
+        """The rows with a time that no message can be given: Kafka takes none before
+        1970, and librdkafka takes 0 for none.
+        """
         if self.time == "published":
             return []
-        rows: list[int] = pc.indices_nonzero(pc.less_equal(self._stamps(batch, messages), 0)).to_pylist()
+        rows: list[int] = pc.indices_nonzero(
+            pc.less_equal(self._stamps(batch, messages), 0)
+        ).to_pylist()
         return rows
 
     def registered(self, rows: pa.Schema, registry: Registry | None) -> MessageForm:
-        """The same with the ids of its schemas, where a registry has them; see `RegisteredPart.registered`. `rows`: with the metadata's."""
+        """The same with the ids of its schemas, where a registry has them; see
+        `RegisteredPart.registered`.
+
+        `rows`: with the metadata's.
+        """
         key, value = (
-            part.registered(rows, self.topics, registry) if isinstance(part, RegisteredPart) else part for part in (self.key, self.value)
+            (
+                part.registered(rows, self.topics, registry)
+                if isinstance(part, RegisteredPart)
+                else part
+            )
+            for part in (self.key, self.value)
         )
         return msgspec.structs.replace(self, key=key, value=value)
 
@@ -150,18 +194,24 @@ class MessageForm(msgspec.Struct, frozen=True):
     @property
     def schema(self) -> pa.Schema:
         """The columns of an encoded batch."""
-        return pa.schema([*ENCODED, *(pa.field(f"{HEADER}{name}", pa.binary()) for name in self.headers)])
+        return pa.schema(
+            [*ENCODED, *(pa.field(f"{HEADER}{name}", pa.binary()) for name in self.headers)]
+        )
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The columns of an encoded batch, and of one with partitions beside it, that two attempts at one row need not have in common.
+        """The columns of an encoded batch, and of one with partitions beside it, that
+        two attempts at one row need not have in common.
 
-        A message's time is one of them: the topic may set it, so nobody could hold it against what was published.
+        A message's time is one of them: the topic may set it, so nobody could hold it
+        against what was published.
         """
         return PARTITION, "time", *(() if self.attempt is None else (f"{HEADER}{self.attempt}",))
 
     def encoded(self, batch: pa.RecordBatch, messages: pa.RecordBatch) -> pa.RecordBatch:
-        """The messages of rows (`batch`: all columns of the table, the metadata's among them) that came from messages."""
+        """The messages of rows (`batch`: all columns of the table, the metadata's among
+        them) that came from messages.
+        """
         n, value = batch.num_rows, self.value.encoded(batch)
         if self.primary_key:
             value = pc.if_else(batch[DELETED], pa.scalar(None, pa.binary()), value)

@@ -1,8 +1,10 @@
 """A user's function that says into which partition each message goes.
 
-It is asked where rows are staged, for there the rows are at hand; what it says travels with the staged messages. A split is published from
-the files of one attempt, in one transaction, so another attempt may be told something else and no message is there twice; which is why what
-a function says is no part of what two attempts must have in common.
+It is asked where rows are staged, for there the rows are at hand; what it says travels
+with the staged messages. A split is published from the files of one attempt, in one
+transaction, so another attempt may be told something else and no message is there
+twice; which is why what a function says is no part of what two attempts must have in
+common.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _DO = "Nothing was published. Mend the function, then run the window again."
 
 
 class PartitionFunction(msgspec.Struct, frozen=True):
-    """Which function, and how many partitions each topic had when the window was staged; `only`: the one topic, None: a row says which.
+    """Which function, and how many partitions each topic had when the window was
+    staged; `only`: the one topic, None: a row says which.
 
     Picklable: the function's file travels along.
     """
@@ -37,7 +40,8 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         """Encoded messages with the partition of each, by the rows that they were made from.
 
         Raises:
-            RefusedError: the function fails, or doesn't say a partition of the topic for each of them.
+            RefusedError: the function fails, or doesn't say a partition of the topic
+                for each of them.
             SpecError: it can't be loaded.
         """
         if self.only is not None:
@@ -47,30 +51,44 @@ class PartitionFunction(msgspec.Struct, frozen=True):
         codes = told.indices.to_numpy()
         for code, topic in enumerate(told.dictionary.to_pylist()):
             at = np.flatnonzero(codes == code)
-            found[at] = self._asked(topic, encoded["key"].take(at), rows.take(at), encoded["offset"].take(at), split)
+            found[at] = self._asked(
+                topic, encoded["key"].take(at), rows.take(at), encoded["offset"].take(at), split
+            )
         return encoded.append_column(PARTITION, pa.array(found))
 
-    def _asked(self, topic: str, keys: pa.Array, rows: pa.RecordBatch, offsets: pa.Array, split: Split) -> Numbers:
+    def _asked(
+        self, topic: str, keys: pa.Array, rows: pa.RecordBatch, offsets: pa.Array, split: Split
+    ) -> Numbers:
         function, count = function_now(self.function), self.topics[topic]
         try:
             said = function(keys, rows, count)
-        except Exception as error:  # noqa: BLE001 - it is the user's code; its text may quote a value of a row
+        except Exception as error:  # noqa: BLE001
             last = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"The function {self.function} fails for rows that go to {topic}: {type(error).__name__} ({last.filename}:{last.lineno})"
+            what = (
+                f"The function {self.function} fails for rows that go to {topic}:"
+                f" {type(error).__name__} ({last.filename}:{last.lineno})"
+            )
             raise self._refused(what, split, offsets[0].as_py()) from None
         numbers = _whole_numbers(said)
         if isinstance(numbers, str):
             what = (
-                f"The function {self.function} must say a whole number for each row: for {rows.num_rows} rows that go to {topic} {numbers}"
+                f"The function {self.function} must say a whole number for each row: for"
+                f" {rows.num_rows} rows that go to {topic} {numbers}"
             )
             raise self._refused(what, split, offsets[0].as_py())
         if len(numbers) != rows.num_rows:
-            what = f"The function {self.function} says {len(numbers)} partitions for {rows.num_rows} rows that go to {topic}"
+            what = (
+                f"The function {self.function} says {len(numbers)} partitions for {rows.num_rows}"
+                f" rows that go to {topic}"
+            )
             raise self._refused(what, split, offsets[0].as_py())
         wrong = np.flatnonzero((numbers < 0) | (numbers >= count))
         if len(wrong):
             first = int(wrong[0])
-            what = f"The function {self.function} says partition {numbers[first]} of {topic}, which has {count}, from 0 on"
+            what = (
+                f"The function {self.function} says partition {numbers[first]} of {topic}, which"
+                f" has {count}, from 0 on"
+            )
             raise self._refused(what, split, offsets[first].as_py())
         return numbers.astype(np.int32)
 

@@ -1,6 +1,7 @@
 """The transactional ids of a Kafka table.
 
-Pure: attempts at the same part of a window have the same id, so that a later one fences an earlier one.
+Pure: attempts at the same part of a window have the same id, so that a later one fences
+an earlier one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from windrow.ingest.sinks.kafka.parts import Part, chains
 
 
 class TransactionalIds(msgspec.Struct, frozen=True):
-    """`prefix`: how all of them begin; `control`: the control topic, by which two tables differ; `lanes`: how many sets windows share."""
+    """`prefix`: how all of them begin; `control`: the control topic, by which two
+    tables differ; `lanes`: how many sets windows share.
+    """
 
     prefix: str
     control: str

@@ -1,4 +1,7 @@
-"""Kafka topics as a kind of sink: what a spec says of them. Loads Kafka's client only when a sink is made."""
+"""Kafka topics as a kind of sink: what a spec says of them.
+
+Loads Kafka's client only when a sink is made.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,14 @@ from windrow.ingest.settings.values import (
     names_in,
     section_of,
 )
-from windrow.ingest.sinks.kind import KeyColumns, OnClusterSection, Rows, SinkKind, StagingPlace, key_conflicts
+from windrow.ingest.sinks.kind import (
+    KeyColumns,
+    OnClusterSection,
+    Rows,
+    SinkKind,
+    StagingPlace,
+    key_conflicts,
+)
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -54,7 +64,10 @@ def _acks(value: object) -> object:
 
 def _full_name(value: str) -> str:
     if not _FULL_NAME.fullmatch(value):
-        raise ValueError("must be a name as in shop.Order: letters, digits and _, no digit first, with points between")
+        raise ValueError(
+            "must be a name as in shop.Order: letters, digits and _, no digit first, with points"
+            " between"
+        )
     return value
 
 
@@ -69,25 +82,41 @@ class _PartSection(Section):
 
     format: Literal["json", "avro-confluent", "protobuf-confluent", "string", "raw"] = Field(
         default="json",
-        description="How it is written: an object with a member for each column (`json`), a record or a message with a field for each, "
-        "behind the id of its schema in a registry (`avro-confluent`, `protobuf-confluent`), one column's text (`string`), or one column's "
-        "bytes (`raw`).",
+        description=(
+            "How it is written: an object with a member for each column (`json`), a record or a"
+            " message with a field for each, behind the id of its schema in a registry"
+            " (`avro-confluent`, `protobuf-confluent`), one column's text (`string`), or one"
+            " column's bytes (`raw`)."
+        ),
     )
     record_name: Annotated[
-        Annotated[Text, AfterValidator(_full_name)] | None, Values("a full name"), LeftOut("`windrow.Value`, of a key `windrow.Key`")
-    ] = Field(
-        default=None, description="With a registry: what the record, or Protobuf's message, is called in its schema, as in `shop.Order`."
-    )
-    subject_name_strategy: Annotated[
-        Literal["topic", "record", "topic_record"] | None, Values("`topic`, `record`, `topic_record`"), LeftOut("`topic`")
+        Annotated[Text, AfterValidator(_full_name)] | None,
+        Values("a full name"),
+        LeftOut("`windrow.Value`, of a key `windrow.Key`"),
     ] = Field(
         default=None,
-        description="With a registry: under which subject the schema is: TOPIC-value (of a key TOPIC-key), RECORD, or TOPIC-RECORD.",
+        description=(
+            "With a registry: what the record, or Protobuf's message, is called in its schema, as"
+            " in `shop.Order`."
+        ),
+    )
+    subject_name_strategy: Annotated[
+        Literal["topic", "record", "topic_record"] | None,
+        Values("`topic`, `record`, `topic_record`"),
+        LeftOut("`topic`"),
+    ] = Field(
+        default=None,
+        description=(
+            "With a registry: under which subject the schema is: TOPIC-value (of a key TOPIC-key),"
+            " RECORD, or TOPIC-RECORD."
+        ),
     )
     auto_register: Annotated[bool | None, Values("`true`, `false`"), LeftOut("`true`")] = Field(
         default=None,
-        description="With a registry: whether the schema is registered where the registry doesn't have it. If not, a window is refused "
-        "as long as somebody else hasn't.",
+        description=(
+            "With a registry: whether the schema is registered where the registry doesn't have it."
+            " If not, a window is refused as long as somebody else hasn't."
+        ),
     )
 
     @classmethod
@@ -102,21 +131,29 @@ class _PartSection(Section):
         for name in ("record_name", "subject_name_strategy", "auto_register"):
             if written.get(name) is not None and not of_registry:
                 yield (name,), f"goes with format: {' or '.join(_REGISTERED)}"
-        if of_registry and written.get("subject_name_strategy") in {"record", "topic_record"} and written.get("record_name") is None:
+        if (
+            of_registry
+            and written.get("subject_name_strategy") in {"record", "topic_record"}
+            and written.get("record_name") is None
+        ):
             yield ("record_name",), "is missing: the strategy's subjects are named after records"
 
 
 class MessageKeySection(_PartSection):
     """A message's key."""
 
-    columns: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(description="Which columns it has.")
+    columns: Annotated[tuple[Text, ...], Field(min_length=1), Values("a list of columns")] = Field(
+        description="Which columns it has."
+    )
 
 
 class MessageValueSection(_PartSection):
     """A message's value."""
 
     columns: Annotated[
-        Annotated[tuple[Text, ...], Field(min_length=1)] | None, Values("a list of columns"), LeftOut("all of the row's own")
+        Annotated[tuple[Text, ...], Field(min_length=1)] | None,
+        Values("a list of columns"),
+        LeftOut("all of the row's own"),
     ] = Field(default=None, description="Which columns it has.")
 
 
@@ -124,75 +161,154 @@ class KafkaSection(OnClusterSection):
     """A topic, or several, and beside them a control topic with the receipts."""
 
     kind: Literal["kafka"]
-    topic: Annotated[TopicName | None, Values("a name"), LeftOut("none, as goes with `topics`")] = Field(
-        default=None, description="Where all messages go. It must be there: only you know how many partitions it should have."
+    topic: Annotated[TopicName | None, Values("a name"), LeftOut("none, as goes with `topics`")] = (
+        Field(
+            default=None,
+            description=(
+                "Where all messages go. It must be there: only you know how many partitions it"
+                " should have."
+            ),
+        )
     )
-    topics: Annotated[Annotated[tuple[TopicName, ...], Field(min_length=1)] | None, Values("a list of names"), LeftOut("none")] = Field(
-        default=None, description="Where messages go, in the place of `topic`: `topic_column` says which of these a row goes to."
-    )
-    topic_column: Annotated[Text | None, Values("a column"), LeftOut("none, as goes with `topic`")] = Field(
-        default=None, description="The column that names a row's topic. A window with a row of a topic that isn't in `topics` is refused."
-    )
-    control_topic: Annotated[TopicName | None, Values("a name"), LeftOut("`<topic>.windrow`")] = Field(
+    topics: Annotated[
+        Annotated[tuple[TopicName, ...], Field(min_length=1)] | None,
+        Values("a list of names"),
+        LeftOut("none"),
+    ] = Field(
         default=None,
-        description="The compacted topic with the receipts; made if it isn't there, if that may be. Must be said with `topics`.",
+        description=(
+            "Where messages go, in the place of `topic`: `topic_column` says which of these a row"
+            " goes to."
+        ),
+    )
+    topic_column: Annotated[
+        Text | None, Values("a column"), LeftOut("none, as goes with `topic`")
+    ] = Field(
+        default=None,
+        description=(
+            "The column that names a row's topic. A window with a row of a topic that isn't in"
+            " `topics` is refused."
+        ),
+    )
+    control_topic: Annotated[TopicName | None, Values("a name"), LeftOut("`<topic>.windrow`")] = (
+        Field(
+            default=None,
+            description=(
+                "The compacted topic with the receipts; made if it isn't there, if that may be."
+                " Must be said with `topics`."
+            ),
+        )
     )
     staging: StagingPlace = Field(
-        description="Where tasks keep messages until their window is published. A relative path begins at the file's folder."
+        description=(
+            "Where tasks keep messages until their window is published. A relative path begins at"
+            " the file's folder."
+        )
     )
     key_: MessageKeySection | None = Field(
         default=None,
         alias="key",
-        description="A message's key. Without it, messages have none, or with `mode: upsert` the columns of `primary_key` as JSON.",
+        description=(
+            "A message's key. Without it, messages have none, or with `mode: upsert` the columns of"
+            " `primary_key` as JSON."
+        ),
     )
-    value: MessageValueSection = Field(default=MessageValueSection(), description="A message's value.")
+    value: MessageValueSection = Field(
+        default=MessageValueSection(), description="A message's value."
+    )
     mode: Literal["append", "upsert"] = Field(
         default="append",
-        description="What a message is to one with the same key: another one (`append`), or what replaces it (`upsert`). Then a delete is "
-        "a message without a value, and whoever keeps the last message of each key has the table. Goes with `atomic_window`.",
+        description=(
+            "What a message is to one with the same key: another one (`append`), or what replaces"
+            " it (`upsert`). Then a delete is a message without a value, and whoever keeps the last"
+            " message of each key has the table. Goes with `atomic_window`."
+        ),
     )
     primary_key: KeyColumns = None
     headers: Annotated[Mapping[Text, Text], Values("`{HEADER: COLUMN}`")] = Field(
-        default_factory=dict, description="Headers from columns, beside those that `metadata` names, which every message has."
+        default_factory=dict,
+        description=(
+            "Headers from columns, beside those that `metadata` names, which every message has."
+        ),
     )
     timestamp: Annotated[Text, Values("`message`, `published`, a column")] = Field(
-        default="message", description="A message's time: that of the message it came from, the moment of publishing, or a column's."
+        default="message",
+        description=(
+            "A message's time: that of the message it came from, the moment of publishing, or a"
+            " column's."
+        ),
     )
-    partitioner: Literal["default", "key-hash", "fixed", "round-robin", "source", "function"] = Field(
-        default="default",
-        description="Which partition a message goes to: by its key as Java's clients do, any without one (`default`); the same, and there "
-        "must be a `key` (`key-hash`); one for each split (`fixed`); one after the other (`round-robin`); the one it was read from, modulo "
-        "their number (`source`); what `partition_function` says (`function`).",
+    partitioner: Literal["default", "key-hash", "fixed", "round-robin", "source", "function"] = (
+        Field(
+            default="default",
+            description=(
+                "Which partition a message goes to: by its key as Java's clients do, any without"
+                " one (`default`); the same, and there must be a `key` (`key-hash`); one for each"
+                " split (`fixed`); one after the other (`round-robin`); the one it was read from,"
+                " modulo their number (`source`); what `partition_function` says (`function`)."
+            ),
+        )
     )
     partition_function: Annotated[
         FunctionName | None,
         LeftOut("none, as goes with the other partitioners"),
     ] = Field(
         default=None,
-        description="Called with the keys, the rows and how many partitions their topic has; gives back the partition of each row.",
+        description=(
+            "Called with the keys, the rows and how many partitions their topic has; gives back the"
+            " partition of each row."
+        ),
     )
     delivery_guarantee: Literal["none", "at-least-once", "exactly-once"] = Field(
         default="exactly-once",
-        description="What is done for each message of a window: it is published once, by transactions (`exactly-once`); confirmed by all "
-        "replicas before the receipt is written, so that what a run that died had published comes again (`at-least-once`); sent, and not "
-        "asked after (`none`).",
+        description=(
+            "What is done for each message of a window: it is published once, by transactions"
+            " (`exactly-once`); confirmed by all replicas before the receipt is written, so that"
+            " what a run that died had published comes again (`at-least-once`); sent, and not asked"
+            " after (`none`)."
+        ),
     )
-    acks: Annotated[Literal["0", "1", "all"] | None, BeforeValidator(_acks), Values("`0`, `1`, `all`"), LeftOut("`1`")] = Field(
-        default=None, description="Who confirms a message, where `delivery_guarantee` is `none`: nobody, the leader, all replicas."
+    acks: Annotated[
+        Literal["0", "1", "all"] | None,
+        BeforeValidator(_acks),
+        Values("`0`, `1`, `all`"),
+        LeftOut("`1`"),
+    ] = Field(
+        default=None,
+        description=(
+            "Who confirms a message, where `delivery_guarantee` is `none`: nobody, the leader, all"
+            " replicas."
+        ),
     )
     atomic_window: bool = Field(
         default=False,
-        description="Publishes a window in one transaction, so that readers see all of it or nothing. Without it, readers see it split by "
-        "split, and a long window isn't bound by `transaction_timeout`.",
+        description=(
+            "Publishes a window in one transaction, so that readers see all of it or nothing."
+            " Without it, readers see it split by split, and a long window isn't bound by"
+            " `transaction_timeout`."
+        ),
     )
-    transactional_id_prefix: Annotated[Text, AfterValidator(_prefix), Values("1 to 60 of `a-z A-Z 0-9 . _ -`")] = Field(
-        default="windrow.sink", description="How transactional ids begin, which rights may be granted by."
+    transactional_id_prefix: Annotated[
+        Text, AfterValidator(_prefix), Values("1 to 60 of `a-z A-Z 0-9 . _ -`")
+    ] = Field(
+        default="windrow.sink",
+        description="How transactional ids begin, which rights may be granted by.",
     )
     lanes: Annotated[Count, Field(le=10_000)] = Field(
-        default=64, description="Windows share this many sets of transactional ids: Kafka keeps each id in memory for a week."
+        default=64,
+        description=(
+            "Windows share this many sets of transactional ids: Kafka keeps each id in memory for a"
+            " week."
+        ),
     )
-    transaction_timeout: Annotated[Duration, AfterValidator(_timeout), Values("`1s` to `15m`")] = Field(
-        default=timedelta(minutes=5), description="How long one transaction may take, and how long readers wait behind one whose run died."
+    transaction_timeout: Annotated[Duration, AfterValidator(_timeout), Values("`1s` to `15m`")] = (
+        Field(
+            default=timedelta(minutes=5),
+            description=(
+                "How long one transaction may take, and how long readers wait behind one whose run"
+                " died."
+            ),
+        )
     )
 
     @classmethod
@@ -210,7 +326,10 @@ class KafkaSection(OnClusterSection):
             yield ("topics",), "names a topic twice"
         if written.get("control_topic") in {written.get("topic"), *topics} - {None}:
             yield ("control_topic",), "must be a topic of its own: it is compacted"
-        if written.get("value") is not None and section_of(written, "value").get("format") in {"string", "raw"}:
+        if written.get("value") is not None and section_of(written, "value").get("format") in {
+            "string",
+            "raw",
+        }:
             columns = names_in(section_of(written, "value").get("columns"))
             if not columns:
                 yield ("value", "columns"), "must name one column: string and raw write one"
@@ -251,17 +370,30 @@ def _guarantee_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, st
     if guarantee != "exactly-once":
         for name in ("atomic_window", "transactional_id_prefix", "lanes", "transaction_timeout"):
             if written.get(name) is not None and written[name] is not False:
-                yield (name,), f"goes with delivery_guarantee: exactly-once, for with {guarantee} there are no transactions"
+                yield (
+                    (name,),
+                    (
+                        f"goes with delivery_guarantee: exactly-once, for with {guarantee} there"
+                        " are no transactions"
+                    ),
+                )
     if guarantee != "none" and written.get("acks") is not None:
-        yield ("acks",), f"goes with delivery_guarantee: none; with {guarantee} all replicas confirm"
+        yield (
+            ("acks",),
+            f"goes with delivery_guarantee: none; with {guarantee} all replicas confirm",
+        )
 
 
 class _Kafka:
-    """`sinks.kind.SinkKind`: topics of a cluster, with dead letters in a Delta table beside what is staged (`<staging>_dead`)."""
+    """`sinks.kind.SinkKind`: topics of a cluster, with dead letters in a Delta table
+    beside what is staged (`<staging>_dead`).
+    """
 
     section = KafkaSection
 
-    def make(self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: KafkaSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         from windrow.ingest.errors import SpecError
         from windrow.ingest.registry.settings import registry_of
         from windrow.ingest.schema.load import FunctionReference
@@ -270,9 +402,16 @@ class _Kafka:
         from windrow.ingest.sinks.place import normal
 
         if section.bootstrap_servers is None:
-            raise SpecError("The sink's cluster isn't told", "spec", "Name it as sink.cluster or sink.bootstrap_servers.")
+            raise SpecError(
+                "The sink's cluster isn't told",
+                "spec",
+                "Name it as sink.cluster or sink.bootstrap_servers.",
+            )
         if "attempt" in metadata and not section.atomic_window:
-            what = "metadata.attempt can't be kept where a window is published split by split: its messages may be of two attempts"
+            what = (
+                "metadata.attempt can't be kept where a window is published split by split: its"
+                " messages may be of two attempts"
+            )
             raise SpecError(what, "spec", "Leave it out, or set sink.atomic_window.")
         options = Options(
             topics=section.topics or (str(section.topic),),
@@ -280,15 +419,21 @@ class _Kafka:
             staging=normal(absolute(section.staging, folder)),
             topic_column=section.topic_column,
             value=_value(section.value),
-            key=_key(section.key_)
-            if section.key_ is not None
-            else _part("key", "json", section.primary_key)
-            if section.primary_key
-            else None,
+            key=(
+                _key(section.key_)
+                if section.key_ is not None
+                else _part("key", "json", section.primary_key)
+                if section.primary_key
+                else None
+            ),
             headers=dict(section.headers),
             time=section.timestamp,
             partitioner=section.partitioner,
-            function=None if section.partition_function is None else FunctionReference(section.partition_function, folder),
+            function=(
+                None
+                if section.partition_function is None
+                else FunctionReference(section.partition_function, folder)
+            ),
             delivery=section.delivery_guarantee,
             acks=section.acks or "1",
             atomic_window=section.atomic_window,
@@ -297,8 +442,15 @@ class _Kafka:
             timeout=section.transaction_timeout,
             primary_key=section.primary_key or (),
         )
-        registry = None if section.registry is None else registry_of(section.registry, folder, "sink")
-        return KafkaSink(Reach(section.bootstrap_servers, dict(section.client), registry), options, rows, metadata)
+        registry = (
+            None if section.registry is None else registry_of(section.registry, folder, "sink")
+        )
+        return KafkaSink(
+            Reach(section.bootstrap_servers, dict(section.client), registry),
+            options,
+            rows,
+            metadata,
+        )
 
     def dead_letters(self, section: KafkaSection, folder: Path) -> DeadLetters:
         from windrow.ingest.sinks.delta.kind import dead_letters_beside
@@ -307,34 +459,69 @@ class _Kafka:
 
 
 def _keyed_conflicts(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Where messages replace each other, those of a key lie in one partition, in the order of the log."""
+    """Where messages replace each other, those of a key lie in one partition, in the
+    order of the log.
+    """
     yield from key_conflicts(written)
     if written.get("mode") != "upsert":
         return
     columns, named = names_in(written.get("primary_key")), section_of(written, "key").get("columns")
     if named is not None and names_in(named) != columns:
-        yield ("key", "columns"), "must be those of primary_key: messages with one key replace each other"
+        yield (
+            (
+                "key",
+                "columns",
+            ),
+            "must be those of primary_key: messages with one key replace each other",
+        )
     if written.get("atomic_window") is not True:
-        yield ("atomic_window",), "must be true with mode upsert: else windows, and splits of one, could come out of their order"
+        yield (
+            ("atomic_window",),
+            (
+                "must be true with mode upsert: else windows, and splits of one, could come out of"
+                " their order"
+            ),
+        )
     if written.get("partitioner", "default") not in {"default", "key-hash"}:
         yield ("partitioner",), "goes with mode append: with upsert the key chooses the partition"
     if written.get("topic_column") is not None and written["topic_column"] not in columns:
-        yield ("topic_column",), "must be a column of primary_key with mode upsert: what deletes has no others"
+        yield (
+            ("topic_column",),
+            "must be a column of primary_key with mode upsert: what deletes has no others",
+        )
 
 
 def _value(value: MessageValueSection) -> AnyPart:
     columns = value.columns or ()
-    return _part("value", value.format, columns, value.record_name, value.subject_name_strategy, value.auto_register)
+    return _part(
+        "value",
+        value.format,
+        columns,
+        value.record_name,
+        value.subject_name_strategy,
+        value.auto_register,
+    )
 
 
 def _key(key_: MessageKeySection) -> AnyPart:
-    return _part("key", key_.format, key_.columns, key_.record_name, key_.subject_name_strategy, key_.auto_register)
+    return _part(
+        "key",
+        key_.format,
+        key_.columns,
+        key_.record_name,
+        key_.subject_name_strategy,
+        key_.auto_register,
+    )
 
 
 def _part(
-    part: Literal["key", "value"], written: Format | RegisteredFormat, columns: tuple[str, ...], name: str | None = None,
-    strategy: Strategy | None = None, register: bool | None = None,
-) -> AnyPart:  # fmt: skip
+    part: Literal["key", "value"],
+    written: Format | RegisteredFormat,
+    columns: tuple[str, ...],
+    name: str | None = None,
+    strategy: Strategy | None = None,
+    register: bool | None = None,
+) -> AnyPart:
     from windrow.ingest.registry.subjects import Subjects
     from windrow.ingest.sinks.kafka.form import MessagePart
     from windrow.ingest.sinks.kafka.registered import RegisteredPart
@@ -344,7 +531,13 @@ def _part(
             return MessagePart(written, columns)
         case "avro-confluent" | "protobuf-confluent":
             record = name or f"windrow.{part.capitalize()}"
-            return RegisteredPart(written, columns, record, Subjects(strategy or "topic", (record,), part), register=register is not False)
+            return RegisteredPart(
+                written,
+                columns,
+                record,
+                Subjects(strategy or "topic", (record,), part),
+                register=register is not False,
+            )
 
 
 KAFKA: SinkKind[KafkaSection] = _Kafka()

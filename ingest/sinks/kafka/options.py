@@ -19,7 +19,9 @@ from windrow.ingest.sinks.kafka.places import Partitioner
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """How the sink's cluster is reached: its addresses, the user's properties, and the registry of its messages' schemas, if any."""
+    """How the sink's cluster is reached: its addresses, the user's properties, and the
+    registry of its messages' schemas, if any.
+    """
 
     servers: str
     client: Mapping[str, str | int | float | bool | Secret] = {}
@@ -27,11 +29,15 @@ class Reach(msgspec.Struct, frozen=True):
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a spec says of a Kafka table. `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
+    """What a spec says of a Kafka table.
 
-    `value` and `key`: their formats and columns; an empty list of value columns means all of the row's own. `time`: see `form.Form`.
-    `function`: which one chooses partitions, where that is the partitioner. `acks`: who confirms messages, where `delivery` is none.
-    `primary_key`: by which columns messages replace each other for who folds the topic; empty: they don't.
+    `topics`: those that messages go to; with several, `topic_column` says to which one a row goes.
+
+    `value` and `key`: their formats and columns; an empty list of value columns means
+    all of the row's own. `time`: see `form.Form`. `function`: which one chooses
+    partitions, where that is the partitioner. `acks`: who confirms messages, where
+    `delivery` is none. `primary_key`: by which columns messages replace each other for
+    who folds the topic; empty: they don't.
     """
 
     topics: tuple[str, ...]
@@ -53,7 +59,9 @@ class Options(msgspec.Struct, frozen=True):
     primary_key: tuple[str, ...] = ()
 
     def staged(self, rows: pa.Schema) -> pa.Schema:
-        """The columns of what tasks are given, of such rows: with a primary key they are changes, rows and deletes."""
+        """The columns of what tasks are given, of such rows: with a primary key they
+        are changes, rows and deletes.
+        """
         return change_schema(rows, self.primary_key) if self.primary_key else rows
 
 

@@ -1,7 +1,10 @@
-"""How a window's splits are cut into transactions. Pure: it depends on the plan alone, so every attempt at a window has the same ones.
+"""How a window's splits are cut into transactions.
 
-A transaction costs some tenths of a second, whatever is in it, so small splits share one. The splits of one topic-partition follow each
-other in their order: what was read in order from one is published in order.
+Pure: it depends on the plan alone, so every attempt at a window has the same ones.
+
+A transaction costs some tenths of a second, whatever is in it, so small splits share
+one. The splits of one topic-partition follow each other in their order: what was read
+in order from one is published in order.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Plan
 
 SMALL = 100_000
-"""Offsets that one transaction takes of several splits. Part of what is promised: two versions of windrow with two numbers, at work on one
-window at one moment, would not fence each other."""
+"""Offsets that one transaction takes of several splits.
+
+Part of what is promised: two versions of windrow with two numbers, at work on one
+window at one moment, would not fence each other.
+"""
 
 Part = tuple[int, ...]
 """The numbers of the splits of one transaction, in the order of the plan."""

@@ -1,4 +1,7 @@
-"""The passes over messages that are sent: one hands each to librdkafka, one looks at reports. Compiled, because they see every message."""
+"""The passes over messages that are sent: one hands each to librdkafka, one looks at reports.
+
+Compiled, because they see every message.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,14 @@ WORDS = 9
 """Of a rd_kafka_vu_t: what it is, then a union of 64 bytes."""
 
 TOPIC, PARTITION, FLAGS, TIME, VALUE, KEY, HEADERS = range(7)
-"""The places of a message's parts in the array of rd_kafka_vu_t; from the last one on they are headers."""
+"""The places of a message's parts in the array of rd_kafka_vu_t; from the last one on
+they are headers.
+"""
 
 DATA, ENDS, PRESENT, FIRST = range(4)
-"""What is told of a column of bytes: the addresses of its bytes, of its offsets and of its bitmap (0: nothing is null), and at which place
-of all three the batch begins."""
+"""What is told of a column of bytes: the addresses of its bytes, of its offsets and of
+its bitmap (0: nothing is null), and at which place of all three the batch begins.
+"""
 
 _INT = types.int64
 _INTS = types.int64[::1]
@@ -33,7 +39,9 @@ _TABLE = types.int64[:, ::1]
 
 @part
 def _bytes_of(columns: Any, column: int, row: int, parts: Any, at: int) -> None:
-    """Write the address and the size of a cell; the address is 0 where it is null, and else never."""
+    """Write the address and the size of a cell; the address is 0 where it is null, and
+    else never.
+    """
     place = columns[column, FIRST] + row
     bitmap = columns[column, PRESENT]
     parts[at], parts[at + 1] = 0, 0
@@ -45,14 +53,24 @@ def _bytes_of(columns: Any, column: int, row: int, parts: Any, at: int) -> None:
 
 @compiled(_INT(_INTS, _INT, _INTS, _TABLE, _INTS, _INTS, _INTS, _INT, _INTS))
 def produce(
-    calls: Ints, client: int, parts: Ints, columns: Any, topics: Ints, partitions: Ints, times: Ints, first: int, failure: Ints
+    calls: Ints,
+    client: int,
+    parts: Ints,
+    columns: Any,
+    topics: Ints,
+    partitions: Ints,
+    times: Ints,
+    first: int,
+    failure: Ints,
 ) -> int:
-    """Hand over the messages from `first` on, until one is not taken; the number of that one, or how many there are.
+    """Hand over the messages from `first` on, until one is not taken; the number of
+    that one, or how many there are.
 
     Args:
         calls: see `CALLS`.
         client: the address of the producer.
-        parts: `WORDS` for each part of a message, filled in but for what differs from message to message.
+        parts: `WORDS` for each part of a message, filled in but for what differs from
+            message to message.
         columns: of value, key and each header that differs: see `DATA`.
         topics: of each message the address of its rd_kafka_topic_t.
         partitions: of each message its partition.
@@ -84,7 +102,7 @@ def first_error(messages: Ints, count: int) -> int:
     Args:
         messages: the addresses of the rd_kafka_message_t of their reports, which begin with it.
         count: how many.
-    """
+    """  # noqa: E501
     for row in range(count):
         error: Any = int32_at(messages[row])
         if error != 0:

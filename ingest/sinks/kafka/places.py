@@ -15,13 +15,18 @@ BY_CLIENT = -1
 """The client chooses, by the key."""
 
 BY_KEY = "murmur2"
-"""What librdkafka calls the way of `key-hash`: that of Java's clients. Messages whose key is null go to one partition, not to any."""
+"""What librdkafka calls the way of `key-hash`: that of Java's clients.
+
+Messages whose key is null go to one partition, not to any.
+"""
 
 PARTITION = "partition"
 """The column of staged messages that says what a user's function chose."""
 
 
-def partitions(how: Partitioner, rows: int, first: int, split: int, source: int, count: int) -> Numbers:
+def partitions(
+    how: Partitioner, rows: int, first: int, split: int, source: int, count: int
+) -> Numbers:
     """Of messages that stand one behind the other, where no function has chosen.
 
     Args:
@@ -34,5 +39,10 @@ def partitions(how: Partitioner, rows: int, first: int, split: int, source: int,
     """
     if how == "round-robin":
         return ((np.arange(rows) + first + split) % count).astype(np.int32)
-    chosen = {"default": BY_CLIENT, "key-hash": BY_CLIENT, "fixed": split % count, "source": source % count}[how]
+    chosen = {
+        "default": BY_CLIENT,
+        "key-hash": BY_CLIENT,
+        "fixed": split % count,
+        "source": source % count,
+    }[how]
     return np.full(rows, chosen, np.int32)

@@ -1,7 +1,10 @@
-"""Rows as Protobuf messages, whole columns at a time, and the .proto file that they are written by. By proto3 and Protobuf's encoding.
+"""Rows as Protobuf messages, whole columns at a time, and the .proto file that they are written by.
 
-The bytes are those of Protobuf's own serializers: fields in the order of their numbers, the numbers of a list in one field (packed), and
-nothing for a field without presence that has the zero of its type.
+By proto3 and Protobuf's encoding.
+
+The bytes are those of Protobuf's own serializers: fields in the order of their numbers,
+the numbers of a list in one field (packed), and nothing for a field without presence
+that has the zero of its type.
 
 What a message can't say though a column can, `misfit` finds before anything is encoded.
 """
@@ -49,10 +52,12 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def schema_text(columns: pa.Schema, name: str) -> str:
-    """The .proto file whose first message has these columns, numbered from 1 in their order; the same columns always have the same text.
+    """The .proto file whose first message has these columns, numbered from 1 in their
+    order; the same columns always have the same text.
 
-    A column that may be null has presence (`optional`), and so has everything within structs. A list is a repeated field; what is in one
-    has no presence. A struct is a message within the one that has it, named after the column.
+    A column that may be null has presence (`optional`), and so has everything within
+    structs. A list is a repeated field; what is in one has no presence. A struct is a
+    message within the one that has it, named after the column.
 
     Args:
         columns: the columns, in the order of the fields.
@@ -63,7 +68,9 @@ def schema_text(columns: pa.Schema, name: str) -> str:
     """
     package, _, message = name.rpartition(".")
     if "google" in package.split("."):
-        raise NoCounterpartError(f"the package {package} hides Google's own types, of which instants are")
+        raise NoCounterpartError(
+            f"the package {package} hides Google's own types, of which instants are"
+        )
     body = _message(message, list(columns), (), "")
     heads = [f"package {package};"] if package else []
     heads += [_IMPORT] if any(_TIMESTAMP in line for line in body) else []
@@ -71,13 +78,22 @@ def schema_text(columns: pa.Schema, name: str) -> str:
 
 
 def _message(name: str, fields: Sequence[pa.Field], around: Sequence[str], path: str) -> list[str]:
-    """The lines that define a message. `around`: the names of those that it lies in; `path`: the way to it, for people."""
+    """The lines that define a message.
+
+    `around`: the names of those that it lies in; `path`: the way to it, for people.
+    """
     _refuse_names(fields, path)
     entries = [f"{_camel(field.name)}Entry" for field in fields if pa.types.is_map(field.type)]
     taken = {*(field.name for field in fields), *entries, *around, name}
     inner, lines = list[str](), list[str]()
     for number, field in enumerate(fields, 1):
-        told, nested = _told(field, taken, (*around, name), f"{path}{field.name}", presence=field.nullable or bool(around))
+        told, nested = _told(
+            field,
+            taken,
+            (*around, name),
+            f"{path}{field.name}",
+            presence=field.nullable or bool(around),
+        )
         inner += nested
         lines.append(f"{told} {field.name} = {number};")
     return [f"message {name} {{", *(f"  {line}" for line in [*inner, *lines]), "}"]
@@ -88,12 +104,21 @@ def _refuse_names(fields: Sequence[pa.Field], path: str) -> None:
     names = {field.name for field in fields}
     for field in fields:
         if not NAME.fullmatch(field.name):
-            raise NoCounterpartError(f"{field.name!r} is no name for a field: Protobuf takes letters, digits and _, and no digit first")
+            raise NoCounterpartError(
+                f"{field.name!r} is no name for a field: Protobuf takes letters, digits and _, and"
+                " no digit first"
+            )
         first = seen.setdefault(_json_name(field.name), field.name)
         if first != field.name:
-            raise NoCounterpartError(f"{path}{first} and {path}{field.name} have one name in Protobuf's JSON, which no two fields may have")
+            raise NoCounterpartError(
+                f"{path}{first} and {path}{field.name} have one name in Protobuf's JSON, which no"
+                " two fields may have"
+            )
         if pa.types.is_map(field.type) and f"{_camel(field.name)}Entry" in names:
-            raise NoCounterpartError(f"the map {path}{field.name} needs the name {_camel(field.name)}Entry, which another column has")
+            raise NoCounterpartError(
+                f"the map {path}{field.name} needs the name {_camel(field.name)}Entry, which"
+                " another column has"
+            )
 
 
 def _json_name(name: str) -> str:
@@ -109,8 +134,11 @@ def _camel(name: str) -> str:
 
 def _told(
     field: pa.Field, taken: set[str], around: Sequence[str], path: str, *, presence: bool
-) -> tuple[str, list[str]]:  # fmt: skip
-    """A field's label and type, and the lines of the message that it needs, if it does. `taken`: names that it can't have."""
+) -> tuple[str, list[str]]:
+    """A field's label and type, and the lines of the message that it needs, if it does.
+
+    `taken`: names that it can't have.
+    """
     kind = _value_type(field.type)
     if pa.types.is_map(kind):
         if not is_text(kind.key_type):
@@ -124,14 +152,19 @@ def _told(
     return f"optional {words}" if presence and not _is_message(kind) else words, nested
 
 
-def _type(kind: pa.DataType, field: str, taken: set[str], around: Sequence[str], path: str) -> tuple[str, list[str]]:
+def _type(
+    kind: pa.DataType, field: str, taken: set[str], around: Sequence[str], path: str
+) -> tuple[str, list[str]]:
     """The type of one value, and the lines of the message that it needs."""
     kind = _value_type(kind)
     if pa.types.is_struct(kind):
         name = _free(field, taken)
         return name, _message(name, list(kind), around, f"{path}.")
     if _is_many(kind):
-        raise NoCounterpartError(f"{path} is a list or a map in another one, which Protobuf has none of: put a Struct between them")
+        raise NoCounterpartError(
+            f"{path} is a list or a map in another one, which Protobuf has none of: put a Struct"
+            " between them"
+        )
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return _TIMESTAMP, []
     for fits, told in _SCALARS:
@@ -174,26 +207,44 @@ def _is_message(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) or pa.types.is_timestamp(kind))
 
 
-# ---------------------------------------------------------------------------------------------------------- what can't be said
+# --------------------------------------------------------------------------------------------------
 
 
 def misfit(columns: Mapping[str, pa.Array]) -> tuple[npt.NDArray[np.int64], str] | None:
-    """The rows (ascending) with the first thing that a message can't say, and what that is; None if there is none.
+    """The rows (ascending) with the first thing that a message can't say, and what that
+    is; None if there is none.
 
-    That is a null in the place of a list or a map, or within one, and an instant outside of the years 1 to 9999.
+    That is a null in the place of a list or a map, or within one, and an instant
+    outside of the years 1 to 9999.
     """
-    return next((one for name, column in columns.items() for one in _misfits(column, np.arange(len(column)), name, inside=False)), None)
+    return next(
+        (
+            one
+            for name, column in columns.items()
+            for one in _misfits(column, np.arange(len(column)), name, inside=False)
+        ),
+        None,
+    )
 
 
 def _misfits(
     column: pa.Array, rows: npt.NDArray[np.intp], path: str, *, inside: bool
-) -> Iterator[tuple[npt.NDArray[np.int64], str]]:  # fmt: skip
-    """Of each part of a column the rows that have one. `rows`: the row of each value; `inside`: whether they are in a list or a map."""
+) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
+    """Of each part of a column the rows that have one.
+
+    `rows`: the row of each value; `inside`: whether they are in a list or a map.
+    """
     column = plain(column)
     kind, many = column.type, _is_many(column.type)
     if (many or inside) and column.null_count:
         at = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
-        yield np.unique(rows[at]), f"{path} is null, which {'what is in a list or a map' if inside else 'a list or a map'} never is there"
+        yield (
+            np.unique(rows[at]),
+            (
+                f"{path} is null, which"
+                f" {'what is in a list or a map' if inside else 'a list or a map'} never is there"
+            ),
+        )
     if column.null_count:
         valid = column.is_valid()
         rows, column = rows[valid.to_numpy(zero_copy_only=False)], column.filter(valid)
@@ -212,21 +263,25 @@ def _misfits(
             yield np.unique(rows[strange]), f"{path} isn't in the years 1 to 9999"
 
 
-# -------------------------------------------------------------------------------------------------------------------- the bytes
+# --------------------------------------------------------------------------------------------------
 
 
 def records(columns: Sequence[tuple[pa.Array, bool]], head: bytes = b"") -> pa.BinaryArray:
     """The message of each row.
 
     Args:
-        columns: of each field its values, and whether it has presence. Rows that `misfit` names have no message that says what they are.
+        columns: of each field its values, and whether it has presence. Rows that
+            `misfit` names have no message that says what they are.
         head: what each begins with.
     """
     return joined([constant(head), *_fields(columns)])
 
 
 def _fields(columns: Iterable[tuple[pa.Array, bool]]) -> Iterator[Any]:
-    """The parts of a message, to be joined row by row. None of them is null: what isn't there is of no bytes."""
+    """The parts of a message, to be joined row by row.
+
+    None of them is null: what isn't there is of no bytes.
+    """
     for number, (column, presence) in enumerate(columns, 1):
         yield from _field(plain(column), number, presence=presence)
 
@@ -247,7 +302,14 @@ def _map(lists: pa.ListArray, number: int) -> list[Any]:
     """Of each entry a message of its own, with key and value, whatever they are."""
     items = lists.flatten()
     keys, values = items.field(0), plain(items.field(1))
-    entry = joined([constant(_tag(_KEY, _LENGTH)), *_value(keys), constant(_tag(_VALUE, _cut(values.type))), *_value(values)])
+    entry = joined(
+        [
+            constant(_tag(_KEY, _LENGTH)),
+            *_value(keys),
+            constant(_tag(_VALUE, _cut(values.type))),
+            *_value(values),
+        ]
+    )
     return [bodies(counts(lists), joined([constant(_tag(number, _LENGTH)), *_sized(entry)]))]
 
 
@@ -269,16 +331,25 @@ def _value(column: pa.Array) -> list[Any]:
         return _sized(_timestamps(numbers(column), _PER_SECOND[kind.unit]))
     if is_text(kind) or is_bytes(kind):
         return _sized(column.cast(pa.binary()))
-    return [flat(column)] if pa.types.is_floating(kind) else [varints(numbers(column).view(np.uint64), None)]
+    return (
+        [flat(column)]
+        if pa.types.is_floating(kind)
+        else [varints(numbers(column).view(np.uint64), None)]
+    )
 
 
 def _timestamps(moments: npt.NDArray[np.int64], per_second: int) -> pa.BinaryArray:
     seconds, rest = np.divmod(moments, per_second)
     nanos = rest * (_PER_SECOND["ns"] // per_second)
-    return joined([
-        _unless(pa.array(of == 0), [constant(_tag(number, _VARINT)), varints(of.view(np.uint64), None)])
-        for number, of in ((_SECONDS, seconds), (_NANOS, nanos))
-    ])  # fmt: skip
+    return joined(
+        [
+            _unless(
+                pa.array(of == 0),
+                [constant(_tag(number, _VARINT)), varints(of.view(np.uint64), None)],
+            )
+            for number, of in ((_SECONDS, seconds), (_NANOS, nanos))
+        ]
+    )
 
 
 def _sized(content: pa.BinaryArray) -> list[Any]:

@@ -1,4 +1,6 @@
-"""Staged messages of some splits become messages of a topic, with records that say so: in one transaction, unless less was asked for."""
+"""Staged messages of some splits become messages of a topic, with records that say so:
+in one transaction, unless less was asked for.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,13 @@ _BATCH = 512 * 1024
 _QUEUE = 64 * 1024
 """Kibibytes that wait to be sent, of each producer."""
 _MOST = 10_000
-"""Messages that do. Each takes some allocations, which are the cheaper the sooner they are used again."""
+"""Messages that do.
+
+Each takes some allocations, which are the cheaper the sooner they are used again.
+"""
 
 
-class Overtaken(Exception):  # noqa: N818  # no error: somebody else is at it, or was
+class Overtaken(Exception):  # no error: somebody else is at it, or was  # noqa: N818
     """Another producer took the transactional id."""
 
 
@@ -47,8 +52,9 @@ class UnansweredCommit(Overtaken):
 class PublishTarget(msgspec.Struct, frozen=True):
     """Where messages go, and how.
 
-    `control`: the topic of records; `only`: the one topic, None: a row says which; `whole_batches`: in batches that are encoded here, in
-    transactions by Kafka's own requests; else message by message, by librdkafka.
+    `control`: the topic of records; `only`: the one topic, None: a row says which;
+    `whole_batches`: in batches that are encoded here, in transactions by Kafka's own
+    requests; else message by message, by librdkafka.
     """
 
     topics: Mapping[str, Topic]
@@ -76,8 +82,13 @@ class PublishTarget(msgspec.Struct, frozen=True):
         }
         if self.delivery != "exactly-once":
             return Delivery(own, self.acks if self.delivery == "none" else None, self.patience)
-        socket = min(int(self.properties["socket.timeout.ms"]), self.timeout_ms)  # librdkafka takes no longer one
-        return Transaction({**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket}, name, self.patience)
+        # librdkafka takes no longer one
+        socket = min(int(self.properties["socket.timeout.ms"]), self.timeout_ms)
+        return Transaction(
+            {**own, "transaction.timeout.ms": self.timeout_ms, "socket.timeout.ms": socket},
+            name,
+            self.patience,
+        )
 
     @property
     def message_bytes(self) -> int:
@@ -86,18 +97,30 @@ class PublishTarget(msgspec.Struct, frozen=True):
 
     @property
     def unpacked_bytes(self) -> int:
-        """What a whole batch may have before it is compressed: little enough for each topic, however its broker packs it."""
-        return self.batch_bytes if any(topic.packs_anew for topic in self.topics.values()) else UNPACKED_BYTES
+        """What a whole batch may have before it is compressed: little enough for each
+        topic, however its broker packs it.
+        """
+        return (
+            self.batch_bytes
+            if any(topic.packs_anew for topic in self.topics.values())
+            else UNPACKED_BYTES
+        )
 
     @property
     def batch_bytes(self) -> int:
-        """Of a batch before it is compressed: so a message is refused only if it is too large by itself."""
+        """Of a batch before it is compressed: so a message is refused only if it is too
+        large by itself.
+        """
         return max(1024, min(_BATCH, self.message_bytes // 2))
 
     @property
     def taken_back(self) -> str:
         """What becomes of the rest of a split of which one message can't be published."""
-        return "was taken back" if self.delivery == "exactly-once" else "may be in the topic already, and may come again"
+        return (
+            "was taken back"
+            if self.delivery == "exactly-once"
+            else "may be in the topic already, and may come again"
+        )
 
 
 _turns: dict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
@@ -134,18 +157,25 @@ def meant(error: TransactionError, name: str) -> Overtaken | WindrowError:
         return Overtaken()
     if error.kind == "denied":
         do = (
-            "Check the sasl.* and ssl.* properties under sink.client, and that it has Write and Describe on the sink's topics, its control "
-            f"topic and the transactional id {name}."
+            "Check the sasl.* and ssl.* properties under sink.client, and that it has Write and"
+            f" Describe on the sink's topics, its control topic and the transactional id {name}."
         )
         return SpecError(f"This client may not write: {error.text}", "commit", do)
     do = "What was under way was taken back, or is looked for when the window is run again."
-    return UnreachableError(f"the cluster of the sink doesn't take a transaction: {error.text}", "commit", do)
+    return UnreachableError(
+        f"the cluster of the sink doesn't take a transaction: {error.text}", "commit", do
+    )
 
 
 class Pump:
-    """Sends one split's messages in an open transaction, and counts the reports on them. Used by one thread."""
+    """Sends one split's messages in an open transaction, and counts the reports on them.
 
-    def __init__(self, target: PublishTarget, transaction: Sender, window: str, number: int, split: Split) -> None:
+    Used by one thread.
+    """
+
+    def __init__(
+        self, target: PublishTarget, transaction: Sender, window: str, number: int, split: Split
+    ) -> None:
         self._target, self._transaction, self._producer = target, transaction, transaction.producer
         self._window: list[tuple[str, bytes | None]] = [(target.window_header, window.encode())]
         self._number, self._split = number, split
@@ -180,16 +210,24 @@ class Pump:
                 self._producer.poll(_AGAIN_SECONDS)
                 self._refuse_untaken()
                 if time.monotonic() > deadline:
-                    raise TransactionError("failed", f"{self._sent - self._delivered} messages are not written yet")
+                    raise TransactionError(
+                        "failed", f"{self._sent - self._delivered} messages are not written yet"
+                    )
         except (KafkaException, SystemError) as why:
             error = self._transaction.reason(why)
             raise TransactionError(kind_of(error), self._transaction.scrub(error)) from None
         return tuple(OffsetSpan(*at, *ends) for at, ends in sorted(self._places.items()))
 
     def _send(self, batch: pa.RecordBatch) -> None:
-        offsets, topics, keys, values, times = (batch[name].to_pylist() for name in ("offset", "topic", "key", "value", "time"))
+        offsets, topics, keys, values, times = (
+            batch[name].to_pylist() for name in ("offset", "topic", "key", "value", "time")
+        )
         headers = self._headers(batch)
-        chosen = batch[PARTITION].to_pylist() if PARTITION in batch.schema.names else self._chosen(topics)
+        chosen = (
+            batch[PARTITION].to_pylist()
+            if PARTITION in batch.schema.names
+            else self._chosen(topics)
+        )
         for at, offset in enumerate(offsets):
             topic = topics[at] or self._target.only or ""
             stamp = {} if times[at] == NOW else {"timestamp": times[at]}
@@ -197,10 +235,14 @@ class Pump:
             self._produce(topic, values[at], keys[at], chosen[at], offset, told)
 
     def _headers(self, batch: pa.RecordBatch) -> Sequence[list[tuple[str, bytes | None]]]:
-        names = [name.removeprefix(HEADER) for name in batch.schema.names if name.startswith(HEADER)]
+        names = [
+            name.removeprefix(HEADER) for name in batch.schema.names if name.startswith(HEADER)
+        ]
         columns = [batch[f"{HEADER}{name}"].to_pylist() for name in names]
         return (
-            [[*zip(names, row, strict=True), *self._window] for row in zip(*columns, strict=True)] if names else [self._window] * len(batch)
+            [[*zip(names, row, strict=True), *self._window] for row in zip(*columns, strict=True)]
+            if names
+            else [self._window] * len(batch)
         )
 
     def _chosen(self, topics: Sequence[str | None]) -> list[int]:
@@ -210,10 +252,26 @@ class Pump:
         first = self._sent
         if self._target.only is not None:
             count = counts[self._target.only]
-            return partitions(how, len(topics), first, self._number, split.partition, count).tolist()  # type: ignore[no-any-return]
-        return [int(partitions(how, 1, first + at, self._number, split.partition, counts[name or ""])[0]) for at, name in enumerate(topics)]
+            taken: list[int] = partitions(
+                how, len(topics), first, self._number, split.partition, count
+            ).tolist()
+            return taken
+        return [
+            int(
+                partitions(how, 1, first + at, self._number, split.partition, counts[name or ""])[0]
+            )
+            for at, name in enumerate(topics)
+        ]
 
-    def _produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, offset: int, told: Mapping[str, Any]) -> None:
+    def _produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        offset: int,
+        told: Mapping[str, Any],
+    ) -> None:
         while True:
             self._refuse_untaken()
             try:
@@ -237,7 +295,10 @@ class Pump:
                 self._refused = (error, str(message.topic()), offset)
             return
         self._delivered += 1
-        at, where = (str(message.topic()), int(message.partition() or 0)), int(message.offset() or 0)
+        at, where = (
+            (str(message.topic()), int(message.partition() or 0)),
+            int(message.offset() or 0),
+        )
         first, last = self._places.get(at, (where, where))
         self._places[at] = (min(first, where), max(last, where))
 
@@ -247,7 +308,9 @@ class Pump:
         error, topic, offset = self._refused
         if kind_of(error) != "refused":
             raise TransactionError(kind_of(error), self._transaction.scrub(error))
-        what = f"The topic {topic} doesn't take the message of a row: {self._transaction.scrub(error)}"
+        what = (
+            f"The topic {topic} doesn't take the message of a row: {self._transaction.scrub(error)}"
+        )
         do = _WAYS_OUT.get(error.code(), "Mend that at the topic, or refuse such rows by a rule")
         raise RefusedError(
             what,
@@ -260,13 +323,23 @@ class Pump:
 
 
 _WAYS_OUT = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "Raise the topic's max.message.bytes, or refuse such rows by a rule",
-    KafkaError.INVALID_TIMESTAMP: "Raise the topic's message.timestamp.after.max.ms (or before.max.ms), or set sink.timestamp: published",
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "Raise the topic's max.message.bytes, or refuse such rows by a rule"
+    ),
+    KafkaError.INVALID_TIMESTAMP: (
+        "Raise the topic's message.timestamp.after.max.ms (or before.max.ms), or set"
+        " sink.timestamp: published"
+    ),
 }
 """By the broker's code."""
 
 
-def put_records(target: PublishTarget, transaction: Sending, records: Sequence[Record], headers: Sequence[tuple[str, bytes]] = ()) -> None:
+def put_records(
+    target: PublishTarget,
+    transaction: Sending,
+    records: Sequence[Record],
+    headers: Sequence[tuple[str, bytes]] = (),
+) -> None:
     """Records for the control topic, as part of what is sent; returns when the brokers have each.
 
     Raises:
@@ -277,6 +350,15 @@ def put_records(target: PublishTarget, transaction: Sending, records: Sequence[R
         transaction.write(target.control, records, headers)
     except TransactionError as error:
         if error.kind == "refused":
-            do = "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the window again."
-            raise RefusedError(f"The control topic {target.control} doesn't take a record: {error.text}", "commit", do) from None
-        raise TransactionError(error.kind, f"the control topic {target.control}: {error.text}", sent=error.sent) from None
+            do = (
+                "Raise its max.message.bytes to Kafka's default (1048588) at least, then run the"
+                " window again."
+            )
+            raise RefusedError(
+                f"The control topic {target.control} doesn't take a record: {error.text}",
+                "commit",
+                do,
+            ) from None
+        raise TransactionError(
+            error.kind, f"the control topic {target.control}: {error.text}", sent=error.sent
+        ) from None

@@ -1,4 +1,6 @@
-"""The messages of some splits, sent in an open transaction: in whole batches, without a Python object for each, or one by one."""
+"""The messages of some splits, sent in an open transaction: in whole batches, without a
+Python object for each, or one by one.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,27 @@ from windrow.ingest.sinks.kafka.stage import StagedFiles
 from windrow.ingest.sinks.kafka.work import WindowWork
 
 _sending = BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
-"""Who sends keeps two processors busy, its own thread one and its client's thread another. More at once would only be in each other's way;
-transactions that begin or end meanwhile aren't."""
+"""Who sends keeps two processors busy, its own thread one and its client's thread another.
+
+More at once would only be in each other's way; transactions that begin or end meanwhile aren't.
+"""
 
 _encoding = BoundedSemaphore(os.cpu_count() or 1)
 """Who sends batches that it has encoded itself keeps one busy."""
 
 
 def sent(
-    ends: Callable[[], Ends], files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Sending, numbers: Sequence[int],
-    *, one_by_one: bool,
-) -> list[PublishedSplit]:  # fmt: skip
-    """In whole batches where the transaction takes such; by librdkafka, without an object for each, or if that can't be, one by one.
+    ends: Callable[[], Ends],
+    files: StagedFiles,
+    work: WindowWork,
+    target: PublishTarget,
+    transaction: Sending,
+    numbers: Sequence[int],
+    *,
+    one_by_one: bool,
+) -> list[PublishedSplit]:
+    """In whole batches where the transaction takes such; by librdkafka, without an
+    object for each, or if that can't be, one by one.
 
     Args:
         ends: asks for the ends of all target logs.
@@ -53,7 +64,11 @@ def sent(
 
 
 def _sent_in_batches(
-    files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: WireTransaction, numbers: Sequence[int]
+    files: StagedFiles,
+    work: WindowWork,
+    target: PublishTarget,
+    transaction: WireTransaction,
+    numbers: Sequence[int],
 ) -> list[PublishedSplit]:
     """Batches are encoded here. Nothing is tried twice.
 
@@ -64,7 +79,13 @@ def _sent_in_batches(
     published = []
     with _encoding:
         for number in numbers:
-            pump = BatchPump(target, transaction, work.receipt.window.key, number, work.receipt.plan.splits[number])
+            pump = BatchPump(
+                target,
+                transaction,
+                work.receipt.window.key,
+                number,
+                work.receipt.plan.splits[number],
+            )
             for file in work.files[number]:
                 pump.send(files.batches(file))
             published.append(work.published(number, pump.wait()))
@@ -72,9 +93,14 @@ def _sent_in_batches(
 
 
 def _sent_compiled(
-    api: Api, ends: Callable[[], Ends], files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Sender,
+    api: Api,
+    ends: Callable[[], Ends],
+    files: StagedFiles,
+    work: WindowWork,
+    target: PublishTarget,
+    transaction: Sender,
     numbers: Sequence[int],
-) -> list[PublishedSplit]:  # fmt: skip
+) -> list[PublishedSplit]:
     """The splits share the places between which their messages are: headers say which is whose.
 
     Raises:
@@ -91,7 +117,11 @@ def _sent_compiled(
 
 
 def sent_one_by_one(
-    files: StagedFiles, work: WindowWork, target: PublishTarget, transaction: Sender, numbers: Sequence[int]
+    files: StagedFiles,
+    work: WindowWork,
+    target: PublishTarget,
+    transaction: Sender,
+    numbers: Sequence[int],
 ) -> list[PublishedSplit]:
     """Each message is reported, so one that isn't taken is named.
 
@@ -99,7 +129,10 @@ def sent_one_by_one(
         RefusedError: a topic doesn't take a message, or a staged file is gone.
         TransactionError: the transaction can't go on.
     """
-    pumps = {n: Pump(target, transaction, work.receipt.window.key, n, work.receipt.plan.splits[n]) for n in numbers}
+    pumps = {
+        n: Pump(target, transaction, work.receipt.window.key, n, work.receipt.plan.splits[n])
+        for n in numbers
+    }
     for number, pump in pumps.items():
         for file in work.files[number]:
             pump.send(files.batches(file))

@@ -1,4 +1,8 @@
-"""One split's messages as they will be published, in an Arrow file whose name no other attempt uses. Runs on executors."""
+"""One split's messages as they will be published, in an Arrow file whose name no other
+attempt uses.
+
+Runs on executors.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,8 @@ FOLDER = "staged"
 class StagedMessages(msgspec.Struct, frozen=True):
     """A staged file, in the sink's own words.
 
-    `same`: a checksum over messages without times, which any attempt at the same rows has; `whole`: over all that is in the file.
+    `same`: a checksum over messages without times, which any attempt at the same rows
+    has; `whole`: over all that is in the file.
     """
 
     path: str
@@ -37,12 +42,16 @@ class StagedMessages(msgspec.Struct, frozen=True):
 
 
 class ArrowForm:
-    """Messages in batches, in Arrow's file format; what two attempts at the same rows have in common is summed up meanwhile."""
+    """Messages in batches, in Arrow's file format; what two attempts at the same rows
+    have in common is summed up meanwhile.
+    """
 
     compression = None
 
     def __init__(self, schema: pa.Schema, own: Sequence[str]) -> None:
-        """`schema`: of the messages; `own`: the columns that two attempts at the same rows need not have in common."""
+        """`schema`: of the messages; `own`: the columns that two attempts at the same
+        rows need not have in common.
+        """
         self._schema, self._own = schema, [name for name in own if name in schema.names]
         self._same = self._whole = 0
         self._writer: pa.ipc.RecordBatchFileWriter
@@ -69,7 +78,7 @@ class KafkaStager(FileStager[StagedMessages]):
     done = "published"
 
     def __init__(self, made_by: KafkaStagerFactory, split: Split) -> None:
-        path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"
+        path = f"{FOLDER}/{quote(made_by.window_key, safe='')}/{made_by.layout.attempt}-{uuid.uuid4().hex}.arrow"  # noqa: E501
         form = ArrowForm(made_by.schema, made_by.form.own)
         file = GrowingFile(Place(made_by.staging), path, form, grouped=False, durable=False)
         super().__init__(made_by.staging, made_by.layout, split, file)
@@ -79,30 +88,58 @@ class KafkaStager(FileStager[StagedMessages]):
         misfit = self._form.misfit(batch)
         if misfit is not None:
             rows, what = misfit
-            do = "Nothing was published. Have a transform change it, or leave the column out; then run the window again."
+            do = (
+                "Nothing was published. Have a transform change it, or leave the column out; then"
+                " run the window again."
+            )
             raise self._unfit(what, do, messages, rows.tolist())
         untimed = self._form.untimed(batch, messages)
         if untimed:
             of = "the message" if self._form.time == "message" else f"column {self._form.time}"
-            what = f"the time of {of} isn't after 1970-01-01T00:00:00Z: no message can be published with it"
-            do = "Nothing was published. Refuse such rows by a rule, or set sink.timestamp: published; then run the window again."
+            what = (
+                f"the time of {of} isn't after 1970-01-01T00:00:00Z: no message can be published"
+                " with it"
+            )
+            do = (
+                "Nothing was published. Refuse such rows by a rule, or set sink.timestamp:"
+                " published; then run the window again."
+            )
             raise self._unfit(what, do, messages, untimed)
         encoded = self._form.encoded(batch, messages)
         strange = self._form.strange(encoded)
         if strange:  # what it is may be secret
-            do = "Nothing was published. Add the topic, or have a rule refuse such rows; then run the window again."
-            raise self._unfit(f"column {self._form.topic} names none of sink.topics", do, messages, strange)
-        return encoded if self._function is None else self._function.beside(encoded, batch, self._split)
+            do = (
+                "Nothing was published. Add the topic, or have a rule refuse such rows; then run"
+                " the window again."
+            )
+            raise self._unfit(
+                f"column {self._form.topic} names none of sink.topics", do, messages, strange
+            )
+        return (
+            encoded
+            if self._function is None
+            else self._function.beside(encoded, batch, self._split)
+        )
 
-    def _unfit(self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]) -> UnfitRowsError:
-        return UnfitRowsError(what, "stage", do, self._split.topic, self._split.partition, messages["offset"][rows[0]].as_py(), rows)
+    def _unfit(
+        self, what: str, do: str, messages: pa.RecordBatch, rows: Sequence[int]
+    ) -> UnfitRowsError:
+        return UnfitRowsError(
+            what,
+            "stage",
+            do,
+            self._split.topic,
+            self._split.partition,
+            messages["offset"][rows[0]].as_py(),
+            rows,
+        )
 
 
 class KafkaStagerFactory(msgspec.Struct, frozen=True):
     """Picklable; all that a stager needs to know.
 
-    `staging`: under which place the files go. `function`: what chooses partitions already here; None: they are chosen when messages are
-    published.
+    `staging`: under which place the files go. `function`: what chooses partitions
+    already here; None: they are chosen when messages are published.
     """
 
     staging: str
@@ -114,7 +151,11 @@ class KafkaStagerFactory(msgspec.Struct, frozen=True):
     @property
     def schema(self) -> pa.Schema:
         """The columns of a staged file."""
-        return self.form.schema if self.function is None else self.form.schema.append(pa.field(PARTITION, pa.int32()))
+        return (
+            self.form.schema
+            if self.function is None
+            else self.form.schema.append(pa.field(PARTITION, pa.int32()))
+        )
 
     def __call__(self, split: Split) -> KafkaStager:
         """A stager whose file name is unique to this call."""
@@ -137,18 +178,30 @@ class StagedFiles:
         seen = self._place.seen(f.path for f in files)
         gone = [f.path for f in files if (file := seen[f.path]) is None or file.size != f.size]
         if gone:
-            what = f"{len(gone)} of {len(files)} staged files are gone or cut short, the first is {gone[0]}"
-            raise RefusedError(what, "commit", "Did a sweep take them? Nothing more was published; run the window again.")
+            what = (
+                f"{len(gone)} of {len(files)} staged files are gone or cut short, the first is"
+                f" {gone[0]}"
+            )
+            raise RefusedError(
+                what,
+                "commit",
+                "Did a sweep take them? Nothing more was published; run the window again.",
+            )
 
     def batches(self, file: StagedMessages) -> Iterator[pa.RecordBatch]:
-        """The messages of a file, in order. It is held to what its stager said of it: so nobody had to sync it.
+        """The messages of a file, in order.
+
+        It is held to what its stager said of it: so nobody had to sync it.
 
         Raises (when read on, behind the last message at the latest):
             RefusedError: it is gone, or damaged.
         """
         whole = 0
         try:
-            with self._place.filesystem().open_input_file(file.path) as source, pa.ipc.open_file(source) as reader:
+            with (
+                self._place.filesystem().open_input_file(file.path) as source,
+                pa.ipc.open_file(source) as reader,
+            ):
                 for number in range(reader.num_record_batches):
                     batch = reader.get_batch(number)
                     batch.validate(full=True)  # passes trust its offsets
@@ -171,7 +224,9 @@ class StagedFiles:
 
     def older(self, cutoff_ms: int) -> list[str]:
         """The files that were last written before a moment, in epoch milliseconds."""
-        return sorted(f.path for f in self._place.walk(FOLDER) if f.modified.timestamp() * 1000 <= cutoff_ms)
+        return sorted(
+            f.path for f in self._place.walk(FOLDER) if f.modified.timestamp() * 1000 <= cutoff_ms
+        )
 
     def sweep(self, cutoff_ms: int, *, dry_run: bool) -> list[str]:
         """Remove those, or only look; their paths with the place before them."""

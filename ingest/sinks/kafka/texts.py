@@ -1,4 +1,7 @@
-"""Columns as texts, whole columns at a time: JSON values, and what a header says. The way back is here too, for what verification reads."""
+"""Columns as texts, whole columns at a time: JSON values, and what a header says.
+
+The way back is here too, for what verification reads.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,32 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def objects(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """One JSON object a row, its members in the order of the columns; every column is a member, null where it has no value."""
+    """One JSON object a row, its members in the order of the columns; every column is a
+    member, null where it has no value.
+    """
     if not columns:
         return pa.array([], pa.string())
     parts: list[Any] = []
     for number, (name, column) in enumerate(columns.items()):
-        parts += [f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:", json_texts(column)]
+        parts += [
+            f"{',' if number else '{'}{json.dumps(name, ensure_ascii=False)}:",
+            json_texts(column),
+        ]
     return joined(*parts, "}")
 
 
 def json_texts(column: pa.Array) -> pa.Array:
-    """Each value as JSON; a null is `null`. What has an inside is told in `ingest.sinks.json_columns`."""
+    """Each value as JSON; a null is `null`.
+
+    What has an inside is told in `ingest.sinks.json_columns`.
+    """
     return pc.fill_null(_texts(_plain(column)), "null")
 
 
 def header_texts(column: pa.Array) -> pa.Array:
-    """Each value as a header has it, as bytes: text and bytes as they are, an instant in epoch milliseconds, all else as in JSON."""
+    """Each value as a header has it, as bytes: text and bytes as they are, an instant
+    in epoch milliseconds, all else as in JSON.
+    """
     column, kind = _plain(column), _plain(column).type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return column.cast(pa.binary())
@@ -78,12 +91,16 @@ def _flag(column: pa.Array) -> pa.Array:
 
 
 def _real(column: pa.Array) -> pa.Array:
-    """JSON has no name for what isn't finite, so that is a text; and `-0` would be read as a whole number, which has no sign there."""
+    """JSON has no name for what isn't finite, so that is a text; and `-0` would be read
+    as a whole number, which has no sign there.
+    """
     found = column.cast(pa.string())
     found = pc.if_else(pc.equal(found, "-0"), "-0.0", found)
     if pc.all(pc.is_finite(column), skip_nulls=True).as_py() is not False:
         return found
-    odd = pc.if_else(pc.is_nan(column), '"NaN"', pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"'))
+    odd = pc.if_else(
+        pc.is_nan(column), '"NaN"', pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')
+    )
     return pc.if_else(pc.is_finite(column), found, odd)
 
 
@@ -92,7 +109,10 @@ def _quoted(column: pa.Array) -> pa.Array:
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    return pa.array([None if v is None else f'"{base64.b64encode(v).decode()}"' for v in column.to_pylist()], pa.string())
+    return pa.array(
+        [None if v is None else f'"{base64.b64encode(v).decode()}"' for v in column.to_pylist()],
+        pa.string(),
+    )
 
 
 def _date(column: pa.Array) -> pa.Array:
@@ -101,9 +121,15 @@ def _date(column: pa.Array) -> pa.Array:
 
 def _instant(column: pa.Array) -> pa.Array:
     """ISO 8601 with six digits of a second, and a Z where it is an instant."""
-    moments = pc.fill_null(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0).to_numpy()
+    moments = pc.fill_null(
+        column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()), 0
+    ).to_numpy()
     found = instants(moments, '"', '"' if column.type.tz is None else 'Z"')
-    return found if not column.null_count else pc.if_else(column.is_valid(), found, pa.scalar(None, KIND))
+    return (
+        found
+        if not column.null_count
+        else pc.if_else(column.is_valid(), found, pa.scalar(None, KIND))
+    )
 
 
 _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (
@@ -122,7 +148,8 @@ _WAYS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Arr
 
 
 def back(value: Any, kind: pa.DataType) -> Any:
-    """What a member of an object was, as JSON's own types have it (`LOADS`), for Arrow to make an array of.
+    """What a member of an object was, as JSON's own types have it (`LOADS`), for Arrow
+    to make an array of.
 
     Raises:
         ValueError, TypeError, KeyError, ArithmeticError: it isn't of the type.

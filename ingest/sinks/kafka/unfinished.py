@@ -1,7 +1,9 @@
 """Transactions of a Kafka table that runs left open.
 
-librdkafka has none of Kafka's questions about transactions (ListTransactions, DescribeTransactions, DescribeProducers). What it can tell is
-where readers of committed messages stand, and what lies there: the first message of the transaction that has been open for longest.
+librdkafka has none of Kafka's questions about transactions (ListTransactions,
+DescribeTransactions, DescribeProducers). What it can tell is where readers of committed
+messages stand, and what lies there: the first message of the transaction that has been
+open for longest.
 """
 
 from __future__ import annotations
@@ -57,29 +59,59 @@ class KafkaTransactions:
     """
 
     def __init__(
-        self, reach: Reach, topics: SinkTopics, ids: TransactionalIds, target: Callable[[], PublishTarget], header: str, patience: float
-    ) -> None:  # fmt: skip
-        self._reach, self._topics, self._ids, self._target, self._header = reach, topics, ids, target, header
+        self,
+        reach: Reach,
+        topics: SinkTopics,
+        ids: TransactionalIds,
+        target: Callable[[], PublishTarget],
+        header: str,
+        patience: float,
+    ) -> None:
+        self._reach, self._topics, self._ids, self._target, self._header = (
+            reach,
+            topics,
+            ids,
+            target,
+            header,
+        )
         self._patience = patience
 
     def ids(self, pipeline_id: str, plans: Sequence[Plan]) -> list[str]:
-        return list(dict.fromkeys([self._ids.table(pipeline_id), *(name for plan in plans for name in self._ids.of_window(plan))]))
+        return list(
+            dict.fromkeys(
+                [
+                    self._ids.table(pipeline_id),
+                    *(name for plan in plans for name in self._ids.of_window(plan)),
+                ]
+            )
+        )
 
     def held_back(self) -> list[HeldBack]:
-        found = {tp: (stable, end) for tp, (stable, end) in self._topics.stable_and_end().items() if stable < end}
-        return sorted(HeldBack(*tp, stable, end, self._window_at(*tp, stable)) for tp, (stable, end) in found.items())
+        found = {
+            tp: (stable, end)
+            for tp, (stable, end) in self._topics.stable_and_end().items()
+            if stable < end
+        }
+        return sorted(
+            HeldBack(*tp, stable, end, self._window_at(*tp, stable))
+            for tp, (stable, end) in found.items()
+        )
 
     def end(self, ids: Sequence[str]) -> None:
         try:
             end_open(self._target(), ids)
         except Overtaken:
             what = "another run took one of the table's transactional ids at this moment"
-            raise UnreachableError(what, "commit", "Is the window being run? Then it ends what was open by itself.") from None
+            raise UnreachableError(
+                what, "commit", "Is the window being run? Then it ends what was open by itself."
+            ) from None
 
     def _window_at(self, topic: str, partition: int, offset: int) -> str | None:
         """The window of the first message from an offset on, be it committed or not."""
         admin = admin_properties(self._reach.servers, self._reach.client)
-        consumer = consumer_properties(self._reach.servers, self._reach.client, isolation="read_uncommitted")
+        consumer = consumer_properties(
+            self._reach.servers, self._reach.client, isolation="read_uncommitted"
+        )
         deadline = time.monotonic() + self._patience
         with CLIENTS.of(admin).consumers(consumer).one(topic) as one:
             one.assign([ck.TopicPartition(topic, partition, offset)])

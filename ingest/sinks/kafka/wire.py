@@ -1,7 +1,8 @@
 """Whole columns as bytes: what the encoders of messages have in common.
 
-A row's bytes are those of its fields, one behind the other, so a batch is encoded by encoding columns and joining them, row by row, in one
-pass of Arrow's. Nothing here goes over rows in Python.
+A row's bytes are those of its fields, one behind the other, so a batch is encoded by
+encoding columns and joining them, row by row, in one pass of Arrow's. Nothing here goes
+over rows in Python.
 """
 
 from __future__ import annotations
@@ -65,13 +66,19 @@ def lengths(column: pa.BinaryArray) -> npt.NDArray[np.int64]:
 
 def counts(lists: pa.Array) -> npt.NDArray[np.int64]:
     """How many items each list has; no list has as many as an empty one."""
-    return pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)  # type: ignore[no-any-return]
+    lengths: npt.NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(
+        zero_copy_only=False
+    )
+    return lengths.astype(np.int64)
 
 
 def bodies(of_each: npt.NDArray[np.int64], items: pa.BinaryArray) -> pa.BinaryArray:
-    """The items of each list, one behind the other. `items`: those of all lists that aren't null, encoded, none of them null.
+    """The items of each list, one behind the other.
 
-    The items of a list lie one behind the other already, so their bytes needn't be moved: only the ends of items become the ends of lists.
+    `items`: those of all lists that aren't null, encoded, none of them null.
+
+    The items of a list lie one behind the other already, so their bytes needn't be
+    moved: only the ends of items become the ends of lists.
     """
     ends = np.concatenate(([0], np.cumsum(of_each)))
     return binary(items.buffers()[2] or b"", ends_of(items)[ends], None)
@@ -80,7 +87,9 @@ def bodies(of_each: npt.NDArray[np.int64], items: pa.BinaryArray) -> pa.BinaryAr
 def flat(column: pa.Array) -> pa.BinaryArray:
     """Values of a fixed width, the last byte first, as Arrow has them."""
     values = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-    return binary(np.ascontiguousarray(values), np.arange(len(values) + 1) * values.itemsize, validity(column))
+    return binary(
+        np.ascontiguousarray(values), np.arange(len(values) + 1) * values.itemsize, validity(column)
+    )
 
 
 def numbers(column: pa.Array) -> npt.NDArray[np.int64]:
@@ -112,9 +121,15 @@ def validity(column: pa.Array) -> npt.NDArray[np.uint8] | None:
     return np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
 
 
-def binary(data: Any, ends: npt.NDArray[Any], valid: npt.NDArray[np.uint8] | None) -> pa.BinaryArray:
+def binary(
+    data: Any, ends: npt.NDArray[Any], valid: npt.NDArray[np.uint8] | None
+) -> pa.BinaryArray:
     """An array of bytes, from those of all values, and where each begins and the last one ends."""
-    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]
+    buffers = [
+        None if valid is None else pa.py_buffer(valid),
+        pa.py_buffer(ends.astype(np.int32)),
+        pa.py_buffer(data),
+    ]
     return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
 
 

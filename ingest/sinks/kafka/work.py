@@ -16,7 +16,9 @@ from windrow.ingest.sinks.kafka.stage import StagedMessages
 
 
 class WindowWork(msgspec.Struct, frozen=True):
-    """A window that is to be committed: its receipt, and of each split that has any rows its staged files and their checksum."""
+    """A window that is to be committed: its receipt, and of each split that has any
+    rows its staged files and their checksum.
+    """
 
     receipt: Receipt
     files: Mapping[int, list[StagedMessages]]
@@ -26,8 +28,13 @@ class WindowWork(msgspec.Struct, frozen=True):
     def of(cls, receipt: Receipt, staged: Sequence[Staged]) -> WindowWork:
         """What was staged, by the numbers of the splits in the plan."""
         numbers = {split: n for n, split in enumerate(receipt.plan.splits)}
-        known = [s for s in staged if s.split in numbers]  # of another plan than the staged one's the decision is to refuse it
-        files = {numbers[s.split]: [msgspec.json.decode(word, type=StagedMessages) for word in s.rows] for s in known if s.rows}
+        # of another plan than the staged one's the decision is to refuse it
+        known = [s for s in staged if s.split in numbers]
+        files = {
+            numbers[s.split]: [msgspec.json.decode(word, type=StagedMessages) for word in s.rows]
+            for s in known
+            if s.rows
+        }
         sums = {numbers[s.split]: s.counts.checksums for s in known}
         return cls(receipt, files, {n: c.rows for n, c in sums.items() if isinstance(c, Checksums)})
 
@@ -35,9 +42,19 @@ class WindowWork(msgspec.Struct, frozen=True):
         """The record of a split."""
         receipt, split = self.receipt, self.receipt.plan.splits[number]
         return PublishedSplit(
-            receipt.window.key, number, receipt.digest, split.topic, split.partition, split.start, split.stop,
-            sum(f.rows for f in self.files[number]), self._same(number), self.checksums.get(number, "0" * 16), receipt.attempt, places,
-        )  # fmt: skip
+            receipt.window.key,
+            number,
+            receipt.digest,
+            split.topic,
+            split.partition,
+            split.start,
+            split.stop,
+            sum(f.rows for f in self.files[number]),
+            self._same(number),
+            self.checksums.get(number, "0" * 16),
+            receipt.attempt,
+            places,
+        )
 
     def refuse_other(self, split: PublishedSplit) -> None:
         """A split that is published counts if it has the rows of this attempt.
@@ -47,13 +64,25 @@ class WindowWork(msgspec.Struct, frozen=True):
         """
         key, where = self.receipt.window.key, (split.topic, split.partition, split.start)
         if split.digest != self.receipt.digest:
-            what = f"Of window {key} a split was published by attempt {split.attempt} under another plan: digest {split.digest[:12]} there"
-            do = f"Here it is {self.receipt.digest[:12]}. Set state back to the ledger that the window was begun with."
+            what = (
+                f"Of window {key} a split was published by attempt {split.attempt} under another"
+                f" plan: digest {split.digest[:12]} there"
+            )
+            do = (
+                f"Here it is {self.receipt.digest[:12]}. Set state back to the ledger that the"
+                " window was begun with."
+            )
             raise RefusedError(what, "commit", do, *where)
         if split.same != self._same(split.number):
-            what = f"Of window {key} a split was published by attempt {split.attempt} with other rows: {split.rows} there"
+            what = (
+                f"Of window {key} a split was published by attempt {split.attempt} with other rows:"
+                f" {split.rows} there"
+            )
             what += f", {sum(f.rows for f in self.files.get(split.number, ()))} here"
-            do = "Messages can't be taken back. Set schema and rules back to what they were then, and run the window again."
+            do = (
+                "Messages can't be taken back. Set schema and rules back to what they were then,"
+                " and run the window again."
+            )
             raise RefusedError(what, "commit", do, *where)
 
     def whole(self, published: Mapping[int, PublishedSplit]) -> Receipt:
@@ -61,13 +90,26 @@ class WindowWork(msgspec.Struct, frozen=True):
 
         Raises:
             RefusedError: a split isn't published, whose record was there.
-        """
+        """  # noqa: E501
         missing = sorted(self.files.keys() - published.keys())
         if missing:
-            what = f"{len(missing)} splits of window {self.receipt.window.key} were published, and the control topic doesn't say so"
-            raise RefusedError(what, "commit", "Was the control topic made anew meanwhile? Restore it, then run the window again.")
-        others = {(s.topic, s.partition, s.start): s.checksum for s in published.values() if s.attempt != self.receipt.attempt}
-        return msgspec.structs.replace(self.receipt, splits=tuple(_with_checksum(s, others) for s in self.receipt.splits))
+            what = (
+                f"{len(missing)} splits of window {self.receipt.window.key} were published, and the"
+                " control topic doesn't say so"
+            )
+            raise RefusedError(
+                what,
+                "commit",
+                "Was the control topic made anew meanwhile? Restore it, then run the window again.",
+            )
+        others = {
+            (s.topic, s.partition, s.start): s.checksum
+            for s in published.values()
+            if s.attempt != self.receipt.attempt
+        }
+        return msgspec.structs.replace(
+            self.receipt, splits=tuple(_with_checksum(s, others) for s in self.receipt.splits)
+        )
 
     @property
     def in_order(self) -> list[int]:
@@ -85,7 +127,9 @@ def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], st
     return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
 
 
-def judged(identity: str, work: WindowWork, control: Held) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
+def judged(
+    identity: str, work: WindowWork, control: Held
+) -> tuple[Committed | None, Mapping[int, PublishedSplit]]:
     """The window as the control topic has it, or what is published of it. `identity`: the table's.
 
     Raises:
@@ -93,11 +137,18 @@ def judged(identity: str, work: WindowWork, control: Held) -> tuple[Committed | 
     """
     receipt = work.receipt
     if control.binding is None:
-        raise RefusedError(f"the table {identity} isn't there any more", "commit", "Run the window again.")
+        raise RefusedError(
+            f"the table {identity} isn't there any more", "commit", "Run the window again."
+        )
     before, after = adjacent(receipt)
     others = control.overlapping(receipt.window.key, covered(receipt.plan))
-    mine, left = control.committed(receipt.window.key), None if before is None else control.committed(before)
-    committed = decide(receipt, Seen(identity, control.binding, mine, left, control.committed(after), others))
+    mine, left = (
+        control.committed(receipt.window.key),
+        (None if before is None else control.committed(before)),
+    )
+    committed = decide(
+        receipt, Seen(identity, control.binding, mine, left, control.committed(after), others)
+    )
     published = {} if committed is not None else control.splits.get(receipt.window.key, {})
     for split in published.values():
         work.refuse_other(split)
@@ -107,26 +158,34 @@ def judged(identity: str, work: WindowWork, control: Held) -> tuple[Committed | 
 
 
 def refuse_half_published(work: WindowWork, control: Held) -> None:
-    """Offsets of splits of other windows, that are published and whose window isn't committed yet, are taken too.
+    """Offsets of splits of other windows, that are published and whose window isn't
+    committed yet, are taken too.
 
     Raises:
         OverlapError: naming the window, and where.
     """
     mine, key = work.receipt.plan.splits, work.receipt.window.key
-    for other in (s for window, splits in control.splits.items() if window != key for s in splits.values()):
+    for other in (
+        s for window, splits in control.splits.items() if window != key for s in splits.values()
+    ):
         for split in mine:
             same = (split.topic, split.partition) == (other.topic, other.partition)
             if same and split.start < other.stop and other.start < split.stop:
                 first = max(split.start, other.start)
                 what = (
-                    f"offsets from {first} on of window {key} are published already, under window {other.window}, which isn't committed yet"
+                    f"offsets from {first} on of window {key} are published already, under window"
+                    f" {other.window}, which isn't committed yet"
                 )
-                do = f"Was the ledger lost, or restored? Run window {other.window} by the ledger that it was begun with."
+                do = (
+                    f"Was the ledger lost, or restored? Run window {other.window} by the ledger"
+                    " that it was begun with."
+                )
                 raise OverlapError(what, "commit", do, split.topic, split.partition, first)
 
 
 def refuse_out_of_order(work: WindowWork, control: Held) -> None:
-    """A window whose messages replace others can't come after a later one: its older messages would be the last of their keys.
+    """A window whose messages replace others can't come after a later one: its older
+    messages would be the last of their keys.
 
     Raises:
         RefusedError: naming a later window that is committed.
@@ -134,15 +193,23 @@ def refuse_out_of_order(work: WindowWork, control: Held) -> None:
     key = work.receipt.window.key
     later = max((other for other in control.windows if other > key), default=None)
     if later is not None:
-        what = f"window {key} can't be published behind window {later}: of each key the last message counts, and its messages are older"
-        do = "Nothing of it was published. Run windows in their order; to have this one too, begin a pipeline with another id and topic."
+        what = (
+            f"window {key} can't be published behind window {later}: of each key the last message"
+            " counts, and its messages are older"
+        )
+        do = (
+            "Nothing of it was published. Run windows in their order; to have this one too, begin a"
+            " pipeline with another id and topic."
+        )
         raise RefusedError(what, "commit", do)
 
 
 def no_other_generation(receipt: Receipt) -> RefusedError:
     """Why a committed window is not replaced, nor mended."""
     what = f"window {receipt.window.key} is committed, and messages can't be taken back"
-    return RefusedError(what, "commit", "To write them again, begin a pipeline with another id and another topic.")
+    return RefusedError(
+        what, "commit", "To write them again, begin a pipeline with another id and another topic."
+    )
 
 
 def last_places(published: Iterable[PublishedSplit]) -> dict[tuple[str, int], int]:

@@ -37,8 +37,11 @@ _ZONED_NUMBER = np.frombuffer((1184).to_bytes(4, "big"), np.uint8)
 """PostgreSQL's number of the type of an instant."""
 
 
-class UnfitValueError(Exception):  # becomes an UnfitRowsError where it is known what messages the rows came from
-    """Values that a column can't hold: at which rows of the batch (ascending), and what is wrong with them."""
+# becomes an UnfitRowsError where it is known what messages the rows came from
+class UnfitValueError(Exception):
+    """Values that a column can't hold: at which rows of the batch (ascending), and what
+    is wrong with them.
+    """
 
     def __init__(self, rows: npt.NDArray[np.int64], what: str) -> None:
         super().__init__(rows, what)
@@ -56,7 +59,9 @@ def rows_of(batch: pa.RecordBatch) -> bytes:
         for rows, what in _unfit(array):
             raise UnfitValueError(rows, f"column {field.name} {what}")
         columns.append(_plain(array))
-    jsonb = [name for name, f in zip(names, batch.schema, strict=True) if column_type(f.type) == JSON]
+    jsonb = [
+        name for name, f in zip(names, batch.schema, strict=True) if column_type(f.type) == JSON
+    ]
     return _encoded(pa.RecordBatch.from_arrays(columns, names), jsonb)
 
 
@@ -64,9 +69,11 @@ def _encoded(batch: pa.RecordBatch, jsonb: list[str]) -> bytes:
     encoder = pgpq.ArrowToPostgresBinaryEncoder.new_with_encoders(
         batch.schema,
         {
-            field.name: LargeStringEncoderBuilder.new_with_output(field, Jsonb())
-            if field.name in jsonb
-            else pgpq.ArrowToPostgresBinaryEncoder.infer_encoder(field)
+            field.name: (
+                LargeStringEncoderBuilder.new_with_output(field, Jsonb())
+                if field.name in jsonb
+                else pgpq.ArrowToPostgresBinaryEncoder.infer_encoder(field)
+            )
             for field in batch.schema
         },
     )
@@ -85,22 +92,34 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _zoned(array: pa.Array) -> pa.Array:
-    """Lists of instants as the bytes of their arrays: pgpq says of their elements that they have no zone."""
+    """Lists of instants as the bytes of their arrays: pgpq says of their elements that
+    they have no zone.
+    """
     lists = array.cast(pa.list_(pa.timestamp("us")))
     octets = np.frombuffer(_encoded(pa.RecordBatch.from_arrays([lists], ["0"]), []), np.uint8)
-    nulls = np.concatenate([[0], np.cumsum(lists.flatten().is_null().to_numpy(zero_copy_only=False))])
+    nulls = np.concatenate(
+        [[0], np.cumsum(lists.flatten().is_null().to_numpy(zero_copy_only=False))]
+    )
     counts = pc.list_value_length(lists).fill_null(0).to_numpy()
     ends = np.concatenate([[0], np.cumsum(counts)])
-    sizes = np.where(array.is_valid().to_numpy(zero_copy_only=False), 20 + 12 * counts - 8 * np.diff(nulls[ends]), 0)
+    sizes = np.where(
+        array.is_valid().to_numpy(zero_copy_only=False),
+        20 + 12 * counts - 8 * np.diff(nulls[ends]),
+        0,
+    )
     places = np.concatenate([[0], np.cumsum(sizes)])
     heads = places[:-1] + 6 * np.arange(len(array))  # of each row: one field, and its length
     values = np.delete(octets, (heads[:, None] + np.arange(6)).ravel())
-    values[(places[:-1][sizes > 0][:, None] + np.arange(8, 12)).ravel()] = np.tile(_ZONED_NUMBER, int((sizes > 0).sum()))
+    values[(places[:-1][sizes > 0][:, None] + np.arange(8, 12)).ravel()] = np.tile(
+        _ZONED_NUMBER, int((sizes > 0).sum())
+    )
     valid = array.is_valid().buffers()[1] if array.null_count else None
-    return pa.Array.from_buffers(pa.large_binary(), len(array), [valid, pa.py_buffer(places), pa.py_buffer(values)])
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(array), [valid, pa.py_buffer(places), pa.py_buffer(values)]
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------------------ what can't be
+# --------------------------------------------------------------------------------------------------
 
 
 def _unfit(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
@@ -115,12 +134,20 @@ def _unfit(array: pa.Array) -> Iterator[tuple[npt.NDArray[np.int64], str]]:
             yield np.unique(pc.list_parent_indices(array).take(pa.array(elements)).to_numpy()), what
     elif pa.types.is_string(kind):
         if (octets_of(array) == 0).any():  # all at once, which is far cheaper than text by text
-            yield from _rows(pc.match_substring(array, "\0"), "holds the character NUL, which no text of PostgreSQL can hold")
+            yield from _rows(
+                pc.match_substring(array, "\0"),
+                "holds the character NUL, which no text of PostgreSQL can hold",
+            )
     elif pa.types.is_date32(kind):
         days = array.view(pa.int32())
-        yield from _rows(pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)), "is a date outside PostgreSQL's calendar")
+        yield from _rows(
+            pc.or_(pc.less(days, _FIRST_DAY), pc.greater(days, _LAST_DAY)),
+            "is a date outside PostgreSQL's calendar",
+        )
     elif pa.types.is_timestamp(kind):
-        yield from _rows(pc.less(array.view(pa.int64()), _FIRST_MICRO), "is a time outside PostgreSQL's calendar")
+        yield from _rows(
+            pc.less(array.view(pa.int64()), _FIRST_MICRO), "is a time outside PostgreSQL's calendar"
+        )
 
 
 def _rows(wrong: pa.Array, what: str) -> Iterator[tuple[npt.NDArray[np.int64], str]]:

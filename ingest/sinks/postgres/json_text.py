@@ -1,7 +1,8 @@
 r"""Values with an inside as JSON for a `jsonb` column, whole columns at a time, and back.
 
     a struct, a map, a list  see `ingest.sinks.json_columns`; a key that holds NUL is no name
-    a number                 a number; what JSON has none for is a text: "NaN", "Infinity", "-Infinity", "-0.0"
+    a number                 a number; what JSON has none for is a text: "NaN", "Infinity",
+                            "-Infinity", "-0.0"
     bytes                    a text that PostgreSQL reads as bytes: "\\x6869"
     a date, a time           a text that PostgreSQL reads as one
     a text                   a text; with NUL in it, which jsonb can't hold, {"bytea": "\\x..."}
@@ -24,7 +25,13 @@ import pyarrow.compute as pc
 from windrow.ingest.sinks.joining import KIND, ends_of, joined, octets_of
 from windrow.ingest.sinks.json_columns import JsonForm, entries_of, quoted
 
-_ODD = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"', "-0": '"-0.0"', "-0.0": '"-0.0"'}
+_ODD = {
+    "nan": '"NaN"',
+    "inf": '"Infinity"',
+    "-inf": '"-Infinity"',
+    "-0": '"-0.0"',
+    "-0.0": '"-0.0"',
+}
 _BYTES = "bytea"
 
 
@@ -77,7 +84,7 @@ def _hexadecimal(array: pa.Array) -> pa.Array:
     return joined(r'"\\x', pa.Array.from_buffers(KIND, len(array), places), '"')
 
 
-# ------------------------------------------------------------------------------------------------------------------------------- back
+# --------------------------------------------------------------------------------------------------
 
 
 def loads(text: str | bytes) -> Any:
@@ -96,7 +103,10 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
         fields = [(f.name, f.type) for f in kind]
         return lambda value: {name: from_json(value.get(name), inner) for name, inner in fields}
     if pa.types.is_map(kind):
-        return lambda value: [(from_json(k, kind.key_type), from_json(v, kind.item_type)) for k, v in entries_of(value)]
+        return lambda value: [
+            (from_json(k, kind.key_type), from_json(v, kind.item_type))
+            for k, v in entries_of(value)
+        ]
     if pa.types.is_list(kind):
         return lambda value: [from_json(each, kind.value_type) for each in value]
     if pa.types.is_binary(kind):
@@ -108,7 +118,12 @@ def _reader(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_decimal(kind):
         return Decimal
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return lambda value: pa.scalar(value).cast(kind).cast(pa.int32() if pa.types.is_date(kind) else pa.int64()).as_py()
+        return lambda value: (
+            pa.scalar(value)
+            .cast(kind)
+            .cast(pa.int32() if pa.types.is_date(kind) else pa.int64())
+            .as_py()
+        )
     return lambda value: value
 
 

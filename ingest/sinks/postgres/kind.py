@@ -1,4 +1,7 @@
-"""Tables in PostgreSQL as a kind of sink: what a spec says of one. Loads the driver only when a table is made of it."""
+"""Tables in PostgreSQL as a kind of sink: what a spec says of one.
+
+Loads the driver only when a table is made of it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,16 @@ from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.values import Text, Values, Written
-from windrow.ingest.sinks.kind import KeyColumns, Mode, Rows, SinkKind, SinkSection, StagingPlace, Version, key_conflicts
+from windrow.ingest.sinks.kind import (
+    KeyColumns,
+    Mode,
+    Rows,
+    SinkKind,
+    SinkSection,
+    StagingPlace,
+    Version,
+    key_conflicts,
+)
 from windrow.ingest.sinks.postgres.names import LONGEST, name_problems, table_name
 from windrow.ingest.sinks.postgres.url import server_url
 
@@ -45,20 +57,37 @@ class PostgresSection(SinkSection):
     """The table, on any server that can be reached by a URL."""
 
     kind: Literal["postgres"] = Field(description="What kind of table it is.")
-    url: Annotated[Written, AfterValidator(_url), Values("a URL that names host and database")] = Field(
-        repr=False,
-        description="The server and its database, as libpq takes them: `postgresql://user@host:5432/database?sslmode=verify-full`. "
-        "The password comes from PGPASSWORD or a password file, or stands here as a template, `{{ env.NAME }}`.",
+    url: Annotated[Written, AfterValidator(_url), Values("a URL that names host and database")] = (
+        Field(
+            repr=False,
+            description=(
+                "The server and its database, as libpq takes them:"
+                " `postgresql://user@host:5432/database?sslmode=verify-full`. The password comes"
+                " from PGPASSWORD or a password file, or stands here as a template, `{{ env.NAME"
+                " }}`."
+            ),
+        )
     )
-    table: Annotated[Text, AfterValidator(_table), Values("`schema.table`, or a table of the schema `public`")] = Field(
-        description="The table, as the catalog has its name: capitals count. Dead letters go beside it, to `<table>_dead`."
+    table: Annotated[
+        Text, AfterValidator(_table), Values("`schema.table`, or a table of the schema `public`")
+    ] = Field(
+        description=(
+            "The table, as the catalog has its name: capitals count. Dead letters go beside it, to"
+            " `<table>_dead`."
+        )
     )
     windrow_schema: Annotated[Text, AfterValidator(_own), Values("a name")] = Field(
-        default="windrow", description="The schema for what windrow keeps of its tables: receipts, and which offsets they hold."
+        default="windrow",
+        description=(
+            "The schema for what windrow keeps of its tables: receipts, and which offsets they"
+            " hold."
+        ),
     )
     staging: StagingPlace = Field(
-        description="Where tasks keep rows until their window is committed; all of them, and the driver, must see it. A relative path "
-        "begins at the file's folder."
+        description=(
+            "Where tasks keep rows until their window is committed; all of them, and the driver,"
+            " must see it. A relative path begins at the file's folder."
+        )
     )
     mode: Mode = "append"
     primary_key: KeyColumns = None
@@ -66,8 +95,11 @@ class PostgresSection(SinkSection):
 
     evolve: Literal["none", "add_columns", "widen"] = Field(
         default="add_columns",
-        description="What becomes of the table's columns where the schema has others: nothing (`none`); new nullable ones are added "
-        "(`add_columns`); and numbers become wider, columns nullable (`widen`). Any other difference is refused before anything is read.",
+        description=(
+            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
+            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
+            " (`widen`). Any other difference is refused before anything is read."
+        ),
     )
 
     @classmethod
@@ -77,7 +109,11 @@ class PostgresSection(SinkSection):
 
     @property
     def key(self) -> PrimaryKey | None:
-        return None if self.primary_key is None else PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
+        return (
+            None
+            if self.primary_key is None
+            else PrimaryKey(self.primary_key, self.mode == "delete-aware", self.version)
+        )
 
     @property
     def keeps(self) -> bool:
@@ -91,11 +127,15 @@ class PostgresSection(SinkSection):
 
 
 class _Postgres:
-    """`sinks.kind.SinkKind`: a table in PostgreSQL, with its dead letters in a second one beside it."""
+    """`sinks.kind.SinkKind`: a table in PostgreSQL, with its dead letters in a second
+    one beside it.
+    """
 
     section = PostgresSection
 
-    def make(self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: PostgresSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         place = _place(section)
         from windrow.ingest.sinks.place import normal
 
@@ -120,7 +160,11 @@ def _place(section: PostgresSection) -> TablePlace:
     try:
         from windrow.ingest.sinks.postgres.server import TablePlace, refuse_unusable
     except ModuleNotFoundError as error:
-        raise SpecError(f"sink.kind postgres needs {error.name}, which is not installed", "spec", "Install windrow[postgres].") from error
+        raise SpecError(
+            f"sink.kind postgres needs {error.name}, which is not installed",
+            "spec",
+            "Install windrow[postgres].",
+        ) from error
     url = server_url(section.url)
     refuse_unusable(url)
     return TablePlace(url, table_name(section.table), section.windrow_schema)

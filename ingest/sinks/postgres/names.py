@@ -15,7 +15,9 @@ SYSTEM = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
 DEAD = "_dead"
 MARK = "windrow "
-"""How the comment on a bound table's window column begins; what follows is the table's id, and its number in the catalog."""
+"""How the comment on a bound table's window column begins; what follows is the table's
+id, and its number in the catalog.
+"""
 
 
 class TableName(msgspec.Struct, frozen=True):
@@ -47,8 +49,14 @@ def table_name(text: str) -> TableName:
     schema, point, table = text.rpartition(".")
     name = TableName(schema if point else "public", table)
     if not name.schema or not name.table or "." in name.schema:
-        raise ValueError("must be schema.table, or a table of the schema public; a name with a point in it can't be used")
-    for wrong in (*name_problems(name.schema, LONGEST), *name_problems(name.table, LONGEST - len(DEAD))):
+        raise ValueError(
+            "must be schema.table, or a table of the schema public; a name with a point in it can't"
+            " be used"
+        )
+    for wrong in (
+        *name_problems(name.schema, LONGEST),
+        *name_problems(name.table, LONGEST - len(DEAD)),
+    ):
         raise ValueError(wrong)
     return name
 
@@ -62,8 +70,14 @@ def name_problems(name: str, longest: int = LONGEST) -> Iterator[str]:
 
 
 def mark_of(table_id: UUID, number: int) -> str:
-    """The comment on a bound table's window column. `number`: the table's in the catalog, which a copy of the table doesn't have."""
-    return f"{MARK}{table_id} {number}: the window that a row is of. By this comment windrow knows the table; leave it as it is."
+    """The comment on a bound table's window column.
+
+    `number`: the table's in the catalog, which a copy of the table doesn't have.
+    """
+    return (
+        f"{MARK}{table_id} {number}: the window that a row is of. By this comment windrow knows the"
+        " table; leave it as it is."
+    )
 
 
 def marked(comment: str) -> tuple[UUID, int | None] | None:

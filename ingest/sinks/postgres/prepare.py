@@ -1,8 +1,11 @@
-"""A table is made once, and bound; later it is held against what is wanted of it, before anything is read.
+"""A table is made once, and bound; later it is held against what is wanted of it,
+before anything is read.
 
-Making it, its mark and windrow's own tables is one transaction, and one such transaction at a time: of those that race, one binds the
-table, and the others find whose it is. A table that somebody else made is taken over if it has the wanted columns and no row: that is how
-it gets partitions, constraints or a tablespace of its owner's choice.
+Making it, its mark and windrow's own tables is one transaction, and one such
+transaction at a time: of those that race, one binds the table, and the others find
+whose it is. A table that somebody else made is taken over if it has the wanted columns
+and no row: that is how it gets partitions, constraints or a tablespace of its owner's
+choice.
 
 Columns that it lacks are brought by the commit of the first rows that have them (`evolve`).
 """
@@ -21,11 +24,28 @@ from windrow.ingest.errors import SchemaChangedError, SpecError
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.sinks.postgres import catalog
 from windrow.ingest.sinks.postgres.catalog import TableThere, Target
-from windrow.ingest.sinks.postgres.columns import HASH, CatalogColumn, ColumnChanges, Evolve, column_type, difference, evolution, strange
+from windrow.ingest.sinks.postgres.columns import (
+    HASH,
+    CatalogColumn,
+    ColumnChanges,
+    Evolve,
+    column_type,
+    difference,
+    evolution,
+    strange,
+)
 from windrow.ingest.sinks.postgres.form import KeyedForm, other_key
 from windrow.ingest.sinks.postgres.merge import graves_name
 from windrow.ingest.sinks.postgres.names import mark_of
-from windrow.ingest.sinks.postgres.server import Connection, TablePlace, commit, identifier, reading, reason, writing
+from windrow.ingest.sinks.postgres.server import (
+    Connection,
+    TablePlace,
+    commit,
+    identifier,
+    reading,
+    reason,
+    writing,
+)
 from windrow.ingest.sinks.postgres.unfit import refuse_unfit
 
 _SETUP = 7_308_332_045_911_029_879
@@ -39,7 +59,7 @@ SELECT EXISTS (
             WHERE a.attrelid = x.indrelid AND a.attnum = ANY((x.indkey::int2[])[0:x.indnkeyatts - 1])
         )
 )
-"""
+"""  # noqa: E501
 """Whether an index keeps exactly these columns unique."""
 
 _ALLOWED: Mapping[Evolve, str] = {
@@ -50,7 +70,8 @@ _ALLOWED: Mapping[Evolve, str] = {
 
 
 class WantedTable(msgspec.Struct, frozen=True):
-    """What a table is to be like: its columns, which of them is the window's, and what may become of columns that are there.
+    """What a table is to be like: its columns, which of them is the window's, and what
+    may become of columns that are there.
 
     `merged`: where rows replace each other, by which columns.
     """
@@ -62,7 +83,9 @@ class WantedTable(msgspec.Struct, frozen=True):
 
 
 def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
-    """Create the table and bind it, unless that is done. Idempotent; of calls that race one does it.
+    """Create the table and bind it, unless that is done.
+
+    Idempotent; of calls that race one does it.
 
     Raises:
         SchemaChangedError, SpecError: as `seen`; or the user may not do this there.
@@ -84,7 +107,12 @@ def seen(connection: Connection, place: TablePlace, wanted: WantedTable) -> Tabl
         SpecError: it can hold no windows, or somebody else's rows are in it.
     """
     found = catalog.table_at(connection, place)
-    refuse_unfit(connection, place, [wanted.window], () if wanted.merged is None else wanted.merged.key.columns)
+    refuse_unfit(
+        connection,
+        place,
+        [wanted.window],
+        () if wanted.merged is None else wanted.merged.key.columns,
+    )
     if found is not None and found.target is None:
         refuse_others_rows(connection, place)
         _refuse_strange(place, found.columns, wanted.schema)
@@ -106,23 +134,37 @@ def _ensure(connection: Connection, place: TablePlace, wanted: WantedTable, mine
         _put_mark(connection, place, found.target)
 
 
-def refuse_other_columns(place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable) -> None:
+def refuse_other_columns(
+    place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable
+) -> None:
     """Hold a bound table against the wanted columns.
 
     Raises:
-        SchemaChangedError: they differ in more than a commit may change, or somebody changed the table.
+        SchemaChangedError: they differ in more than a commit may change, or somebody
+            changed the table.
     """
     keys = other_key(target.columns, wanted.schema)
     if keys:
-        what = f"the table {place} has another key, order or mode, which it keeps for ever: {keys[0]}"
-        raise SchemaChangedError(what, "setup", "Set sink back to what it was; or begin a pipeline with another id and table.")
+        what = (
+            f"the table {place} has another key, order or mode, which it keeps for ever: {keys[0]}"
+        )
+        raise SchemaChangedError(
+            what,
+            "setup",
+            "Set sink back to what it was; or begin a pipeline with another id and table.",
+        )
     problems = difference(target.columns, wanted.schema, wanted.evolve)
     if problems:
         ways: tuple[Evolve, ...] = ("add_columns", "widen")
-        way = next((way for way in ways if not difference(target.columns, wanted.schema, way)), None)
+        way = next(
+            (way for way in ways if not difference(target.columns, wanted.schema, way)), None
+        )
         more = "" if way is None else f" With sink.evolve: {way} the table would take it."
         what = f"the schema and the table {place} differ: " + "; ".join(problems)
-        do = f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id and table.{more}"
+        do = (
+            f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id"
+            f" and table.{more}"
+        )
         raise SchemaChangedError(what, "setup", do)
     _refuse_strange(place, columns, target.columns)
 
@@ -133,25 +175,45 @@ def _refuse_strange(place: TablePlace, columns: Sequence[CatalogColumn], schema:
         what = f"the table {place} has other columns than windrow brings: " + "; ".join(wrong)
         do = "Did somebody else make or change it? Give it these columns, or name another table."
         if any(c.generated and c.name in schema.names for c in columns):
-            do += " Of a generated one: ALTER COLUMN ... DROP EXPRESSION, or of an identity SET GENERATED BY DEFAULT."
+            do += (
+                " Of a generated one: ALTER COLUMN ... DROP EXPRESSION, or of an identity SET"
+                " GENERATED BY DEFAULT."
+            )
         raise SchemaChangedError(what, "setup", do)
 
 
-def become_of(place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable) -> ColumnChanges:
-    """What becomes of the table's columns, as it is at the commit, so that staged rows fit it: it may be another one than when they were.
+def become_of(
+    place: TablePlace, target: Target, columns: Sequence[CatalogColumn], wanted: WantedTable
+) -> ColumnChanges:
+    """What becomes of the table's columns, as it is at the commit, so that staged rows
+    fit it: it may be another one than when they were.
 
     Raises:
         SchemaChangedError: a staged column can't be one of the table's.
     """
     become = evolution(target.columns, wanted.schema, wanted.evolve)
-    problems = [*other_key(target.columns, wanted.schema), *become.problems, *strange(columns, target.columns)]
+    problems = [
+        *other_key(target.columns, wanted.schema),
+        *become.problems,
+        *strange(columns, target.columns),
+    ]
     if problems:
         what = f"the staged rows don't fit the table {place} any more: " + "; ".join(problems)
-        raise SchemaChangedError(what, "commit", "Nothing was committed. The table was changed meanwhile: run the window again.")
+        raise SchemaChangedError(
+            what,
+            "commit",
+            "Nothing was committed. The table was changed meanwhile: run the window again.",
+        )
     return become
 
 
-def change_columns(connection: Connection, place: TablePlace, target: Target, become: ColumnChanges, wanted: WantedTable) -> None:
+def change_columns(
+    connection: Connection,
+    place: TablePlace,
+    target: Target,
+    become: ColumnChanges,
+    wanted: WantedTable,
+) -> None:
     """Change the table's columns, within a transaction; those of its graves with them."""
     parts = [sql.SQL("ADD COLUMN {} {}").format(identifier(f.name), _type(f)) for f in become.added]
     for old, new in become.altered:
@@ -161,7 +223,9 @@ def change_columns(connection: Connection, place: TablePlace, target: Target, be
         if new.nullable and not old.nullable:
             parts.append(sql.SQL("ALTER COLUMN {} DROP NOT NULL").format(name))
     if parts:
-        connection.execute(place.query("ALTER TABLE {table} {parts}", parts=sql.SQL(", ").join(parts)), ())
+        connection.execute(
+            place.query("ALTER TABLE {table} {parts}", parts=sql.SQL(", ").join(parts)), ()
+        )
     if wanted.merged is not None and wanted.merged.buries:
         _widen_graves(connection, place, target, become, wanted.merged)
     if become.added or become.altered:
@@ -169,7 +233,7 @@ def change_columns(connection: Connection, place: TablePlace, target: Target, be
         connection.execute(put, [become.schema.serialize().to_pybytes(), target.id])
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- making
+# --------------------------------------------------------------------------------------------------
 
 
 def _make_own(connection: Connection, place: TablePlace) -> None:
@@ -181,21 +245,54 @@ def _make_own(connection: Connection, place: TablePlace) -> None:
 
 
 def _create(connection: Connection, place: TablePlace, wanted: WantedTable) -> None:
-    columns = [sql.SQL("{} {} {}").format(identifier(f.name), _type(f), sql.SQL("" if f.nullable else "NOT NULL")) for f in wanted.schema]
-    connection.execute(place.query("CREATE TABLE {table} ({columns})", columns=sql.SQL(", ").join(columns)), ())
+    columns = [
+        sql.SQL("{} {} {}").format(
+            identifier(f.name), _type(f), sql.SQL("" if f.nullable else "NOT NULL")
+        )
+        for f in wanted.schema
+    ]
+    connection.execute(
+        place.query("CREATE TABLE {table} ({columns})", columns=sql.SQL(", ").join(columns)), ()
+    )
 
 
-def _bind(connection: Connection, place: TablePlace, wanted: WantedTable, mine: Binding, found: TableThere | None) -> None:
+def _bind(
+    connection: Connection,
+    place: TablePlace,
+    wanted: WantedTable,
+    mine: Binding,
+    found: TableThere | None,
+) -> None:
     """Bind a table that is new, or somebody else's and empty."""
     if found is not None:
         refuse_others_rows(connection, place)
         _refuse_strange(place, found.columns, wanted.schema)
-    target, window = Target(uuid.uuid4(), mine, wanted.window, wanted.schema, 0), identifier(wanted.window)
-    connection.execute(place.query("CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)", window=window), ())
+    target, window = (
+        Target(uuid.uuid4(), mine, wanted.window, wanted.schema, 0),
+        identifier(wanted.window),
+    )
+    connection.execute(
+        place.query(
+            "CREATE INDEX ON {table} USING brin ({window}) WITH (autosummarize = on)", window=window
+        ),
+        (),
+    )
     _put_mark(connection, place, target)
-    put = "INSERT INTO {targets} (id, place, pipeline, ledger, grid, window_column, columns, form) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+    put = (
+        "INSERT INTO {targets} (id, place, pipeline, ledger, grid, window_column, columns, form)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+    )
     columns = wanted.schema.serialize().to_pybytes()
-    values = [target.id, str(place.name), mine.pipeline, mine.ledger, mine.grid, wanted.window, columns, catalog.FORM]
+    values = [
+        target.id,
+        str(place.name),
+        mine.pipeline,
+        mine.ledger,
+        mine.grid,
+        wanted.window,
+        columns,
+        catalog.FORM,
+    ]
     connection.execute(place.query(put), values)
     if wanted.merged is not None:
         _bind_key(connection, place, target, wanted.merged, new=found is None)
@@ -205,11 +302,17 @@ def _put_mark(connection: Connection, place: TablePlace, target: Target) -> None
     """By this the table is known (see `catalog`)."""
     row = connection.execute("SELECT to_regclass(%s)::oid::bigint", [place.name.quoted]).fetchone()
     comment = sql.Literal(mark_of(target.id, 0 if row is None else row[0]))
-    put = place.query("COMMENT ON COLUMN {table}.{window} IS {comment}", window=identifier(target.window_column), comment=comment)
+    put = place.query(
+        "COMMENT ON COLUMN {table}.{window} IS {comment}",
+        window=identifier(target.window_column),
+        comment=comment,
+    )
     connection.execute(put, ())
 
 
-def _bind_key(connection: Connection, place: TablePlace, target: Target, form: KeyedForm, *, new: bool) -> None:
+def _bind_key(
+    connection: Connection, place: TablePlace, target: Target, form: KeyedForm, *, new: bool
+) -> None:
     """Have the database itself keep each key once, and a place for the keys that were taken out."""
     key = sql.SQL(", ").join(map(identifier, form.key.columns))
     if new:
@@ -218,23 +321,44 @@ def _bind_key(connection: Connection, place: TablePlace, target: Target, form: K
         try:
             connection.execute(place.query("CREATE UNIQUE INDEX ON {table} ({key})", key=key), ())
         except psycopg.errors.FeatureNotSupported as error:
-            what = f"the table {place} can't keep {', '.join(form.key.columns)} unique: {reason(place.url, error)}"
-            raise SpecError(what, "setup", "Partition it by columns of sink.primary_key alone.") from error
+            what = (
+                f"the table {place} can't keep {', '.join(form.key.columns)} unique:"
+                f" {reason(place.url, error)}"
+            )
+            raise SpecError(
+                what, "setup", "Partition it by columns of sink.primary_key alone."
+            ) from error
     if form.buries:
         fields = [target.columns.field(name) for name in (*form.grave, HASH.name)]
         columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
         make = "CREATE TABLE {graves} ({columns}, PRIMARY KEY ({key}))"
         graves = graves_name(place, target)
-        names = {"graves": identifier(graves.schema, graves.table), "columns": sql.SQL(", ").join(columns), "key": key}
+        names = {
+            "graves": identifier(graves.schema, graves.table),
+            "columns": sql.SQL(", ").join(columns),
+            "key": key,
+        }
         connection.execute(place.query(make, **names), ())
 
 
-def _widen_graves(connection: Connection, place: TablePlace, target: Target, become: ColumnChanges, form: KeyedForm) -> None:
+def _widen_graves(
+    connection: Connection,
+    place: TablePlace,
+    target: Target,
+    become: ColumnChanges,
+    form: KeyedForm,
+) -> None:
     graves = graves_name(place, target)
     for old, new in become.altered:
         if new.name in form.grave and column_type(old.type) != column_type(new.type):
-            names = {"graves": identifier(graves.schema, graves.table), "name": identifier(new.name), "type": _type(new)}
-            connection.execute(place.query("ALTER TABLE {graves} ALTER COLUMN {name} TYPE {type}", **names), ())
+            names = {
+                "graves": identifier(graves.schema, graves.table),
+                "name": identifier(new.name),
+                "type": _type(new),
+            }
+            connection.execute(
+                place.query("ALTER TABLE {graves} ALTER COLUMN {name} TYPE {type}", **names), ()
+            )
 
 
 def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
@@ -245,7 +369,9 @@ def refuse_others_rows(connection: Connection, place: TablePlace) -> None:
     """
     if catalog.has_rows(connection, place):
         what = f"the table {place} was not made by windrow, and holds rows"
-        raise SpecError(what, "setup", "Set sink.table to a name that isn't taken, or to a table without rows.")
+        raise SpecError(
+            what, "setup", "Set sink.table to a name that isn't taken, or to a table without rows."
+        )
 
 
 def _type(field: pa.Field) -> sql.SQL:

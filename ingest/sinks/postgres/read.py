@@ -1,4 +1,6 @@
-"""Reads rows back, a bounded number at a time, with the values that were staged: for verification, and for dead letters."""
+"""Reads rows back, a bounded number at a time, with the values that were staged: for
+verification, and for dead letters.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ class _Micros(Loader):
 
 
 def rows(
-    connection: Connection, place: TablePlace, schema: pa.Schema, where: sql.Composable, values: Sequence[object],
+    connection: Connection,
+    place: TablePlace,
+    schema: pa.Schema,
+    where: sql.Composable,
+    values: Sequence[object],
     of: sql.Composable | None = None,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """The rows of a table, or some of them, with these columns; within a transaction.
 
     `where`: what follows the table's name; `of`: another table, in place of that one.
@@ -54,16 +60,26 @@ def rows(
         connection.adapters.register_loader(name, loader)
     columns = sql.SQL(", ").join(map(identifier, schema.names))
     with connection.cursor("rows", binary=True) as cursor:
-        query = place.query("SELECT {columns} FROM {rows} {where}", columns=columns, where=where, rows=of or place.table)
+        query = place.query(
+            "SELECT {columns} FROM {rows} {where}",
+            columns=columns,
+            where=where,
+            rows=of or place.table,
+        )
         cursor.execute(query, values)
         while found := cursor.fetchmany(_BATCH_ROWS):
             yield _batch(found, schema)
 
 
 def _batch(found: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [_array(values, field.type) for values, field in zip(zip(*found, strict=True), schema, strict=True)]
+    arrays = [
+        _array(values, field.type)
+        for values, field in zip(zip(*found, strict=True), schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    return pa.array([from_json(value, kind) for value in values] if column_type(kind) == JSON else values, kind)
+    return pa.array(
+        [from_json(value, kind) for value in values] if column_type(kind) == JSON else values, kind
+    )

@@ -1,9 +1,12 @@
-"""One split's rows, or dead letters, as a file that COPY takes as it is, under a name no other attempt uses; and such files brought in.
+"""One split's rows, or dead letters, as a file that COPY takes as it is, under a name
+no other attempt uses; and such files brought in.
 
-Staging runs on executors: the columns are encoded there, side by side, and nothing reaches the server. The commit streams the files into
-the table itself, so the server writes a row once. A file counts for what its stager said of it, its length and checksum: one that is gone,
-cut short or changed is noticed while it is streamed, and the transaction that it was streamed in is rolled back. So nobody has to sync a
-file: what a loss of power takes is staged anew.
+Staging runs on executors: the columns are encoded there, side by side, and nothing
+reaches the server. The commit streams the files into the table itself, so the server
+writes a row once. A file counts for what its stager said of it, its length and
+checksum: one that is gone, cut short or changed is noticed while it is streamed, and
+the transaction that it was streamed in is rolled back. So nobody has to sync a file:
+what a loss of power takes is staged anew.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ _NUL_SHOWN = "\N{SYMBOL FOR NULL}"
 
 
 class CopyFile(msgspec.Struct, frozen=True):
-    """A staged file in the sink's own words: small, JSON, safe to lose. `crc`: CRC-32 of all of its bytes; `types`: of its columns."""
+    """A staged file in the sink's own words: small, JSON, safe to lose.
+
+    `crc`: CRC-32 of all of its bytes; `types`: of its columns.
+    """
 
     path: str
     size: int
@@ -52,18 +58,26 @@ class CopyFile(msgspec.Struct, frozen=True):
 
 
 class ShownNul(DeadLetterLayout, frozen=True):
-    """Dead letters as a text of PostgreSQL can hold them: where what is said of a message has the character NUL, there is a symbol."""
+    """Dead letters as a text of PostgreSQL can hold them: where what is said of a
+    message has the character NUL, there is a symbol.
+    """
 
     def batch(self, rows: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -> pa.RecordBatch:
         whole = super().batch(rows, messages, split)
-        shown = [pc.replace_substring(c, "\0", _NUL_SHOWN) if pa.types.is_string(c.type) else c for c in whole.columns]
+        shown = [
+            pc.replace_substring(c, "\0", _NUL_SHOWN) if pa.types.is_string(c.type) else c
+            for c in whole.columns
+        ]
         return pa.RecordBatch.from_arrays(shown, schema=whole.schema)
 
 
 class PostgresStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know. `staging`: the place of the files; `folder`: which there are this table's.
+    """Picklable; all that a stager needs to know.
 
-    `form`: of a table with a primary key. Then changes are staged (`ingest.schema.changes`), each with the hash of what it is to leave.
+    `staging`: the place of the files; `folder`: which there are this table's.
+
+    `form`: of a table with a primary key. Then changes are staged
+    (`ingest.schema.changes`), each with the hash of what it is to leave.
     """
 
     staging: str
@@ -79,7 +93,7 @@ class PostgresStagerFactory(msgspec.Struct, frozen=True):
 
     def path(self) -> str:
         """A new path."""
-        return f"{self.folder}/{quote(self.window, safe='')}/{quote(self.layout.attempt, safe='')}-{uuid.uuid4().hex}.copy"
+        return f"{self.folder}/{quote(self.window, safe='')}/{quote(self.layout.attempt, safe='')}-{uuid.uuid4().hex}.copy"  # noqa: E501
 
 
 class PostgresStager:
@@ -95,7 +109,8 @@ class PostgresStager:
         """See `ports.sink.Stager.add`.
 
         Raises:
-            UnfitRowsError: values that a table of PostgreSQL can't hold; says of which column, and the first one's offset.
+            UnfitRowsError: values that a table of PostgreSQL can't hold; says of which
+                column, and the first one's offset.
             UnreachableError: the file can't be written.
         """
         if rows.num_rows or messages.num_rows:
@@ -103,18 +118,30 @@ class PostgresStager:
 
     def ready(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> Callable[[], None]:
         batch = self._made_by.layout.batch(rows, messages, self._split)
-        whole = batch.append_column(self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows))
+        whole = batch.append_column(
+            self._made_by.window_column, pa.repeat(self._made_by.window, batch.num_rows)
+        )
         if self._made_by.form is not None:
-            whole = whole.append_column(HASH.name, pa.array(self._made_by.form.hashes(whole).view(np.int64)))
+            whole = whole.append_column(
+                HASH.name, pa.array(self._made_by.form.hashes(whole).view(np.int64))
+            )
         try:
             octets = rows_of(whole)
         except UnfitValueError as unfit:
             do = (
-                "Nothing was committed. Refuse such values by a rule of the schema, so that their messages become dead letters; "
-                "or give the column another type: bytes hold NUL."
+                "Nothing was committed. Refuse such values by a rule of the schema, so that their"
+                " messages become dead letters; or give the column another type: bytes hold NUL."
             )
             offset = messages["offset"][int(unfit.rows[0])].as_py()
-            raise UnfitRowsError(unfit.what, "stage", do, self._split.topic, self._split.partition, offset, unfit.rows.tolist()) from None
+            raise UnfitRowsError(
+                unfit.what,
+                "stage",
+                do,
+                self._split.topic,
+                self._split.partition,
+                offset,
+                unfit.rows.tolist(),
+            ) from None
 
         def take() -> None:
             with writable(self._made_by.staging, self._split):
@@ -134,10 +161,19 @@ class PostgresStager:
             self._write(self._out, TAIL)
             self._out.close()
             self._place.finish(self._path, durable=False)
-        schema = self._made_by.layout.schema.append(pa.field(self._made_by.window_column, pa.string()))
+        schema = self._made_by.layout.schema.append(
+            pa.field(self._made_by.window_column, pa.string())
+        )
         if self._made_by.form is not None:
             schema = schema.append(HASH)
-        word = CopyFile(self._path, self._size, self._crc, self._rows, tuple(schema.names), tuple(str(column_type(f.type)) for f in schema))
+        word = CopyFile(
+            self._path,
+            self._size,
+            self._crc,
+            self._rows,
+            tuple(schema.names),
+            tuple(str(column_type(f.type)) for f in schema),
+        )
         return Staging(self._rows, text(self._checksum), (msgspec.json.encode(word).decode(),))
 
     def discard(self) -> None:
@@ -153,7 +189,8 @@ class PostgresStager:
 
 
 class CopyFiles:
-    """The files of attempts at one table (`sinks.table_store.StagedFiles`): a commit copies their rows out, block by block.
+    """The files of attempts at one table (`sinks.table_store.StagedFiles`): a commit
+    copies their rows out, block by block.
 
     Args:
         staging: a place that executors and driver share.
@@ -184,9 +221,15 @@ class CopyFiles:
                     size, crc = size + len(block), zlib.crc32(block, crc)
                     yield block
         except FileNotFoundError:
-            raise self._lost(file, "is gone: did a sweep take it, or do executors and driver see different folders?") from None
+            raise self._lost(
+                file,
+                "is gone: did a sweep take it, or do executors and driver see different folders?",
+            ) from None
         except OSError as error:
-            what = f"the staged file {self.uri}/{file.path} can't be read: {error.strerror or type(error).__name__}"
+            what = (
+                f"the staged file {self.uri}/{file.path} can't be read:"
+                f" {error.strerror or type(error).__name__}"
+            )
             raise UnreachableError(what, "commit", _AGAIN) from error
         if size != file.size:
             raise self._lost(file, f"has {size} bytes, not the {file.size} that were staged")
@@ -198,10 +241,15 @@ class CopyFiles:
 
 
 def copy_in(
-    connection: Connection, place: TablePlace, columns: pa.Schema, staged: CopyFiles, files: Sequence[CopyFile],
+    connection: Connection,
+    place: TablePlace,
+    columns: pa.Schema,
+    staged: CopyFiles,
+    files: Sequence[CopyFile],
     into: sql.Identifier | None = None,
-) -> None:  # fmt: skip
-    """Stream staged files into the table, within a transaction; of a file that isn't whole, nothing must be committed.
+) -> None:
+    """Stream staged files into the table, within a transaction; of a file that isn't
+    whole, nothing must be committed.
 
     Args:
         connection: in a transaction.
@@ -212,21 +260,35 @@ def copy_in(
         into: another table with these columns, if they aren't to go into that one.
 
     Raises:
-        RefusedError: a file isn't what was staged, or the table has other types or takes fewer rows.
+        RefusedError: a file isn't what was staged, or the table has other types or
+            takes fewer rows.
         UnreachableError: a file can't be got at.
     """
     for file in files:
         _refuse_other_types(place, columns, file)
-        taken = _copied(connection, into or sql.Identifier(place.name.schema, place.name.table), staged, file)
+        taken = _copied(
+            connection, into or sql.Identifier(place.name.schema, place.name.table), staged, file
+        )
         if taken != file.rows:
-            what = f"{place} took {taken} of {file.rows} staged rows: a trigger of the table keeps rows out"
-            raise RefusedError(what, "commit", "Nothing was committed. Take it off, then run the window again.")
+            what = (
+                f"{place} took {taken} of {file.rows} staged rows: a trigger of the table keeps"
+                " rows out"
+            )
+            raise RefusedError(
+                what, "commit", "Nothing was committed. Take it off, then run the window again."
+            )
 
 
-def _copied(connection: Connection, table: sql.Identifier, staged: CopyFiles, file: CopyFile) -> int:
-    """How many rows the table took. Between the statements lies no work: the file is opened when the server waits for it."""
+def _copied(
+    connection: Connection, table: sql.Identifier, staged: CopyFiles, file: CopyFile
+) -> int:
+    """How many rows the table took.
+
+    Between the statements lies no work: the file is opened when the server waits for it.
+    """
     names = sql.SQL(", ").join(map(sql.Identifier, file.columns))
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)  # run without values: see `identifier`
+    # run without values: see `identifier`
+    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, names)
     lost: RefusedError | UnreachableError | None = None
     try:
         with connection.cursor() as cursor:
@@ -247,7 +309,11 @@ def _copied(connection: Connection, table: sql.Identifier, staged: CopyFiles, fi
 def _refuse_other_types(place: TablePlace, columns: pa.Schema, file: CopyFile) -> None:
     """COPY's binary form is of exactly the column's type, where an INSERT would convert."""
     there = {f.name: str(column_type(f.type)) for f in columns}
-    other = [f"{n}: {t}, {there.get(n)} in the table" for n, t in zip(file.columns, file.types, strict=True) if there.get(n) != t]
+    other = [
+        f"{n}: {t}, {there.get(n)} in the table"
+        for n, t in zip(file.columns, file.types, strict=True)
+        if there.get(n) != t
+    ]
     if other:
         what = f"the staged rows don't fit the table {place} any more: " + "; ".join(other)
         raise RefusedError(what, "commit", f"The table was changed meanwhile. {_AGAIN}")

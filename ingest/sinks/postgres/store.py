@@ -3,11 +3,12 @@
     1 The row of the table among windrow's `targets` is locked.   2 Receipts, ranges and columns are
     looked at.   3 Rows, receipt and notes are put.   4 COMMIT.
 
-The lock comes before the look: each statement sees what is committed before it, so whoever has
-waited for another run finds its receipt. So no put ever conflicts. One whose COMMIT was sent and not
-answered is looked for under the lock, too, which the old session has until it has ended, one way or
-the other. To keep progress in the transaction that keeps the data is PostgreSQL's own strength, and
-the advice of Kafka's documentation.
+The lock comes before the look: each statement sees what is committed before it, so
+whoever has waited for another run finds its receipt. So no put ever conflicts. One
+whose COMMIT was sent and not answered is looked for under the lock, too, which the old
+session has until it has ended, one way or the other. To keep progress in the
+transaction that keeps the data is PostgreSQL's own strength, and the advice of Kafka's
+documentation.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class PostgresStore:
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
     ) -> None:
-        self.capabilities = Promises(atomic="window", replaces=True, mode="append" if primary_key is None else "upsert")
+        self.capabilities = Promises(
+            atomic="window", replaces=True, mode="append" if primary_key is None else "upsert"
+        )
         self.table, self.place, self.identity = table, str(table), table.identity
         self.staged = CopyFiles(staging, table)
         self.primary_key = primary_key
@@ -206,7 +209,7 @@ class PostgresState:
         del columns
         held = self._target.columns
         some = [name for name in held.names if self._store.form is None or name != HASH.name]
-        schema = pa.schema([held.field(name) for name in (names or some)])
+        schema = pa.schema([held.field(name) for name in names or some])
         if window is None:
             return rows(self._connection, self._table, schema, sql.SQL(""), ())
         of = sql.SQL("WHERE {} = %s").format(identifier(self._target.window_column))
@@ -244,7 +247,17 @@ class PostgresState:
         files = staged.named(change.staged)
         if self._store.form is not None and receipt is not None:
             receipts = partial(committed_by_key, self)
-            receipt = merge(connection, table, target, self._store.form, columns, receipt, receipts, staged, files)
+            receipt = merge(
+                connection,
+                table,
+                target,
+                self._store.form,
+                columns,
+                receipt,
+                receipts,
+                staged,
+                files,
+            )
         else:
             if change.replaces:
                 catalog.delete_rows(connection, table, target, change.window.key)

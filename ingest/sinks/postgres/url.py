@@ -1,4 +1,7 @@
-"""The URL of a server: what of it names the place, and what must never be told. Text only: nothing is opened, and no driver is needed."""
+"""The URL of a server: what of it names the place, and what must never be told.
+
+Text only: nothing is opened, and no driver is needed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ _PORT = 5432
 
 
 class ServerUrl(msgspec.Struct, frozen=True):
-    """A URL as libpq takes it. `hosts`: where the server may be, one or several; `database`: there. `secrets`: what nobody is told."""
+    """A URL as libpq takes it.
+
+    `hosts`: where the server may be, one or several; `database`: there. `secrets`: what
+    nobody is told.
+    """
 
     text: str
     hosts: tuple[str, ...]
@@ -43,22 +50,48 @@ def server_url(text: str) -> ServerUrl:
         raise ValueError("holds spaces or control characters")
     try:
         parts = urlsplit(text)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        options = dict(
+            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        )
     except ValueError:
         raise ValueError(f"can't be read as a URL: write {FORM}") from None
     if parts.scheme not in {"postgresql", "postgres"}:
         raise ValueError(f"must begin with postgresql://: write {FORM}")
     if parts.fragment:
-        raise ValueError("holds a #: what is special in a user or a password is percent-encoded, # as %23")
+        raise ValueError(
+            "holds a #: what is special in a user or a password is percent-encoded, # as %23"
+        )
     user, _, hosts = parts.netloc.rpartition("@")
     if "@" in user or "@" in parts.path:
-        raise ValueError("has an @ too many: what is special in a user or a password is percent-encoded, @ as %40")
-    hosts, database = unquote(hosts) or options.get("host", ""), unquote(parts.path.removeprefix("/")) or options.get("dbname", "")
+        raise ValueError(
+            "has an @ too many: what is special in a user or a password is percent-encoded, @"
+            " as %40"
+        )
+    hosts, database = (
+        unquote(hosts) or options.get("host", ""),
+        unquote(parts.path.removeprefix("/")) or options.get("dbname", ""),
+    )
     if not hosts or not database:
         raise ValueError(f"must name the host and the database: write {FORM}")
     password = user.partition(":")[2]
-    secrets = tuple({s for s in (password, unquote(password), options.get("password", ""), options.get("sslpassword", "")) if s})
-    return ServerUrl(text, tuple(_with_port(host, options.get("port", "")) for host in hosts.split(",")), database, secrets)
+    secrets = tuple(
+        {
+            s
+            for s in (
+                password,
+                unquote(password),
+                options.get("password", ""),
+                options.get("sslpassword", ""),
+            )
+            if s
+        }
+    )
+    return ServerUrl(
+        text,
+        tuple(_with_port(host, options.get("port", "")) for host in hosts.split(",")),
+        database,
+        secrets,
+    )
 
 
 def _with_port(host: str, port: str) -> str:

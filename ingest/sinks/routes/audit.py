@@ -1,4 +1,6 @@
-"""What verification asks of several tables: all of them together, and that they tell of the same windows."""
+"""What verification asks of several tables: all of them together, and that they tell of
+the same windows.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ class RoutedAudit:
     def receipts(self) -> Iterator[Committed | Unreadable]:
         """Of a window whose tables don't agree, what is the matter."""
         known = set()
-        tables = [(sink.identity, _by_key(audit)) for sink, audit in zip(self._tables, self._audits[:-1], strict=True)]
+        tables = [
+            (sink.identity, _by_key(audit))
+            for sink, audit in zip(self._tables, self._audits[:-1], strict=True)
+        ]
         for found in self._audits[-1].receipts():
             if isinstance(found, Unreadable):
                 known.add(found.key)
@@ -44,8 +49,16 @@ class RoutedAudit:
         for name, held in tables:
             for key in sorted(held.keys() - known):
                 known.add(key)
-                what = f"window {key} is in {name} and not in {self._other.identity}: a run of it ended between two tables"
-                yield Unreadable(key, what, "Run the window again: it is read from the same offsets, and what is there already stays.")
+                what = (
+                    f"window {key} is in {name} and not in {self._other.identity}: a run of it"
+                    " ended between two tables"
+                )
+                yield Unreadable(
+                    key,
+                    what,
+                    "Run the window again: it is read from the same offsets, and what is there"
+                    " already stays.",
+                )
 
     def windows(self) -> set[str]:
         return set().union(*(audit.windows() for audit in self._audits))
@@ -56,7 +69,11 @@ class RoutedAudit:
         for audit in self._audits:
             for held in audit.rows_held(window):
                 by_tp[TopicPartition(held.topic, held.partition)].append(held)
-        shared = {tp for tp, held in by_tp.items() if len(held) > 1} if self._has_wide_messages(window) else set()
+        shared = (
+            {tp for tp, held in by_tp.items() if len(held) > 1}
+            if self._has_wide_messages(window)
+            else set()
+        )
         offsets = _distinct(self.contents(window), self.metadata, shared) if shared else {}
         return [_together(held, offsets.get(tp)) for tp, held in sorted(by_tp.items())]
 
@@ -70,18 +87,26 @@ class RoutedAudit:
     def _has_wide_messages(self, window: Window) -> bool:
         """Whether some message of it became several rows."""
         committed = self._other.look(window)
-        return committed is not None and committed.receipt.counts.rows != committed.receipt.counts.valid
+        return (
+            committed is not None
+            and committed.receipt.counts.rows != committed.receipt.counts.valid
+        )
 
 
 def _by_key(audit: Audit) -> dict[str, Receipt | Unreadable]:
-    return {found.key if isinstance(found, Unreadable) else found.receipt.window.key: _receipt(found) for found in audit.receipts()}
+    return {
+        found.key if isinstance(found, Unreadable) else found.receipt.window.key: _receipt(found)
+        for found in audit.receipts()
+    }
 
 
 def _receipt(found: Committed | Unreadable) -> Receipt | Unreadable:
     return found if isinstance(found, Unreadable) else found.receipt
 
 
-def _agreed(committed: Committed, tables: Sequence[tuple[str, Mapping[str, Receipt | Unreadable]]]) -> Committed | Unreadable:
+def _agreed(
+    committed: Committed, tables: Sequence[tuple[str, Mapping[str, Receipt | Unreadable]]]
+) -> Committed | Unreadable:
     """A window's receipt, if each table that it names has what it says."""
     receipt, by_name = committed.receipt, dict(tables)
     for said in receipt.routed:
@@ -90,27 +115,57 @@ def _agreed(committed: Committed, tables: Sequence[tuple[str, Mapping[str, Recei
             return held
         if held is None and not said.rows:
             continue
-        if held is None or held.generation != receipt.generation or routed(said.table, held) != said:
-            has = "doesn't have it" if held is None else f"has generation {held.generation} of it with {held.counts.rows} rows"
-            what = f"window {receipt.window.key}, generation {receipt.generation}, has {said.rows} rows in {said.table}, which {has}"
+        if (
+            held is None
+            or held.generation != receipt.generation
+            or routed(said.table, held) != said
+        ):
+            has = (
+                "doesn't have it"
+                if held is None
+                else f"has generation {held.generation} of it with {held.counts.rows} rows"
+            )
+            what = (
+                f"window {receipt.window.key}, generation {receipt.generation}, has {said.rows}"
+                f" rows in {said.table}, which {has}"
+            )
             return Unreadable(
-                receipt.window.key, what, "windrow replay SPEC reads the window again and brings all tables to one generation."
+                receipt.window.key,
+                what,
+                "windrow replay SPEC reads the window again and brings all tables to one"
+                " generation.",
             )
     return committed
 
 
-def _distinct(batches: Iterator[pa.RecordBatch], names: Mapping[str, str], wanted: set[TopicPartition]) -> dict[TopicPartition, int]:
-    """How many different offsets rows have, of some topic-partitions. Holds them all, eight bytes a row."""
+def _distinct(
+    batches: Iterator[pa.RecordBatch], names: Mapping[str, str], wanted: set[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """How many different offsets rows have, of some topic-partitions.
+
+    Holds them all, eight bytes a row.
+    """
     topic, partition, offset = columns = [names[name] for name in ("topic", "partition", "offset")]
     read = [pa.Table.from_batches([batch.select(columns)]) for batch in batches]
-    counted = pa.concat_tables(read, promote_options="permissive").group_by([topic, partition]).aggregate([(offset, "count_distinct")])
-    found = {TopicPartition(g[topic], g[partition]): g[f"{offset}_count_distinct"] for g in counted.to_pylist()}
+    counted = (
+        pa.concat_tables(read, promote_options="permissive")
+        .group_by([topic, partition])
+        .aggregate([(offset, "count_distinct")])
+    )
+    found = {
+        TopicPartition(g[topic], g[partition]): g[f"{offset}_count_distinct"]
+        for g in counted.to_pylist()
+    }
     return {tp: count for tp, count in found.items() if tp in wanted}
 
 
 def _together(held: Sequence[RowsHeld], offsets: int | None) -> RowsHeld:
     first = held[0]
     return RowsHeld(
-        first.topic, first.partition, sum(h.rows for h in held), sum(h.offsets for h in held) if offsets is None else offsets,
-        min(h.lowest for h in held), max(h.highest for h in held),
-    )  # fmt: skip
+        first.topic,
+        first.partition,
+        sum(h.rows for h in held),
+        sum(h.offsets for h in held) if offsets is None else offsets,
+        min(h.lowest for h in held),
+        max(h.highest for h in held),
+    )

@@ -1,4 +1,7 @@
-"""Several tables as a kind of sink: what a spec says of them. Loads a table's kind only when the tables are made."""
+"""Several tables as a kind of sink: what a spec says of them.
+
+Loads a table's kind only when the tables are made.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,25 @@ class RouteSection(Section):
     """One table, and which values lead to it."""
 
     values: Annotated[
-        Annotated[tuple[Text, ...], Field(min_length=1)] | None, Values("a list of texts"), LeftOut("none, as goes with `pattern`")
-    ] = Field(default=None, description="The values that lead to this table. Each leads to one table alone.")
-    pattern: Annotated[Text | None, Values("a regular expression"), LeftOut("none, as goes with `values`")] = Field(
+        Annotated[tuple[Text, ...], Field(min_length=1)] | None,
+        Values("a list of texts"),
+        LeftOut("none, as goes with `pattern`"),
+    ] = Field(
         default=None,
-        description="In their place: what matches a value as a whole (RE2). Of several tables the first that takes a value has it.",
+        description="The values that lead to this table. Each leads to one table alone.",
     )
-    sink: Annotated[TableOfItsKind, Values("as `sink`")] = Field(description="The table, of any kind; rows are only appended to it.")
+    pattern: Annotated[
+        Text | None, Values("a regular expression"), LeftOut("none, as goes with `values`")
+    ] = Field(
+        default=None,
+        description=(
+            "In their place: what matches a value as a whole (RE2). Of several tables the first"
+            " that takes a value has it."
+        ),
+    )
+    sink: Annotated[TableOfItsKind, Values("as `sink`")] = Field(
+        description="The table, of any kind; rows are only appended to it."
+    )
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -37,25 +52,39 @@ class RouteSection(Section):
             yield ("values",), "exactly one of values and pattern says what leads to the table"
         pattern = written.get("pattern")
         if isinstance(pattern, str) and not _is_pattern(pattern):
-            yield ("pattern",), "can't be read as a regular expression of RE2, which has no look-around and no back-references"
+            yield (
+                ("pattern",),
+                (
+                    "can't be read as a regular expression of RE2, which has no look-around and no"
+                    " back-references"
+                ),
+            )
         yield from _keyed(("sink",), section_of(written, "sink"))
 
 
 class RoutesSection(SinkSection):
-    """Several tables: by a column of the rows, by a header or by the topic each row goes into one of them."""
+    """Several tables: by a column of the rows, by a header or by the topic each row
+    goes into one of them.
+    """
 
     kind: Literal["routes"]
     by: Literal["column", "header", "topic"] = Field(
-        description="What leads a row to its table: one of its columns, the last header with a name, or its topic."
+        description=(
+            "What leads a row to its table: one of its columns, the last header with a name, or its"
+            " topic."
+        )
     )
-    name: Annotated[Text | None, Values("a column, or a header"), LeftOut("none, as goes with `by: topic`")] = Field(
-        default=None, description="Of which column, or which header."
-    )
+    name: Annotated[
+        Text | None, Values("a column, or a header"), LeftOut("none, as goes with `by: topic`")
+    ] = Field(default=None, description="Of which column, or which header.")
     tables: Annotated[tuple[RouteSection, ...], Field(min_length=1)] = Field(
         description="The tables, in the order in which they are asked."
     )
     other: Annotated[TableOfItsKind, Values("as `sink`")] = Field(
-        description="The table for all rows that no route takes. It has the receipts of windows, too, and the dead letters beside it."
+        description=(
+            "The table for all rows that no route takes. It has the receipts of windows, too, and"
+            " the dead letters beside it."
+        )
     )
 
     @classmethod
@@ -80,11 +109,18 @@ class RoutesSection(SinkSection):
 
 def _keyed(place: Place, table: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
     if table.get("mode", "append") != "append":
-        yield (*place, "mode"), "must be append where there are routes: a row whose values change would stay in its old table"
+        yield (
+            (*place, "mode"),
+            (
+                "must be append where there are routes: a row whose values change would stay in its"
+                " old table"
+            ),
+        )
 
 
 def _is_pattern(pattern: str) -> bool:
-    from windrow.ingest.sinks.routes.router import Rule  # Arrow is loaded only for who writes a pattern
+    # Arrow is loaded only for who writes a pattern
+    from windrow.ingest.sinks.routes.router import Rule
 
     return Rule(pattern=pattern).is_readable()
 
@@ -94,7 +130,9 @@ class _Routes:
 
     section = RoutesSection
 
-    def make(self, section: RoutesSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: RoutesSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         from windrow.ingest.errors import SpecError
         from windrow.ingest.sinks.routes.router import Rule
         from windrow.ingest.sinks.routes.sink import RoutedSink
@@ -103,10 +141,17 @@ class _Routes:
             return sink_kind(table.kind).make(table, rows, metadata, folder)
 
         if "attempt" in metadata:
-            what = "metadata.attempt can't be kept where there are routes: the rows of one window may be of two attempts"
+            what = (
+                "metadata.attempt can't be kept where there are routes: the rows of one window may"
+                " be of two attempts"
+            )
             raise SpecError(what, "spec", "Leave it out.")
-        routes = [(Rule(route.values or (), route.pattern), made(route.sink)) for route in section.tables]
-        return RoutedSink(section.by, section.name or "", routes, made(section.other), rows, metadata)
+        routes = [
+            (Rule(route.values or (), route.pattern), made(route.sink)) for route in section.tables
+        ]
+        return RoutedSink(
+            section.by, section.name or "", routes, made(section.other), rows, metadata
+        )
 
     def dead_letters(self, section: RoutesSection, folder: Path) -> DeadLetters:
         """Those of the table with the receipts."""

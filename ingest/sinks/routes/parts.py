@@ -16,7 +16,10 @@ Range: TypeAlias = tuple[str, int, int, int]
 
 
 class TableRows(msgspec.Struct, frozen=True):
-    """A split's rows in one table: of how many messages they are, and the table's own committables. Travels as text."""
+    """A split's rows in one table: of how many messages they are, and the table's own committables.
+
+    Travels as text.
+    """
 
     table: str
     rows: int
@@ -28,7 +31,11 @@ class TableRows(msgspec.Struct, frozen=True):
 def parts_for(table: str, staged: Sequence[Staged]) -> dict[Range, TableRows]:
     """What is to be committed to a table, by split."""
     every = ((s, msgspec.json.decode(word, type=TableRows)) for s in staged for word in s.rows)
-    return {(s.split.topic, s.split.partition, s.split.start, s.split.stop): part for s, part in every if part.table == table}
+    return {
+        (s.split.topic, s.split.partition, s.split.start, s.split.stop): part
+        for s, part in every
+        if part.table == table
+    }
 
 
 def refuse_unknown(tables: Sequence[str], staged: Sequence[Staged]) -> None:
@@ -37,37 +44,70 @@ def refuse_unknown(tables: Sequence[str], staged: Sequence[Staged]) -> None:
     Raises:
         BugError: it was staged for another one.
     """
-    strange = {msgspec.json.decode(word, type=TableRows).table for s in staged for word in s.rows} - set(tables)
+    strange = {
+        msgspec.json.decode(word, type=TableRows).table for s in staged for word in s.rows
+    } - set(tables)
     if strange:
-        raise BugError(f"rows were staged for {', '.join(sorted(strange))}, which no route names", "commit", "Report it; nothing was lost.")
+        raise BugError(
+            f"rows were staged for {', '.join(sorted(strange))}, which no route names",
+            "commit",
+            "Report it; nothing was lost.",
+        )
 
 
 def staged_for(parts: Mapping[Range, TableRows], staged: Sequence[Staged]) -> list[Staged]:
-    """What the tasks brought back of a table's rows, in the table's own words and with its own counts."""
-    mine = ((s, parts.get((s.split.topic, s.split.partition, s.split.start, s.split.stop))) for s in staged)
+    """What the tasks brought back of a table's rows, in the table's own words and with
+    its own counts.
+    """
+    mine = (
+        (s, parts.get((s.split.topic, s.split.partition, s.split.start, s.split.stop)))
+        for s in staged
+    )
     return [
-        msgspec.structs.replace(s, counts=_counts(s.counts, part, None), rows=() if part is None else part.committables, dead=())
+        msgspec.structs.replace(
+            s,
+            counts=_counts(s.counts, part, None),
+            rows=() if part is None else part.committables,
+            dead=(),
+        )
         for s, part in mine
     ]
 
 
-def receipt_for(parts: Mapping[Range, TableRows], whole: Receipt, newest: Receipt | None) -> Receipt:
-    """The receipt of one table: the window's, with this table's rows, and with the other messages as ones that became no row here.
+def receipt_for(
+    parts: Mapping[Range, TableRows], whole: Receipt, newest: Receipt | None
+) -> Receipt:
+    """The receipt of one table: the window's, with this table's rows, and with the
+    other messages as ones that became no row here.
 
-    `newest`: the table's newest receipt of the window. A mending adds to its rows, and stands on its attempt.
+    `newest`: the table's newest receipt of the window. A mending adds to its rows, and
+    stands on its attempt.
     """
-    mends = newest is not None and whole.mending is not None and newest.generation < whole.generation
+    mends = (
+        newest is not None and whole.mending is not None and newest.generation < whole.generation
+    )
     base = {_range(s): s for s in newest.splits} if newest is not None and mends else {}
     splits = tuple(_counts(s, parts.get(_range(s)), base.get(_range(s))) for s in whole.splits)
     mending = (
-        msgspec.structs.replace(whole.mending, of=newest.attempt) if newest is not None and whole.mending is not None else msgspec.UNSET
+        msgspec.structs.replace(whole.mending, of=newest.attempt)
+        if newest is not None and whole.mending is not None
+        else msgspec.UNSET
     )
-    return msgspec.structs.replace(whole, splits=splits, counts=Counts.total(splits), mending_=mending)
+    return msgspec.structs.replace(
+        whole, splits=splits, counts=Counts.total(splits), mending_=mending
+    )
 
 
-def expected(table: str, parts: Mapping[Range, TableRows], receipt: Receipt, before: Receipt | None) -> Routed:
-    """What a table has to have of a window: these parts; under a mending, besides what it had by the receipt before."""
-    rows, checksum = sum(part.rows for part in parts.values()), sum(int(part.checksum, 16) for part in parts.values())
+def expected(
+    table: str, parts: Mapping[Range, TableRows], receipt: Receipt, before: Receipt | None
+) -> Routed:
+    """What a table has to have of a window: these parts; under a mending, besides what
+    it had by the receipt before.
+    """
+    rows, checksum = (
+        sum(part.rows for part in parts.values()),
+        sum(int(part.checksum, 16) for part in parts.values()),
+    )
     for had in before.routed if before is not None and receipt.mending is not None else ():
         if had.table == table:
             rows, checksum = rows + had.rows, checksum + int(had.checksum, 16)
@@ -75,7 +115,9 @@ def expected(table: str, parts: Mapping[Range, TableRows], receipt: Receipt, bef
 
 
 def emptied(receipt: Receipt, generation: int) -> Receipt:
-    """A receipt of a table that has no rows of a window, for a generation from before there was the table."""
+    """A receipt of a table that has no rows of a window, for a generation from before
+    there was the table.
+    """
     splits = tuple(_counts(s, None, None) for s in receipt.splits)
     changed = {
         "generation": generation,
@@ -89,19 +131,31 @@ def emptied(receipt: Receipt, generation: int) -> Receipt:
 
 def routed(table: str, receipt: Receipt) -> Routed:
     """What the window's receipt says of one of its tables."""
-    checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits if isinstance(s.checksums, Checksums))
+    checksum = sum(
+        int(s.checksums.rows, 16) for s in receipt.splits if isinstance(s.checksums, Checksums)
+    )
     return Routed(table, receipt.counts.rows, text(checksum))
 
 
 def _counts(whole: SplitCounts, part: TableRows | None, base: SplitCounts | None) -> SplitCounts:
-    rows, messages, checksum = (0, 0, 0) if part is None else (part.rows, part.messages, int(part.checksum, 16))
+    rows, messages, checksum = (
+        (0, 0, 0) if part is None else (part.rows, part.messages, int(part.checksum, 16))
+    )
     if base is not None and isinstance(base.checksums, Checksums):
-        rows, messages, checksum = rows + base.rows, messages + base.valid, checksum + int(base.checksums.rows, 16)
+        rows, messages, checksum = (
+            rows + base.rows,
+            messages + base.valid,
+            checksum + int(base.checksums.rows, 16),
+        )
     dead = whole.checksums.dead if isinstance(whole.checksums, Checksums) else Checksums().dead
     return msgspec.structs.replace(
-        whole, valid=messages, filtered_=whole.filtered + whole.valid - messages, rows_=rows, rows_staged=rows,
+        whole,
+        valid=messages,
+        filtered_=whole.filtered + whole.valid - messages,
+        rows_=rows,
+        rows_staged=rows,
         checksums=Checksums(text(checksum), dead),
-    )  # fmt: skip
+    )
 
 
 def _range(split: SplitCounts) -> Range:

@@ -23,7 +23,9 @@ class Rule(msgspec.Struct, frozen=True):
     pattern: str | None = None
 
     def is_readable(self) -> bool:
-        """Whether RE2 reads the pattern, by itself too: `a)|(b` would be one only between the parentheses that `takes` puts around it."""
+        """Whether RE2 reads the pattern, by itself too: `a)|(b` would be one only
+        between the parentheses that `takes` puts around it.
+        """
         try:
             for pattern in () if self.pattern is None else (self.pattern, _whole(self.pattern)):
                 for kind in (pa.string(), pa.binary()):
@@ -38,15 +40,17 @@ class Rule(msgspec.Struct, frozen=True):
             taken = pc.match_substring_regex(texts, _whole(self.pattern))
         else:
             values = pa.array([v.encode() for v in self.values], pa.binary())
-            taken = pc.is_in(texts, values if pa.types.is_binary(texts.type) else values.cast(pa.string()))
+            taken = pc.is_in(
+                texts, values if pa.types.is_binary(texts.type) else values.cast(pa.string())
+            )
         return np.asarray(taken.to_numpy(zero_copy_only=False), np.bool_)
 
 
 class Router(msgspec.Struct, frozen=True):
     """Rules in their order, the first that takes a row's value counts. Picklable.
 
-    `by`: whether the value is of a column of the row, of the last header with a name, or the message's topic; `name`: of which column or
-    header.
+    `by`: whether the value is of a column of the row, of the last header with a name,
+    or the message's topic; `name`: of which column or header.
     """
 
     by: By
@@ -66,7 +70,9 @@ class Router(msgspec.Struct, frozen=True):
             raise SpecError(what, "spec", f"Name one of {', '.join(rows.names)}.")
         kind = rows.field(self.name).type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-            what = f"sink.name is {self.name}, which is {kind}: rows go by text, integers or booleans"
+            what = (
+                f"sink.name is {self.name}, which is {kind}: rows go by text, integers or booleans"
+            )
             raise SpecError(what, "spec", "Name another column, or make one of it in the schema.")
 
     def refuse_no_pattern(self) -> None:
@@ -78,21 +84,32 @@ class Router(msgspec.Struct, frozen=True):
         for number, rule in enumerate(self.rules):
             if not rule.is_readable():
                 what = f"sink.tables.{number}.pattern can't be read"
-                raise SpecError(what, "spec", "Write it as RE2 reads it: no look-around and no back-references.")
+                raise SpecError(
+                    what, "spec", "Write it as RE2 reads it: no look-around and no back-references."
+                )
 
     def places(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> npt.NDArray[np.intp]:
-        """Per row the number of the rule that takes it; the number of rules, where none does or there is no value."""
+        """Per row the number of the rule that takes it; the number of rules, where none
+        does or there is no value.
+        """
         distinct = self._values(rows, messages).dictionary_encode()
-        places = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)  # the last one is for null
+        # the last one is for null
+        places = np.full(len(distinct.dictionary) + 1, len(self.rules), np.intp)
         for number, rule in reversed(list(enumerate(self.rules))):
             places[:-1][rule.takes(distinct.dictionary)] = number
-        chosen: npt.NDArray[np.intp] = places[distinct.indices.cast(pa.int64()).fill_null(len(distinct.dictionary)).to_numpy()]
+        chosen: npt.NDArray[np.intp] = places[
+            distinct.indices.cast(pa.int64()).fill_null(len(distinct.dictionary)).to_numpy()
+        ]
         return chosen
 
     def _values(self, rows: pa.RecordBatch, messages: pa.RecordBatch) -> pa.Array:
         if self.by == "topic":
             return messages["topic"].cast(pa.string())
-        return rows[self.name].cast(pa.string()) if self.by == "column" else _last_header(messages["headers"], self.name)
+        return (
+            rows[self.name].cast(pa.string())
+            if self.by == "column"
+            else _last_header(messages["headers"], self.name)
+        )
 
 
 def _whole(pattern: str) -> str:
@@ -111,10 +128,13 @@ def _last_header(headers: pa.Array, name: str) -> pa.Array:
 
 def spread(
     places: npt.NDArray[np.intp], rows: pa.RecordBatch, messages: pa.RecordBatch
-) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:  # fmt: skip
+) -> Sequence[tuple[int, pa.RecordBatch, pa.RecordBatch]]:
     """The rows of each table that has any, with their messages, in their order."""
     there = np.unique(places)
     if len(there) == 1:
         return [(int(there[0]), rows, messages)]
     index = [pa.array(np.flatnonzero(places == place)) for place in there]
-    return [(int(place), rows.take(mine), messages.take(mine)) for place, mine in zip(there, index, strict=True)]
+    return [
+        (int(place), rows.take(mine), messages.take(mine))
+        for place, mine in zip(there, index, strict=True)
+    ]

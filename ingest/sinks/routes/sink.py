@@ -1,19 +1,24 @@
-"""Several tables as one sink: a window is committed to one table after the other, and its receipt with the last of them.
+"""Several tables as one sink: a window is committed to one table after the other, and
+its receipt with the last of them.
 
-Each table is a sink of its own kind, and takes every window: its rows, none maybe, with a receipt of its own, which says how many messages
-went elsewhere. The last table, which takes what no route takes, has the receipt of the window as a whole. As long as that isn't there the
-window isn't committed, whatever the other tables show.
+Each table is a sink of its own kind, and takes every window: its rows, none maybe, with
+a receipt of its own, which says how many messages went elsewhere. The last table, which
+takes what no route takes, has the receipt of the window as a whole. As long as that
+isn't there the window isn't committed, whatever the other tables show.
 
-    a run dies between two tables:
-    1 A commits W to the first table.  2 A dies.  3 B runs W: the last table doesn't have it, so B reads it again, from the same offsets.
-    4 B finds W in the first table with the same rows (by checksum) and leaves it.  5 B commits W to the others, the last one last.
+    a run dies between two tables: 1 A commits W to the first table.  2 A dies.  3 B
+    runs W: the last table doesn't have it, so B reads it again, from the same offsets.
+    4 B finds W in the first table with the same rows (by checksum) and leaves it.  5 B
+    commits W to the others, the last one last.
 
-    two runs of a window:
-    1 A and B find W nowhere.  2 A commits to the first table; B's commit there hears of it: the same rows.  3 and so on; in the last table
-    one of them is done, and the other hears of it.  Either may be first in any table, for both have the same rows.
+    two runs of a window: 1 A and B find W nowhere.  2 A commits to the first table; B's
+    commit there hears of it: the same rows.  3 and so on; in the last table
+    one of them is done, and the other hears of it.  Either may be first in any table, for both have
+                            the same rows.
 
-Where they haven't (the schema, a transform or the routes changed in between), the later one is refused at the table that has other rows:
-otherwise one receipt would tell of rows of two attempts.
+Where they haven't (the schema, a transform or the routes changed in between), the later
+one is refused at the table that has other rows: otherwise one receipt would tell of
+rows of two attempts.
 """
 
 from __future__ import annotations
@@ -36,7 +41,15 @@ from windrow.ingest.ports.sink import AlreadyDone, Audit, Outcome, Promises, Sin
 from windrow.ingest.sinks.decision import refuse_overlap, refuse_torn, settled
 from windrow.ingest.sinks.routes.apart import refuse_not_apart
 from windrow.ingest.sinks.routes.audit import RoutedAudit
-from windrow.ingest.sinks.routes.parts import emptied, expected, parts_for, receipt_for, refuse_unknown, routed, staged_for
+from windrow.ingest.sinks.routes.parts import (
+    emptied,
+    expected,
+    parts_for,
+    receipt_for,
+    refuse_unknown,
+    routed,
+    staged_for,
+)
 from windrow.ingest.sinks.routes.router import By, Router, Rule
 from windrow.ingest.sinks.routes.stage import RoutedStagerFactory
 from windrow.ingest.source.enumerator.grid import neighbours
@@ -46,21 +59,32 @@ class RoutedSink:
     """`ports.sink.Sink` over several tables.
 
     Args:
-        by: what leads a row to its table: one of its columns, a header or the topic (`Router`); `name`: which column or header.
+        by: what leads a row to its table: one of its columns, a header or the topic
+            (`Router`); `name`: which column or header.
         routes: each table with what it takes, in the order in which they are asked.
         other: the one that takes all other rows, and the receipts of windows.
-        rows: the columns of a row, without the ones that windrow adds; or what loads them.
+        rows: the columns of a row, without the ones that windrow adds; or what loads
+            them.
         metadata: those that it adds, by name.
 
     Raises:
-        SpecError: two tables are one, or don't lie apart; one can't take part, or rows can't be told apart so.
+        SpecError: two tables are one, or don't lie apart; one can't take part, or rows
+            can't be told apart so.
     """
 
     def __init__(
-        self, by: By, name: str, routes: Sequence[tuple[Rule, Sink]], other: Sink,
-        rows: pa.Schema | Callable[[], pa.Schema], metadata: Mapping[str, str],
-    ) -> None:  # fmt: skip
-        self._router, self._tables = Router(by, name, tuple(rule for rule, _ in routes)), tuple(sink for _, sink in routes)
+        self,
+        by: By,
+        name: str,
+        routes: Sequence[tuple[Rule, Sink]],
+        other: Sink,
+        rows: pa.Schema | Callable[[], pa.Schema],
+        metadata: Mapping[str, str],
+    ) -> None:
+        self._router, self._tables = (
+            Router(by, name, tuple(rule for rule, _ in routes)),
+            tuple(sink for _, sink in routes),
+        )
         self._other, self._load = other, rows
         self.metadata = dict(metadata)
         refuse_not_apart(self._tables, other)
@@ -87,7 +111,11 @@ class RoutedSink:
     @property
     def promises(self) -> Promises:
         """What all tables can hold."""
-        return Promises(atomic="table", replaces=all(sink.promises.replaces for sink in self._every), mode="append")
+        return Promises(
+            atomic="table",
+            replaces=all(sink.promises.replaces for sink in self._every),
+            mode="append",
+        )
 
     def is_at(self, identity: str) -> bool:
         return self._other.is_at(identity)
@@ -110,7 +138,11 @@ class RoutedSink:
 
     def columns_to_come(self) -> Sequence[str]:
         assert self._fitting
-        return [f"{sink.identity}: {change}" for sink in self._every for change in sink.columns_to_come()]
+        return [
+            f"{sink.identity}: {change}"
+            for sink in self._every
+            for change in sink.columns_to_come()
+        ]
 
     def look(self, window: Window) -> Committed | None:
         return self._other.look(window)
@@ -128,13 +160,17 @@ class RoutedSink:
         return self._other.receipt_text(receipt)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> RoutedStagerFactory:
-        return RoutedStagerFactory(self._fitting, tuple((s.identity, s.stager(plan, generation, attempt)) for s in self._every))
+        return RoutedStagerFactory(
+            self._fitting,
+            tuple((s.identity, s.stager(plan, generation, attempt)) for s in self._every),
+        )
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         """See `ports.sink.Sink.commit`.
 
         Raises:
-            RefusedError: a table has other rows of this window than this attempt; or the window lies in a table that no route names.
+            RefusedError: a table has other rows of this window than this attempt; or
+                the window lies in a table that no route names.
         """
         refuse_unknown([sink.identity for sink in self._every], staged)
         receipt = msgspec.structs.replace(receipt, routed_=msgspec.UNSET)
@@ -150,7 +186,9 @@ class RoutedSink:
                 told.append(routed(sink.identity, mine))
                 crash_point("commit.between")
             receipt = msgspec.structs.replace(receipt, routed_=tuple(told))
-        return self._other.commit(receipt, staged_for(parts_for(self._other.identity, staged), staged))
+        return self._other.commit(
+            receipt, staged_for(parts_for(self._other.identity, staged), staged)
+        )
 
     def audit(self) -> Audit:
         return RoutedAudit(self._tables, self._other)
@@ -158,7 +196,9 @@ class RoutedSink:
     def sweep(self, older_than: timedelta, *, dry_run: bool = False) -> list[str]:
         return [what for sink in self._every for what in sink.sweep(older_than, dry_run=dry_run)]
 
-    def _commit_to(self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], whole: Committed | None) -> Receipt | Unknown:
+    def _commit_to(
+        self, sink: Sink, receipt: Receipt, staged: Sequence[Staged], whole: Committed | None
+    ) -> Receipt | Unknown:
         """Bring a table to this generation; its receipt then."""
         parts = parts_for(sink.identity, staged)
         held = self._filled(sink, receipt, whole)
@@ -168,15 +208,26 @@ class RoutedSink:
         if isinstance(outcome, Unknown):
             return Unknown(f"{sink.identity}: {outcome.why}")
         if isinstance(outcome, AlreadyDone):
-            wanted = expected(sink.identity, parts, receipt, None if whole is None else whole.receipt)
+            wanted = expected(
+                sink.identity, parts, receipt, None if whole is None else whole.receipt
+            )
             _refuse_other_rows(wanted, receipt, outcome.committed.receipt)
         return outcome.committed.receipt
 
-    def _filled(self, sink: Sink, receipt: Receipt, whole: Committed | None) -> Receipt | Unknown | None:
-        """A table's newest receipt of the window. One that came later than the window gets the generations before, without rows."""
+    def _filled(
+        self, sink: Sink, receipt: Receipt, whole: Committed | None
+    ) -> Receipt | Unknown | None:
+        """A table's newest receipt of the window.
+
+        One that came later than the window gets the generations before, without rows.
+        """
         committed = sink.look(receipt.window)
         held = None if committed is None else committed.receipt
-        missing = range(-1 if held is None else held.generation, receipt.generation - 1) if whole is not None else range(0)
+        missing = (
+            range(-1 if held is None else held.generation, receipt.generation - 1)
+            if whole is not None
+            else range(0)
+        )
         for below in missing:
             assert whole is not None
             outcome = sink.commit(emptied(whole.receipt, below + 1), [])
@@ -186,25 +237,37 @@ class RoutedSink:
         return held
 
     def _refuse_left_behind(self, receipt: Receipt, held: Committed | None) -> None:
-        """What replaces a window takes its rows out of all tables; of one that no route names any more it can't."""
+        """What replaces a window takes its rows out of all tables; of one that no route
+        names any more it can't.
+        """
         names = {sink.identity for sink in self._every}
         for table in () if held is None else held.receipt.routed:
             if table.table not in names and table.rows:
-                what = f"window {receipt.window.key} has {table.rows} rows in {table.table}, which no route names now"
-                raise RefusedError(what, "commit", "Nothing was committed. Name the table under sink.tables again, then replay.")
+                what = (
+                    f"window {receipt.window.key} has {table.rows} rows in {table.table}, which no"
+                    " route names now"
+                )
+                raise RefusedError(
+                    what,
+                    "commit",
+                    "Nothing was committed. Name the table under sink.tables again, then replay.",
+                )
 
     def _refuse_elsewhere(self, receipt: Receipt) -> None:
         """Look for what the table with the receipts would refuse, before any other one has the rows.
 
-        A table that has all windows refuses an overlap by itself. One that came later hasn't: then all receipts are read. That each has
-        the windows right beside this one tells that it has those that matter.
-        """
+        A table that has all windows refuses an overlap by itself. One that came later
+        hasn't: then all receipts are read. That each has the windows right beside this
+        one tells that it has those that matter.
+        """  # noqa: E501
         before, after = beside = _beside(receipt)
         asked = [window for window in beside if window is not None]
         seen = dict(zip(asked, self._other.looks(asked), strict=True))
         refuse_torn(receipt.plan, None if before is None else seen[before], seen[after])
         there = [held is not None for held in seen.values()]
-        if any(there) and all([held is not None for held in sink.looks(asked)] == there for sink in self._tables):
+        if any(there) and all(
+            [held is not None for held in sink.looks(asked)] == there for sink in self._tables
+        ):
             return
         refuse_overlap(receipt.plan, (committed.receipt for committed in self._other.receipts()))
 
@@ -213,17 +276,23 @@ def _beside(receipt: Receipt) -> tuple[Window | None, Window]:
     """The windows right before, where the grid has one, and right after."""
     window, grid = receipt.window, receipt.grid
     before, after = neighbours(grid, window.start)[0], neighbours(grid, window.end)[1]
-    return None if before is None else Window(window.pipeline, before, window.start), Window(window.pipeline, window.end, after)
+    return None if before is None else Window(window.pipeline, before, window.start), Window(
+        window.pipeline, window.end, after
+    )
 
 
 def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None:
     """A table that has this generation must have the rows that this attempt has for it."""
     if held.generation > proposed.generation or routed(wanted.table, held) == wanted:
         return
-    what = f"{wanted.table} has rows of window {proposed.window.key} by attempt {held.attempt} that are not those of this one"
+    what = (
+        f"{wanted.table} has rows of window {proposed.window.key} by attempt {held.attempt} that"
+        " are not those of this one"
+    )
     do = (
-        "That attempt ended before the window was committed everywhere, and the schema, a transform or the routes changed since. Set them "
-        "back and run the window again; then change them and replay it."
+        "That attempt ended before the window was committed everywhere, and the schema, a transform"
+        " or the routes changed since. Set them back and run the window again; then change them and"
+        " replay it."
     )
     raise RefusedError(what, "commit", do)
 
@@ -231,8 +300,20 @@ def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None
 def _refuse_unfit(sinks: Sequence[Sink]) -> None:
     for sink in sinks:
         if sink.promises.mode != "append" or sink.promises.atomic != "window":
-            what = f"{sink.identity} can't be one of several tables: only tables that rows are appended to, window by window, can"
-            raise SpecError(what, "spec", "Leave primary_key out, or give this table a pipeline of its own.")
+            what = (
+                f"{sink.identity} can't be one of several tables: only tables that rows are"
+                " appended to, window by window, can"
+            )
+            raise SpecError(
+                what, "spec", "Leave primary_key out, or give this table a pipeline of its own."
+            )
         if sink.promises.delivery != "exactly-once":
-            what = f"{sink.identity} can't be one of several tables: it is written with delivery_guarantee {sink.promises.delivery}"
-            raise SpecError(what, "spec", "Leave delivery_guarantee out, or give this table a pipeline of its own.")
+            what = (
+                f"{sink.identity} can't be one of several tables: it is written with"
+                f" delivery_guarantee {sink.promises.delivery}"
+            )
+            raise SpecError(
+                what,
+                "spec",
+                "Leave delivery_guarantee out, or give this table a pipeline of its own.",
+            )

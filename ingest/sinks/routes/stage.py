@@ -20,7 +20,11 @@ from windrow.ingest.sinks.routes.router import Router, spread
 
 
 class RoutedStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable. `tables`: identity and factory of each, in the order of the router's rules, that of all other rows last."""
+    """Picklable.
+
+    `tables`: identity and factory of each, in the order of the router's rules, that of
+    all other rows last.
+    """
 
     router: Router
     tables: tuple[tuple[str, StagerFactory], ...]
@@ -43,15 +47,23 @@ class RoutedStager:
             return
         places = self._router.places(rows, messages)
         parts = spread(places, rows, messages)
-        for take in [self._ready(np.flatnonzero(places == place), self._tables[place][1], *part) for place, *part in parts]:
+        for take in [
+            self._ready(np.flatnonzero(places == place), self._tables[place][1], *part)
+            for place, *part in parts
+        ]:
             take()
         for place, _, theirs in parts:
             offsets = theirs["offset"].to_numpy()
-            self._messages[place] += int(np.count_nonzero(np.diff(offsets))) + 1  # a message's rows are never in two batches
+            # a message's rows are never in two batches
+            self._messages[place] += int(np.count_nonzero(np.diff(offsets))) + 1
 
     def _ready(
-        self, numbers: npt.NDArray[np.intp], stager: Stager, rows: pa.RecordBatch, messages: pa.RecordBatch
-    ) -> Callable[[], None]:  # fmt: skip
+        self,
+        numbers: npt.NDArray[np.intp],
+        stager: Stager,
+        rows: pa.RecordBatch,
+        messages: pa.RecordBatch,
+    ) -> Callable[[], None]:
         """What has a table take its rows. `numbers`: those that they have among all rows."""
         if not isinstance(stager, Choosy):
             return partial(stager.add, rows, messages)
@@ -70,7 +82,11 @@ class RoutedStager:
             if staging.rows
         ]
         whole = text(sum(int(staging.checksum, 16) for staging in done))
-        return Staging(sum(staging.rows for staging in done), whole, tuple(msgspec.json.encode(part).decode() for part in parts))
+        return Staging(
+            sum(staging.rows for staging in done),
+            whole,
+            tuple(msgspec.json.encode(part).decode() for part in parts),
+        )
 
     def discard(self) -> None:
         for _, stager in self._tables:

@@ -24,9 +24,13 @@ from windrow.ingest.sinks.joining import KIND, joined
 from windrow.ingest.sinks.kafka.texts import LOADS, back, json_texts
 
 _NATIVE = (
-    (pa.types.is_signed_integer, "INTEGER"), (pa.types.is_boolean, "INTEGER"), (pa.types.is_float32, "REAL"),
-    (pa.types.is_float64, "REAL"), (pa.types.is_string, "TEXT"), (pa.types.is_binary, "BLOB"),
-)  # fmt: skip
+    (pa.types.is_signed_integer, "INTEGER"),
+    (pa.types.is_boolean, "INTEGER"),
+    (pa.types.is_float32, "REAL"),
+    (pa.types.is_float64, "REAL"),
+    (pa.types.is_string, "TEXT"),
+    (pa.types.is_binary, "BLOB"),
+)
 
 
 def declared(kind: pa.DataType) -> str | None:

@@ -38,11 +38,14 @@ class SqliteSection(SinkSection):
 
     kind: Literal["sqlite"] = Field(description="What kind of table it is.")
     path: Annotated[Written, Field(min_length=1), AfterValidator(_path), Values("a path")] = Field(
-        description="The database, a file that several tables may share. A relative path begins at the file's folder."
+        description=(
+            "The database, a file that several tables may share. A relative path begins at the"
+            " file's folder."
+        )
     )
-    table: Annotated[Text, AfterValidator(_table), Values("a name of letters, digits and underscores")] = Field(
-        description="The table in it. Dead letters go beside it, to `<table>_dead`."
-    )
+    table: Annotated[
+        Text, AfterValidator(_table), Values("a name of letters, digits and underscores")
+    ] = Field(description="The table in it. Dead letters go beside it, to `<table>_dead`.")
 
     def place(self, folder: Path) -> str:
         """The file and, behind a `#`, the table."""
@@ -52,7 +55,9 @@ class SqliteSection(SinkSection):
 class _Sqlite:
     section = SqliteSection
 
-    def make(self, section: SqliteSection, rows: Rows, metadata: Mapping[str, str], folder: Path) -> Sink:
+    def make(
+        self, section: SqliteSection, rows: Rows, metadata: Mapping[str, str], folder: Path
+    ) -> Sink:
         from windrow.ingest.sinks.window_table import WindowTable
 
         return WindowTable(_store(section, section.table, folder), rows, metadata)

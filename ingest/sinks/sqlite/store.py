@@ -51,18 +51,26 @@ CREATE TABLE IF NOT EXISTS windrow_offsets (
     PRIMARY KEY (id, topic_id, partition, stop)
 );
 CREATE TABLE IF NOT EXISTS windrow_notes (id TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (id, name))
-"""
+"""  # noqa: E501
 _FIND = """
 SELECT form, id, owner, window_column, columns, version FROM windrow_tables t WHERE name = ? AND EXISTS
     (SELECT 1 FROM sqlite_master m WHERE m.name = 'windrow_' || t.id AND m.tbl_name = t.name COLLATE NOCASE)
-"""
+"""  # noqa: E501
 _AGAIN = "Mend that, then run it again: it looks first."
 _TROUBLE = {
     sqlite3.SQLITE_NOTADB: (SpecError, "is no SQLite database", "Set sink.path to another file."),
-    sqlite3.SQLITE_READONLY: (SpecError, "can't be written", "Let this user write the file, and in its folder."),
+    sqlite3.SQLITE_READONLY: (
+        SpecError,
+        "can't be written",
+        "Let this user write the file, and in its folder.",
+    ),
     sqlite3.SQLITE_CORRUPT: (DamagedError, "is damaged", "Restore the file from a backup."),
     sqlite3.SQLITE_FULL: (UnreachableError, "has no room left on its disk", _AGAIN),
-    sqlite3.SQLITE_IOERR: (UnreachableError, "can't be read or written: is its disk full, or gone?", _AGAIN),
+    sqlite3.SQLITE_IOERR: (
+        UnreachableError,
+        "can't be read or written: is its disk full, or gone?",
+        _AGAIN,
+    ),
     sqlite3.SQLITE_BUSY: (UnreachableError, "was locked by another process for too long", _AGAIN),
     sqlite3.SQLITE_ERROR: (RefusedError, "was changed by somebody else, and refuses it", _AGAIN),
     sqlite3.SQLITE_CONSTRAINT: (RefusedError, "refuses it", _AGAIN),
@@ -70,7 +78,9 @@ _TROUBLE = {
 
 
 class SqliteStore:
-    """A table in a file on this machine, which other tables may share; case doesn't count in its name."""
+    """A table in a file on this machine, which other tables may share; case doesn't
+    count in its name.
+    """
 
     capabilities = Promises(atomic="window", replaces=True, mode="append")
     primary_key = None
@@ -119,12 +129,20 @@ class SqliteStore:
 
     def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: Binding) -> None:
         if _has(database, self.table):
-            what = f"{self.path} holds a table or view {self.table} that windrow didn't make, or that lost its index"
-            raise SpecError(what, "setup", "Set sink.table to a name that isn't taken. An index windrow_... that was dropped, make again.")
+            what = (
+                f"{self.path} holds a table or view {self.table} that windrow didn't make, or that"
+                " lost its index"
+            )
+            raise SpecError(
+                what,
+                "setup",
+                "Set sink.table to a name that isn't taken. An index windrow_... that was dropped,"
+                " make again.",
+            )
         for statement in _OWN.split(";"):
             database.execute(statement)
         for own in ("receipts", "offsets", "notes"):  # of a table of this name that was dropped
-            gone = f"DELETE FROM windrow_{own} WHERE id IN (SELECT id FROM windrow_tables WHERE name = ?)"  # noqa: S608
+            gone = f"DELETE FROM windrow_{own} WHERE id IN (SELECT id FROM windrow_tables WHERE name = ?)"  # noqa: E501, S608
             database.execute(gone, [self.table])
         name, window, making = _quoted(self.table), columns.names[-1], uuid.uuid4().hex[:16]
         database.execute(f"CREATE TABLE {name} ({', '.join(map(_defined, columns))})")
@@ -143,7 +161,9 @@ class SqliteStore:
             yield state
 
     def stager(self, layout: Layout, window: Window) -> FilesStagerFactory:
-        return FilesStagerFactory(self.staged.uri, layout, window.key, FileFormat("parquet", "snappy"), texts=True)
+        return FilesStagerFactory(
+            self.staged.uri, layout, window.key, FileFormat("parquet", "snappy"), texts=True
+        )
 
     @contextmanager
     def _state(self, begin: str) -> Iterator[SqliteState | None]:
@@ -155,10 +175,18 @@ class SqliteStore:
             yield None if found is None else SqliteState(self, database, *found)
 
     def _found(self, database: sqlite3.Connection) -> tuple[str, str, str, bytes, int] | None:
-        row = database.execute(_FIND, [self.table]).fetchone() if _has(database, "windrow_tables") else None
+        row = (
+            database.execute(_FIND, [self.table]).fetchone()
+            if _has(database, "windrow_tables")
+            else None
+        )
         if row is not None and row[0] != _FORM:
             what = f"the table {self.place} was made by another version of windrow"
-            raise SpecError(what, "setup", "Take that version, or name another table; nothing is wrong with this one.")
+            raise SpecError(
+                what,
+                "setup",
+                "Take that version, or name another table; nothing is wrong with this one.",
+            )
         return None if row is None else row[1:]
 
     @contextmanager
@@ -167,19 +195,26 @@ class SqliteStore:
         uri = f"{Path(self.path).as_uri()}?mode={'rwc' if make else 'rw'}"
         try:
             # DuckDB, which counts rows, reads a scan on by another thread than it was begun by.
-            opened = sqlite3.connect(uri, self.wait_seconds, isolation_level=None, check_same_thread=False, uri=True)
+            opened = sqlite3.connect(
+                uri, self.wait_seconds, isolation_level=None, check_same_thread=False, uri=True
+            )
             with closing(opened) as database:
-                with waiting_for(lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"):
+                with waiting_for(
+                    lambda: f"the lock of {self.path}, {lock_holder(self.path, f'{self.path}-shm')}"
+                ):
                     if make:  # readers and a commit don't wait for each other then
                         database.execute("PRAGMA journal_mode = WAL")
-                    database.execute("PRAGMA synchronous = EXTRA")  # a commit outlives a loss of power
+                    # a commit outlives a loss of power
+                    database.execute("PRAGMA synchronous = EXTRA")
                     database.execute(begin)
-                    database.execute("SELECT 1 FROM sqlite_master").fetchone()  # a snapshot is taken by the first read
+                    # a snapshot is taken by the first read
+                    database.execute("SELECT 1 FROM sqlite_master").fetchone()
                 yield database
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
             kind, what, do = _TROUBLE.get(code, (UnreachableError, "can't be used", _AGAIN))
-            why = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"  # Python's own error would quote it
+            # Python's own error would quote it
+            why = error if hasattr(error, "sqlite_errorcode") else "a text isn't UTF-8"
             raise kind(f"the database {self.path} {what}: {why}", "commit", do) from error
 
 
@@ -187,7 +222,14 @@ class SqliteState:
     """The table as one transaction sees it (`sinks.table_store.TableState`)."""
 
     def __init__(
-        self, store: SqliteStore, database: sqlite3.Connection, making: str, owner: str, window: str, columns: bytes, version: int
+        self,
+        store: SqliteStore,
+        database: sqlite3.Connection,
+        making: str,
+        owner: str,
+        window: str,
+        columns: bytes,
+        version: int,
     ) -> None:
         self.version, self._owner = version, owner
         self._store, self._database, self._making = store, database, making
@@ -199,7 +241,15 @@ class SqliteState:
         return from_json(self._owner, Binding)
 
     def note(self, name: str) -> int | None:
-        return next((value for (value,) in self._asked("SELECT value FROM windrow_notes WHERE id = ? AND name = ?", name)), None)
+        return next(
+            (
+                value
+                for (value,) in self._asked(
+                    "SELECT value FROM windrow_notes WHERE id = ? AND name = ?", name
+                )
+            ),
+            None,
+        )
 
     def notes(self) -> Mapping[str, int]:
         return dict(self._asked("SELECT name, value FROM windrow_notes WHERE id = ?"))
@@ -209,12 +259,19 @@ class SqliteState:
 
     def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt]:
         some, values = _among("window", keys)
-        asked = f"SELECT window, receipt, version FROM windrow_receipts WHERE id = ? AND {some} ORDER BY window"  # noqa: S608
+        asked = f"SELECT window, receipt, version FROM windrow_receipts WHERE id = ? AND {some} ORDER BY window"  # noqa: E501, S608
         return (StoredReceipt(*row) for row in self._asked(asked, *values))
 
     def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        asked = "SELECT window FROM windrow_offsets WHERE id = ? AND topic_id = ? AND partition = ? AND stop > ? AND start < ?"
-        return {key for r in ranges for (key,) in self._asked(asked, r.topic_id, r.partition, r.start, r.stop)}
+        asked = (
+            "SELECT window FROM windrow_offsets WHERE id = ? AND topic_id = ? AND partition = ? AND"
+            " stop > ? AND start < ?"
+        )
+        return {
+            key
+            for r in ranges
+            for (key,) in self._asked(asked, r.topic_id, r.partition, r.start, r.stop)
+        }
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
         some, values = _among(self._window, keys)
@@ -228,15 +285,23 @@ class SqliteState:
         return [f"{field.name} ({field.type})" for field in self._added(columns)]
 
     def _added(self, columns: pa.Schema) -> list[pa.Field]:
-        after = columns_after(in_words(self._columns), in_words(columns), "sqlite", self._store.place)
+        after = columns_after(
+            in_words(self._columns), in_words(columns), "sqlite", self._store.place
+        )
         return [columns.field(name) for name, _, _ in after[len(self._columns) :]]
 
-    def scan(self, window: Window | None, columns: Callable[[], pa.Schema], names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def scan(
+        self,
+        window: Window | None,
+        columns: Callable[[], pa.Schema],
+        names: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         del columns
         read = pa.schema([field for field in self._columns if names is None or field.name in names])
         some, values = _among(self._window, None if window is None else [window.key])
         asked = f"SELECT {', '.join(map(_quoted, read.names))} FROM {self._table} WHERE {some}"  # noqa: S608
-        found, count = self._database.execute(asked, values), 64  # the first batch tells how many rows a later one may have
+        # the first batch tells how many rows a later one may have
+        found, count = self._database.execute(asked, values), 64
         while rows := found.fetchmany(count):
             batch = batch_of(rows, read, self._store.place)
             yield batch
@@ -259,7 +324,10 @@ class SqliteState:
             for r in covered(change.receipt.plan):
                 row = making, r.topic_id, r.partition, r.stop, r.start, key
                 execute("INSERT INTO windrow_offsets VALUES (?, ?, ?, ?, ?, ?)", row)
-            execute("INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?)", [making, key, version, to_json(change.receipt)])
+            execute(
+                "INSERT OR REPLACE INTO windrow_receipts VALUES (?, ?, ?, ?)",
+                [making, key, version, to_json(change.receipt)],
+            )
         for name, value in change.notes.items():
             execute("INSERT OR REPLACE INTO windrow_notes VALUES (?, ?, ?)", [making, name, value])
         execute("UPDATE windrow_tables SET version = ? WHERE id = ?", [version, making])
@@ -279,19 +347,27 @@ class SqliteState:
         for field in added:
             self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_defined(field)}")
         content = pa.schema([*self._columns, *added]).serialize().to_pybytes()
-        self._database.execute("UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._making])
+        self._database.execute(
+            "UPDATE windrow_tables SET columns = ? WHERE id = ?", [content, self._making]
+        )
 
     def _copy_in(self, staged: Sequence[str]) -> None:
         """Insert the rows of staged files; one batch of them is in memory at a time."""
         place, files, taken = self._store.staged.place, row_files(staged), 0
         refuse_gone(place, files, None)
         for batch in (batch for file in files for batch in batches_of(place, file.path)):
-            names, marks = ", ".join(map(_quoted, batch.schema.names)), ", ".join("?" * batch.num_columns)
+            names, marks = (
+                ", ".join(map(_quoted, batch.schema.names)),
+                ", ".join("?" * batch.num_columns),
+            )
             put = f"INSERT INTO {self._table} ({names}) VALUES ({marks})"  # noqa: S608
             taken += self._database.executemany(put, rows_of(batch)).rowcount
         wanted = sum(file.rows for file in files)
         if taken != wanted:
-            what = f"{self._store.place} took {taken} of {wanted} staged rows: a trigger keeps rows out"
+            what = (
+                f"{self._store.place} took {taken} of {wanted} staged rows: a trigger keeps"
+                " rows out"
+            )
             raise RefusedError(what, "commit", "Nothing was committed. Drop it, then run it again.")
 
     def _asked(self, question: str, *values: object) -> Iterator[tuple[Any, ...]]:
@@ -300,7 +376,11 @@ class SqliteState:
 
 def _among(column: str, keys: Collection[str] | None) -> tuple[str, list[str]]:
     """A condition on a column, and its values."""
-    return ("TRUE", []) if keys is None else (f"{column} IN (SELECT value FROM json_each(?))", [json.dumps([*keys])])  # noqa: S608
+    return (
+        ("TRUE", [])
+        if keys is None
+        else (f"{column} IN (SELECT value FROM json_each(?))", [json.dumps([*keys])])  # noqa: S608
+    )
 
 
 def _has(database: sqlite3.Connection, name: str) -> bool:

@@ -1,1 +1,3 @@
-"""The only step that asks "where": labels on a grid, boundaries from the log, plans from boundaries."""
+"""The only step that asks "where": labels on a grid, boundaries from the log, plans
+from boundaries.
+"""

@@ -1,4 +1,8 @@
-"""Boundaries that no label cuts: the first one, at the source's `start`, and the end of a micro-batch. Asks the broker; freezes nothing."""
+"""Boundaries that no label cuts: the first one, at the source's `start`, and the end of
+a micro-batch.
+
+Asks the broker; freezes nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,64 +18,104 @@ from windrow.ingest.source.enumerator.topics import discover, refuse_other_topic
 
 
 def first_boundary(broker: ClusterView, source: Source, label: Label) -> Boundary:
-    """Where the source's `start` says, under the pipeline's first label; not for `AtLabel`, which `resolve` answers.
+    """Where the source's `start` says, under the pipeline's first label; not for
+    `AtLabel`, which `resolve` answers.
 
     Raises:
-        SpecError: a topic is not there, an offset is given for a topic-partition that isn't read, or `start` has no answer for one.
+        SpecError: a topic is not there, an offset is given for a topic-partition that
+            isn't read, or `start` has no answer for one.
         DataLossError, OpenTransactionError: see `positions`.
     """
     discovered = discover(broker, source.selection, None, source.on_removed)
     if isinstance(source.start, Given):
         _refuse_strange(source.start, discovered.tps)
-    return Boundary.of(label, discovered.cluster_id, discovered.seen, position_marks(positions(broker, source.start, discovered.tps)))
+    return Boundary.of(
+        label,
+        discovered.cluster_id,
+        discovered.seen,
+        position_marks(positions(broker, source.start, discovered.tps)),
+    )
 
 
 def _refuse_strange(start: Given, tps: list[TopicPartition]) -> None:
     for tp, _ in start.offsets:
         if tp not in tps:
             what = "source.start gives an offset for a topic-partition that is not read"
-            raise SpecError(what, "plan", "Take it out of source.start, or read it.", tp.topic, tp.partition)
+            raise SpecError(
+                what, "plan", "Take it out of source.start, or read it.", tp.topic, tp.partition
+            )
 
 
 def next_batch(
-    broker: ClusterView, source: Source, lower: Boundary, label: int, max_records: int | None, min_records: int
-) -> Boundary | None:  # fmt: skip
-    """The end of the micro-batch that begins at the newest boundary: what waits below the stable ends, or a fair share of it.
+    broker: ClusterView,
+    source: Source,
+    lower: Boundary,
+    label: int,
+    max_records: int | None,
+    min_records: int,
+) -> Boundary | None:
+    """The end of the micro-batch that begins at the newest boundary: what waits below
+    the stable ends, or a fair share of it.
 
     Args:
         broker: the cluster.
         source: what is read, and from where on.
         lower: the newest frozen boundary, as the next batch sees it.
-        label: the number under which this one is to be frozen; it also says whose turn it is where there is not an offset for each.
+        label: the number under which this one is to be frozen; it also says whose turn
+            it is where there is not an offset for each.
         max_records: at most so many offsets in all; None for no limit.
         min_records: fewer new offsets are no batch; at least one is needed in any case.
 
     Returns:
-        None if there are too few. A topic-partition that is new is worth a boundary by itself, unless it begins at the log's start anyway.
+        None if there are too few. A topic-partition that is new is worth a boundary by
+        itself, unless it begins at the log's start anyway.
 
     Raises:
-        IdentityError: the newest boundary is of another cluster or another topic of the same name.
+        IdentityError: the newest boundary is of another cluster or another topic of the
+            same name.
         DataLossError: a topic that it reads is not in the cluster any more.
-        CutOffError: a log ends below the newest boundary, and the source doesn't say to go on.
-        SpecError, OpenTransactionError: `start` has no answer for a new topic-partition, or none yet.
+        CutOffError: a log ends below the newest boundary, and the source doesn't say to
+            go on.
+        SpecError, OpenTransactionError: `start` has no answer for a new
+            topic-partition, or none yet.
     """
     discovered = discover(broker, source.selection, lower, source.on_removed)
     refuse_other_topics(discovered, lower)
     below = lower.cuts(discovered.tps)
-    begins = position_marks(positions(broker, source.start, [tp for tp in discovered.tps if tp not in below]))
+    begins = position_marks(
+        positions(broker, source.start, [tp for tp in discovered.tps if tp not in below])
+    )
     below |= {begin.tp: begin for begin in begins}
     ends = broker.stable_ends(discovered.tps)
-    refuse_cut_off(broker, source, lower.label, [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset])
+    refuse_cut_off(
+        broker,
+        source,
+        lower.label,
+        [below[tp] for tp, end in ends.items() if end.offset < below[tp].offset],
+    )
     waiting = {tp: max(0, end.offset - below[tp].offset) for tp, end in ends.items()}
-    if sum(waiting.values()) < max(1, min_records) and (not begins or isinstance(source.start, Earliest)):
-        return None  # but where a new topic begins is frozen at once: asked again, `latest` would have another answer
+    if sum(waiting.values()) < max(1, min_records) and (
+        not begins or isinstance(source.start, Earliest)
+    ):
+        # but where a new topic begins is frozen at once: asked again, `latest` would
+        # have another answer
+        return None
     shares = fair(waiting, max_records, label)
     marks = [_cut(below[tp], shares[tp], end) for tp, end in ends.items()]
     return Boundary.of(label, discovered.cluster_id, discovered.seen, marks, begins)
 
 
 def _cut(below: Mark, share: int, end: OffsetAndEpoch) -> Mark:
-    """The stable end's leader epoch is a witness of every offset up to it. Where nothing is taken the lower boundary's tells of more."""
+    """The stable end's leader epoch is a witness of every offset up to it.
+
+    Where nothing is taken the lower boundary's tells of more.
+    """
     position = witnessed(below.offset + share, end)
     kept = share == 0 and below.leader_epoch is not None
-    return Mark(below.topic, below.partition, position.offset, "batch", below.leader_epoch if kept else position.leader_epoch)
+    return Mark(
+        below.topic,
+        below.partition,
+        position.offset,
+        "batch",
+        below.leader_epoch if kept else position.leader_epoch,
+    )

@@ -1,7 +1,10 @@
-"""The grids that windows lie on, in UTC: hourly, daily, any cron expression, and `batch`, whose labels are sequence numbers. Pure.
+"""The grids that windows lie on, in UTC: hourly, daily, any cron expression, and
+`batch`, whose labels are sequence numbers.
 
-UTC has no daylight saving, so each label is an instant that exists once. A cron grid's labels are the expression's ticks; a window lies
-between two neighbouring ones.
+Pure.
+
+UTC has no daylight saving, so each label is an instant that exists once. A cron grid's
+labels are the expression's ticks; a window lies between two neighbouring ones.
 """
 
 from __future__ import annotations
@@ -46,9 +49,11 @@ def cron(grid: str) -> str:
     expression = NAMED.get(grid, grid)
     if grid == BATCH or not _valid(expression):
         raise SpecError(
-            f"There is no grid {grid!r} of windows in time", "plan",
-            f"Use {', '.join(NAMED)} or a cron expression of five fields of digits, * , - and /, such as '*/15 * * * *'.",
-        )  # fmt: skip
+            f"There is no grid {grid!r} of windows in time",
+            "plan",
+            f"Use {', '.join(NAMED)} or a cron expression of five fields of digits, * , - and /,"
+            " such as '*/15 * * * *'.",
+        )
     return expression
 
 
@@ -56,9 +61,10 @@ def cron(grid: str) -> str:
 def _valid(expression: str) -> bool:
     """What all programs, Dagster's among them, understand in one way.
 
-    No names and letters, no * within a list, no step without a range (`5/15`), no range of one or backwards, and no step over all
-    days of the month beside days of the week (`*/2 * 1`): some read "and" there, others "or". And not the leap day alone, of which
-    Dagster leaves the first out.
+    No names and letters, no * within a list, no step without a range (`5/15`), no range
+    of one or backwards, and no step over all days of the month beside days of the week
+    (`*/2 * 1`): some read "and" there, others "or". And not the leap day alone, of
+    which Dagster leaves the first out.
     """
     fields = expression.split(" ")
     if len(expression) > _LENGTH_MAX or len(fields) != 5 or not all(map(_FIELD.fullmatch, fields)):
@@ -66,7 +72,11 @@ def _valid(expression: str) -> bool:
     if any(int(a) >= int(b) for a, b in _RANGE.findall(expression)):
         return False
     days = {fields[2], fields[4]}
-    if ("*" not in days and any(day.startswith("*") for day in days)) or fields[2:] == ["29", "2", "*"]:
+    if ("*" not in days and any(day.startswith("*") for day in days)) or fields[2:] == [
+        "29",
+        "2",
+        "*",
+    ]:
         return False
     try:
         next(CronSim(expression, _EPOCH))
@@ -102,17 +112,28 @@ def window_at(pipeline_id: str, grid: str, start: datetime) -> Window:
 
     Raises:
         GridError: the instant is not on the grid; names the nearest that are.
-        SpecError: the instant lies before 1970, where Kafka's timestamps have no meaning, or after the year 9000.
+        SpecError: the instant lies before 1970, where Kafka's timestamps have no
+            meaning, or after the year 9000.
     """
     start = start.astimezone(UTC)
     if start < _EPOCH:
-        raise SpecError(f"{label_text(start)} lies before 1970", "plan", "Kafka's timestamps begin there: choose a later window.")
+        raise SpecError(
+            f"{label_text(start)} lies before 1970",
+            "plan",
+            "Kafka's timestamps begin there: choose a later window.",
+        )
     if start >= _LAST:
-        raise SpecError(f"{label_text(start)} lies too far in the future", "plan", f"Choose a window before {label_text(_LAST)}.")
+        raise SpecError(
+            f"{label_text(start)} lies too far in the future",
+            "plan",
+            f"Choose a window before {label_text(_LAST)}.",
+        )
     floor, end = at_or_before(grid, start), after(grid, start)
     if floor != start:
         what = f"{label_text(start)} is not on the {grid} grid of pipeline {pipeline_id}"
-        raise GridError(what, "plan", f"The nearest starts are {label_text(floor)} or {label_text(end)}.")
+        raise GridError(
+            what, "plan", f"The nearest starts are {label_text(floor)} or {label_text(end)}."
+        )
     return Window(pipeline_id, floor, end)
 
 
@@ -122,10 +143,12 @@ def batch_at(pipeline_id: str, number: int) -> Window:
 
 
 def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
-    """The windows a text names: a start (an instant, a partition key, a batch's number or name), or `start/end` for all between these.
+    """The windows a text names: a start (an instant, a partition key, a batch's number
+    or name), or `start/end` for all between these.
 
     Raises:
-        SpecError: the text is neither, has no time zone, names more than 100,000 windows, or its end is not after its start.
+        SpecError: the text is neither, has no time zone, names more than 100,000
+            windows, or its end is not after its start.
         GridError: an instant is not on the grid; names the nearest that are.
     """
     first, slash, last = text.partition("/")
@@ -151,7 +174,9 @@ def parse_windows(pipeline_id: str, grid: str, text: str) -> list[Window]:
 
 
 def labels_between(grid: str, after: datetime, upto: datetime) -> list[datetime]:
-    """The grid's labels later than `after` and not later than `upto`, ascending; neither needs to be on the grid."""
+    """The grid's labels later than `after` and not later than `upto`, ascending;
+    neither needs to be on the grid.
+    """
     return list(_until(grid, after, upto))
 
 
@@ -161,7 +186,12 @@ def _until(grid: str, after: datetime, upto: datetime) -> Iterator[datetime]:
 
 def labels_back(grid: str, upto: datetime, count: int) -> list[datetime]:
     """The last `count` labels not later than `upto`, ascending."""
-    return list(islice(CronSim(cron(grid), upto.astimezone(UTC) + timedelta(microseconds=1), reverse=True), count))[::-1]
+    return list(
+        islice(
+            CronSim(cron(grid), upto.astimezone(UTC) + timedelta(microseconds=1), reverse=True),
+            count,
+        )
+    )[::-1]
 
 
 def _later(grid: str, moment: datetime) -> Iterator[datetime]:
@@ -169,23 +199,37 @@ def _later(grid: str, moment: datetime) -> Iterator[datetime]:
 
 
 def is_closed(window: Window, delay: timedelta, now: datetime) -> bool:
-    """Whether the window's end lies at least `delay` in the past; a micro-batch ends when it is cut, so it always is."""
+    """Whether the window's end lies at least `delay` in the past; a micro-batch ends
+    when it is cut, so it always is.
+    """
     return window.span is None or now >= window.span[1] + delay
 
 
 def _reversed(text: str) -> SpecError:
-    return SpecError(f"{text} ends before it starts", "plan", "Give start/end with the later one second; the end is not part of it.")
+    return SpecError(
+        f"{text} ends before it starts",
+        "plan",
+        "Give start/end with the later one second; the end is not part of it.",
+    )
 
 
 def _refuse_many(text: str, count: int) -> None:
     if count > _WINDOWS_MAX:
-        raise SpecError(f"{text} names more than {_WINDOWS_MAX:,} windows", "plan", "Name fewer of them at a time.")
+        raise SpecError(
+            f"{text} names more than {_WINDOWS_MAX:,} windows",
+            "plan",
+            "Name fewer of them at a time.",
+        )
 
 
 def _number(text: str) -> int:
     match = _BATCH.fullmatch(text.strip())
     if match is None:
-        raise SpecError(f"{text!r} is not a micro-batch", "plan", "Write its number, or its name as in batch-000000007.")
+        raise SpecError(
+            f"{text!r} is not a micro-batch",
+            "plan",
+            "Write its number, or its name as in batch-000000007.",
+        )
     return int(match[1])
 
 
@@ -197,4 +241,6 @@ def _instant(grid: str, text: str) -> datetime:
     try:
         return parse_instant(text)
     except InstantError as error:
-        raise SpecError(f"{text!r} {error.what}", "plan", f"{error.do[0].upper()}{error.do[1:]}.") from None
+        raise SpecError(
+            f"{text!r} {error.what}", "plan", f"{error.do[0].upper()}{error.do[1:]}."
+        ) from None

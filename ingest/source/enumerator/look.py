@@ -26,7 +26,9 @@ class ScanBudgetError(Exception):
 
 @dataclass(frozen=True)
 class ScanRange:
-    """Where to look: from `begin`, for cuts below `limit` in a log that ends at `end`; messages beyond the limit help to decide."""
+    """Where to look: from `begin`, for cuts below `limit` in a log that ends at `end`;
+    messages beyond the limit help to decide.
+    """
 
     tp: TopicPartition
     begin: int
@@ -36,14 +38,17 @@ class ScanRange:
 
 @dataclass
 class Look:
-    """Reads timestamps through `broker` and tells `progress` how many messages it has looked at so far."""
+    """Reads timestamps through `broker` and tells `progress` how many messages it has
+    looked at so far.
+    """
 
     broker: Logs
     progress: Callable[[int], None]
     looked: int = field(default=0, init=False)
 
     def near(self, piece: ScanRange, label: int) -> list[OffsetAndEpoch]:
-        """The cut of one label (epoch milliseconds), if it lies below the limit; one beyond the limit says nothing.
+        """The cut of one label (epoch milliseconds), if it lies below the limit; one
+        beyond the limit says nothing.
 
         Raises:
             ScanBudgetError: FAR messages have passed without it.
@@ -56,8 +61,9 @@ class Look:
     def through(self, piece: ScanRange, labels: Sequence[int]) -> list[OffsetAndEpoch]:
         """The cuts of ascending labels, as far as they lie below the limit, in one pass.
 
-        It leaps over what Kafka knows to lie before the next label, and asks for that once per label that is still open after FAR messages:
-        of a healthy partition it reads short pieces, a sick one from end to end, once.
+        It leaps over what Kafka knows to lie before the next label, and asks for that
+        once per label that is still open after FAR messages: of a healthy partition it
+        reads short pieces, a sick one from end to end, once.
         """
         cuts: list[OffsetAndEpoch] = []
         while len(cuts) < len(labels) and piece.begin < piece.limit:
@@ -69,7 +75,9 @@ class Look:
                 break
         return cuts
 
-    def first_stamps(self, tp: TopicPartition, begin: int, end: int, count: int) -> npt.NDArray[np.int64]:
+    def first_stamps(
+        self, tp: TopicPartition, begin: int, end: int, count: int
+    ) -> npt.NDArray[np.int64]:
         """The timestamps of the first `count` visible messages of [begin, end)."""
         stamps = np.zeros(0, np.int64)
         if begin >= end:
@@ -81,19 +89,27 @@ class Look:
                     break
         return stamps
 
-    def _add_cuts(self, piece: ScanRange, labels: Sequence[int], cuts: list[OffsetAndEpoch]) -> None:
-        """Append each cut as soon as it is known: whether to leap depends on which label is the next."""
+    def _add_cuts(
+        self, piece: ScanRange, labels: Sequence[int], cuts: list[OffsetAndEpoch]
+    ) -> None:
+        """Append each cut as soon as it is known: whether to leap depends on which
+        label is the next.
+        """
         with closing(self._stamps(piece)) as chunks:
             for cut in settle(self._until_leap(piece, chunks, labels, cuts), labels[len(cuts) :]):
-                cuts.append(cut)  # noqa: PERF402 - `extend` would show `_until_leap` nothing before the end
+                cuts.append(cut)  # noqa: PERF402
 
     def _until_leap(
-        self, piece: ScanRange, chunks: Iterable[Stamps], labels: Sequence[int], cuts: Sequence[OffsetAndEpoch]
+        self,
+        piece: ScanRange,
+        chunks: Iterable[Stamps],
+        labels: Sequence[int],
+        cuts: Sequence[OffsetAndEpoch],
     ) -> Iterator[Stamps]:
         """The chunks, until Kafka knows of nothing for the next label for another FAR offsets.
 
-        Between two chunks `cuts` has all that the earlier one decides. What that leaves undecided lies before a leap's target, so below the
-        label.
+        Between two chunks `cuts` has all that the earlier one decides. What that leaves
+        undecided lies before a leap's target, so below the label.
 
         Raises:
             _LeapError: go on at its target.
@@ -111,11 +127,15 @@ class Look:
                     raise _LeapError(target)
 
     def _first_at_or_after(self, piece: ScanRange, label: int) -> int:
-        hit = self.broker.first_at_or_after([piece.tp], _EPOCH + timedelta(milliseconds=label))[piece.tp]
+        hit = self.broker.first_at_or_after([piece.tp], _EPOCH + timedelta(milliseconds=label))[
+            piece.tp
+        ]
         return piece.end if hit is None else hit.offset
 
     def _stamps(self, piece: ScanRange) -> Generator[Stamps, None, None]:
-        """Counted chunks, until all candidates below the limit can be decided: that needs the next messages beyond it."""
+        """Counted chunks, until all candidates below the limit can be decided: that
+        needs the next messages beyond it.
+        """
         beyond = 0
         chunks = self.broker.stamps(piece.tp, piece.begin, piece.end)
         try:
@@ -127,7 +147,8 @@ class Look:
                 if beyond >= AHEAD:
                     return
         finally:
-            close = getattr(chunks, "close", None)  # a generator has it; any other iterator holds nothing open
+            # a generator has it; any other iterator holds nothing open
+            close = getattr(chunks, "close", None)
             if close is not None:
                 close()
 

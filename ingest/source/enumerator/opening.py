@@ -1,4 +1,8 @@
-"""What going on means after a topic was made anew or a cluster replaced: the opening under the newest frozen label. Freezes nothing."""
+"""What going on means after a topic was made anew or a cluster replaced: the opening
+under the newest frozen label.
+
+Freezes nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,64 +27,105 @@ class Rebase:
     changes: tuple[str, ...]
 
 
-def opening(broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None) -> Rebase:
-    """The boundary that the next window starts at: topics that are the same go on where they are, others begin anew.
+def opening(
+    broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None
+) -> Rebase:
+    """The boundary that the next window starts at: topics that are the same go on where
+    they are, others begin anew.
 
     Args:
         broker: the cluster as it is now.
         source: what is read.
         newest: the highest frozen boundary, as the window that starts there sees it.
-        start: where what is new begins; None: at offset 0, all of it. A new cluster must be told, for its offsets may be copies.
+        start: where what is new begins; None: at offset 0, all of it. A new cluster
+            must be told, for its offsets may be copies.
 
     Raises:
-        SpecError: nothing has changed; or the cluster has and `start` is not given; or `start` has no answer.
+        SpecError: nothing has changed; or the cluster has and `start` is not given; or
+            `start` has no answer.
         DataLossError, OpenTransactionError: see `positions`.
     """
     cluster = broker.cluster_id()
     if cluster != newest.cluster_id:
         return _other_cluster(broker, source, newest, start, cluster)
     infos = broker.topics([t.topic for t in newest.topics])
-    anew = [infos[t.topic] for t in newest.topics if t.topic in infos and infos[t.topic].topic_id != t.topic_id]
+    anew = [
+        infos[t.topic]
+        for t in newest.topics
+        if t.topic in infos and infos[t.topic].topic_id != t.topic_id
+    ]
     changes = _changes(newest, infos, start)
     if not changes:
         raise SpecError(
-            f"There is nothing to rebase: cluster and topics are those of boundary {label_text(newest.label)}", "plan",
+            "There is nothing to rebase: cluster and topics are those of boundary"
+            f" {label_text(newest.label)}",
+            "plan",
             "Run the windows as they are.",
-        )  # fmt: skip
+        )
     same = [t for t in newest.topics if t.topic in infos and infos[t.topic].topic_id == t.topic_id]
     kept = {t.topic for t in same}
     topics, marks = _begun(broker, source.selection, anew, start)
     return Rebase(
-        Boundary.of(newest.label, cluster, [*same, *topics], [*(m for m in newest.marks if m.topic in kept), *marks]),
+        Boundary.of(
+            newest.label,
+            cluster,
+            [*same, *topics],
+            [*(m for m in newest.marks if m.topic in kept), *marks],
+        ),
         changes,
     )
 
 
-def _other_cluster(broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None, cluster: str) -> Rebase:
+def _other_cluster(
+    broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None, cluster: str
+) -> Rebase:
     """No offset of the old cluster means anything here."""
-    change = f"The cluster is {cluster} now, and boundary {label_text(newest.label)} is of cluster {newest.cluster_id}"
+    change = (
+        f"The cluster is {cluster} now, and boundary {label_text(newest.label)} is of cluster"
+        f" {newest.cluster_id}"
+    )
     if start is None:
         what = f"{change}: nothing here says which of its messages are in the table already"
-        raise SpecError(what, "plan", "Give the position to go on from, such as earliest, or timestamp: and an instant.")
+        raise SpecError(
+            what,
+            "plan",
+            "Give the position to go on from, such as earliest, or timestamp: and an instant.",
+        )
     discovered = discover(broker, source.selection, None, source.on_removed)
-    begun = [f"{name} has id {info.topic_id} there: it begins at {_named(start)}." for name, info in discovered.topics.items()]
-    gone = [f"{t.topic} is not read there, and is left out." for t in newest.topics if t.topic not in discovered.topics]
+    begun = [
+        f"{name} has id {info.topic_id} there: it begins at {_named(start)}."
+        for name, info in discovered.topics.items()
+    ]
+    gone = [
+        f"{t.topic} is not read there, and is left out."
+        for t in newest.topics
+        if t.topic not in discovered.topics
+    ]
     marks = position_marks(positions(broker, start, discovered.tps))
-    return Rebase(Boundary.of(newest.label, cluster, discovered.seen, marks), (f"{change}.", *begun, *gone))
+    return Rebase(
+        Boundary.of(newest.label, cluster, discovered.seen, marks), (f"{change}.", *begun, *gone)
+    )
 
 
 def _begun(
     broker: ClusterView, selection: Selection, anew: Sequence[TopicInfo], start: Initializer | None
 ) -> tuple[list[TopicSeen], list[Mark]]:
-    """Topics that begin anew. One that was seen without partitions has all of them later: at offset 0."""
+    """Topics that begin anew.
+
+    One that was seen without partitions has all of them later: at offset 0.
+    """
     if start is None:
         return [TopicSeen(t.topic, t.topic_id, 0) for t in anew], []
     tps = [TopicPartition(t.topic, p) for t in anew for p in range(t.partitions)]
     asked = [tp for tp in tps if tp in selection.tps] if isinstance(selection, Partitions) else tps
-    return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in anew], position_marks(positions(broker, start, asked))
+    return [TopicSeen(t.topic, t.topic_id, t.partitions) for t in anew], position_marks(
+        positions(broker, start, asked)
+    )
 
 
-def _changes(newest: Boundary, infos: dict[str, TopicInfo], start: Initializer | None) -> tuple[str, ...]:
+def _changes(
+    newest: Boundary, infos: dict[str, TopicInfo], start: Initializer | None
+) -> tuple[str, ...]:
     """One sentence per topic that isn't what it was, in order."""
     changes = []
     for seen in newest.topics:
@@ -89,7 +134,10 @@ def _changes(newest: Boundary, infos: dict[str, TopicInfo], start: Initializer |
             changes.append(f"{seen.topic} is not in the cluster any more, and is left out.")
         elif now.topic_id != seen.topic_id:
             begin = "offset 0" if start is None else _named(start)
-            changes.append(f"{seen.topic} had id {seen.topic_id} and has id {now.topic_id} now: it begins at {begin}.")
+            changes.append(
+                f"{seen.topic} had id {seen.topic_id} and has id {now.topic_id} now: it begins at"
+                f" {begin}."
+            )
     return tuple(changes)
 
 

@@ -1,4 +1,6 @@
-"""Start positions become integers: the words of Flink's OffsetsInitializer, each resolved once and held against what the log holds."""
+"""Start positions become integers: the words of Flink's OffsetsInitializer, each
+resolved once and held against what the log holds.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from dataclasses import dataclass
 from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.label import instant
-from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
+from windrow.ingest.model.source import (
+    AtLabel,
+    AtTime,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Initializer,
+    Latest,
+    Reset,
+)
 from windrow.ingest.ports.broker import OffsetAndEpoch, Offsets
 
 Positions = dict[TopicPartition, OffsetAndEpoch]
@@ -16,7 +27,9 @@ Positions = dict[TopicPartition, OffsetAndEpoch]
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An answer per topic-partition, None where there is none; `option` of source.start says what then."""
+    """An answer per topic-partition, None where there is none; `option` of source.start
+    says what then.
+    """
 
     answers: Mapping[TopicPartition, OffsetAndEpoch | None]
     option: str
@@ -24,7 +37,9 @@ class _Wanted:
     nothing: Callable[[TopicPartition], str]
 
 
-def positions(broker: Offsets, initializer: Initializer, tps: Sequence[TopicPartition]) -> Positions:
+def positions(
+    broker: Offsets, initializer: Initializer, tps: Sequence[TopicPartition]
+) -> Positions:
     """Where each topic-partition begins: an offset between its log start and its stable end.
 
     Args:
@@ -33,9 +48,11 @@ def positions(broker: Offsets, initializer: Initializer, tps: Sequence[TopicPart
         tps: what to ask for.
 
     Raises:
-        SpecError: there is no answer, or a given offset that was never there, and nothing says what to do then.
+        SpecError: there is no answer, or a given offset that was never there, and
+            nothing says what to do then.
         DataLossError: a given offset lies below the log start.
-        OpenTransactionError: a given or committed offset lies behind a transaction that is still open.
+        OpenTransactionError: a given or committed offset lies behind a transaction that
+            is still open.
     """
     if not tps:
         return {}
@@ -57,11 +74,16 @@ def positions(broker: Offsets, initializer: Initializer, tps: Sequence[TopicPart
 
 def position_marks(begins: Mapping[TopicPartition, OffsetAndEpoch]) -> list[Mark]:
     """The marks of a boundary that begins there."""
-    return [Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch) for tp, p in begins.items()]
+    return [
+        Mark(tp.topic, tp.partition, p.offset, "position", p.leader_epoch)
+        for tp, p in begins.items()
+    ]
 
 
 def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
-    """An offset with the leader epoch that is its witness (`Mark`): that of an end of the log which it doesn't lie beyond."""
+    """An offset with the leader epoch that is its witness (`Mark`): that of an end of
+    the log which it doesn't lie beyond.
+    """
     return OffsetAndEpoch(offset, end.leader_epoch if offset <= end.offset else None)
 
 
@@ -72,10 +94,15 @@ def _earliest(broker: Offsets, tps: Sequence[TopicPartition]) -> Positions:
 
 
 def _at_time(broker: Offsets, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
-    """Kafka's own answer may be a message that isn't decided yet: then it begins at the stable end, which never leaves one out."""
+    """Kafka's own answer may be a message that isn't decided yet: then it begins at the
+    stable end, which never leaves one out.
+    """
     hits = broker.first_at_or_after(tps, start.moment)
     ends = broker.stable_ends(tps)
-    answers = {tp: ends[tp] if hit is not None and hit.offset > ends[tp].offset else hit for tp, hit in hits.items()}
+    answers = {
+        tp: ends[tp] if hit is not None and hit.offset > ends[tp].offset else hit
+        for tp, hit in hits.items()
+    }
     nothing = f"No message is stamped {instant(start.moment)} or later"
     return _filled(broker, _Wanted(answers, "no_match", start.no_match, lambda _: nothing))
 
@@ -85,11 +112,17 @@ def _committed(broker: Offsets, start: GroupOffsets, tps: Sequence[TopicPartitio
     committed = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
     _refuse_undecided(broker, {tp: o for tp, o in committed.items() if o is not None}, ends)
-    inside = {tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else witnessed(o, ends[tp]) for tp, o in committed.items()}
+    inside = {
+        tp: None if o is None or not starts[tp] <= o <= ends[tp].offset else witnessed(o, ends[tp])
+        for tp, o in committed.items()
+    }
 
     def nothing(tp: TopicPartition) -> str:
         range_of_log = f", and the log holds {starts[tp]} to {ends[tp].offset}"
-        return f"Group {start.group} has committed {'nothing' if committed[tp] is None else f'offset {committed[tp]}{range_of_log}'}"
+        return (
+            f"Group {start.group} has committed"
+            f" {'nothing' if committed[tp] is None else f'offset {committed[tp]}{range_of_log}'}"
+        )
 
     return _filled(broker, _Wanted(inside, "reset", start.reset, nothing))
 
@@ -100,33 +133,59 @@ def _given(broker: Offsets, start: Given, tps: Sequence[TopicPartition]) -> Posi
     starts, ends = broker.log_starts(list(given)), broker.stable_ends(list(given))
     _refuse_undecided(broker, given, ends)
     for tp, offset in given.items():
-        what = f"Offset {offset} is given as the start, and the log holds {starts[tp]} to {ends[tp].offset}"
+        what = (
+            f"Offset {offset} is given as the start, and the log holds {starts[tp]} to"
+            f" {ends[tp].offset}"
+        )
         if offset < starts[tp]:
             do = f"Retention has removed what lay before: give {starts[tp]}, or start: earliest."
             raise DataLossError(what, "plan", do, tp.topic, tp.partition, offset)
         if offset > ends[tp].offset:
-            raise SpecError(what, "plan", "Give an offset that is there, or start: latest.", tp.topic, tp.partition, offset)
+            raise SpecError(
+                what,
+                "plan",
+                "Give an offset that is there, or start: latest.",
+                tp.topic,
+                tp.partition,
+                offset,
+            )
     answers = {tp: witnessed(given[tp], ends[tp]) if tp in given else None for tp in tps}
-    return _filled(broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it"))
+    return _filled(
+        broker, _Wanted(answers, "others", start.others, lambda _: "No offset is given for it")
+    )
 
 
-def _refuse_undecided(broker: Offsets, wanted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, OffsetAndEpoch]) -> None:
+def _refuse_undecided(
+    broker: Offsets,
+    wanted: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, OffsetAndEpoch],
+) -> None:
     """Beyond the stable end, and yet in the log: neither a mistake nor a loss, but too early."""
     behind = sorted(tp for tp, offset in wanted.items() if offset > ends[tp].offset)
     for tp, end in (broker.ends(behind) if behind else {}).items():
         if wanted[tp] <= end:
             raise OpenTransactionError(
-                f"The start, offset {wanted[tp]}, lies behind a transaction that is open since offset {ends[tp].offset}", "plan",
-                "Run it again when the transaction has ended.", tp.topic, tp.partition, ends[tp].offset,
-            )  # fmt: skip
+                f"The start, offset {wanted[tp]}, lies behind a transaction that is open since"
+                f" offset {ends[tp].offset}",
+                "plan",
+                "Run it again when the transaction has ended.",
+                tp.topic,
+                tp.partition,
+                ends[tp].offset,
+            )
 
 
 def _filled(broker: Offsets, wanted: _Wanted) -> Positions:
     """The answers, with log starts or stable ends where there are none."""
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":
-        do = f"Set {wanted.option} in source.start to earliest or latest, or write ?earliest or ?latest behind a command's position; "
+        do = (
+            f"Set {wanted.option} in source.start to earliest or latest, or write ?earliest or"
+            " ?latest behind a command's position; "
+        )
         do += "or begin elsewhere."
-        raise SpecError(wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition)
+        raise SpecError(
+            wanted.nothing(without[0]), "plan", do, without[0].topic, without[0].partition
+        )
     filled = positions(broker, Earliest() if wanted.reset == "earliest" else Latest(), without)
     return {tp: filled[tp] if answer is None else answer for tp, answer in wanted.answers.items()}

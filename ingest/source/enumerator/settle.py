@@ -1,11 +1,17 @@
-"""The settled rule: where a label cuts a log whose timestamps are late, early or missing here and there. Pure.
+"""The settled rule: where a label cuts a log whose timestamps are late, early or
+missing here and there.
 
-A label's cut is the first visible message at or after it from which on at least half of the next 20 visible messages (itself among them,
-fewer at the log's end) are at or after it too. A message without a timestamp counts as before every label.
+Pure.
 
-Of one message the rule can be told without a label: among the n messages from it on, at most n // 2 may lie below, so the label may be at
-most the element n // 2 of their sorted timestamps, and at most the message's own. That limit is the message's *reach*: a label's cut is the
-first message whose reach is at or above it. So cuts rise with labels, and one pass over the log answers any number of ascending labels.
+A label's cut is the first visible message at or after it from which on at least half of
+the next 20 visible messages (itself among them, fewer at the log's end) are at or after
+it too. A message without a timestamp counts as before every label.
+
+Of one message the rule can be told without a label: among the n messages from it on, at
+most n // 2 may lie below, so the label may be at most the element n // 2 of their
+sorted timestamps, and at most the message's own. That limit is the message's *reach*: a
+label's cut is the first message whose reach is at or above it. So cuts rise with
+labels, and one pass over the log answers any number of ascending labels.
 """
 
 from __future__ import annotations
@@ -24,11 +30,14 @@ _Longs = npt.NDArray[np.int64]
 
 
 def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAndEpoch]:
-    """The cut of each label, in order, as soon as it is known; labels (epoch milliseconds, ascending) that the log doesn't reach have none.
+    """The cut of each label, in order, as soon as it is known; labels (epoch
+    milliseconds, ascending) that the log doesn't reach have none.
 
     Args:
-        chunks: a piece of log in offset order. It ends where the log ends: what comes after is taken not to be there.
-        labels: not below 0, so that a message without a timestamp (-1) is below all of them.
+        chunks: a piece of log in offset order. It ends where the log ends: what comes
+            after is taken not to be there.
+        labels: not below 0, so that a message without a timestamp (-1) is below all of
+            them.
     """
     found = 0
     for piece, ready in _overlapping(chunks):
@@ -47,16 +56,20 @@ def settle(chunks: Iterable[Stamps], labels: Sequence[int]) -> Iterator[OffsetAn
 
 
 def would_settle_before(first: _Longs, label: int) -> bool:
-    """Whether a message at or after the label, right before the `first` messages of what is left of a log, would have been its cut.
+    """Whether a message at or after the label, right before the `first` messages of
+    what is left of a log, would have been its cut.
 
-    Where the beginning of a log is gone, this tells whether what is left shows the label's cut (False), or can't (True).
+    Where the beginning of a log is gone, this tells whether what is left shows the
+    label's cut (False), or can't (True).
     """
     asked = first[: AHEAD - 1]
     return bool(2 * np.count_nonzero(asked < label) <= len(asked) + 1)
 
 
 def _overlapping(chunks: Iterable[Stamps]) -> Iterator[tuple[Stamps, int]]:
-    """Chunks with the messages that were still undecided put before them, and how many of each can be decided now."""
+    """Chunks with the messages that were still undecided put before them, and how many
+    of each can be decided now.
+    """
     rest: Stamps | None = None
     for chunk in chunks:
         piece = chunk if rest is None else _joined(rest, chunk)
@@ -77,9 +90,11 @@ def _joined(one: Stamps, two: Stamps) -> Stamps:
 
 
 def _first_reaching(stamps: _Longs, since: int, ready: int, label: int) -> tuple[int, int] | None:
-    """The first message of [since, ready), of at least one, that reaches the label, and how far it reaches.
+    """The first message of [since, ready), of at least one, that reaches the label, and
+    how far it reaches.
 
-    Looks at candidates in growing blocks. In a healthy log it is the very first message, so that is asked for itself.
+    Looks at candidates in growing blocks. In a healthy log it is the very first
+    message, so that is asked for itself.
     """
     if (first := _reach_of_one(stamps, since)) >= label:
         return since, first
@@ -107,7 +122,9 @@ def _reach(stamps: _Longs, indices: npt.NDArray[np.intp]) -> _Longs:
     """The highest label that each of these messages would be the cut of."""
     asked = np.minimum(len(stamps) - indices, AHEAD)
     ahead = indices[:, None] + np.arange(AHEAD)
-    padded = np.where(ahead < len(stamps), stamps[np.minimum(ahead, len(stamps) - 1)], np.iinfo(np.int64).max)
+    padded = np.where(
+        ahead < len(stamps), stamps[np.minimum(ahead, len(stamps) - 1)], np.iinfo(np.int64).max
+    )
     padded.sort(axis=1)
     middle: _Longs = padded[np.arange(len(asked)), asked // 2]
     own: _Longs = stamps[indices]

@@ -1,4 +1,8 @@
-"""How frozen boundaries fit together: each is moved between its neighbours, so that windows tile in whatever order they run. Pure."""
+"""How frozen boundaries fit together: each is moved between its neighbours, so that
+windows tile in whatever order they run.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +18,27 @@ from windrow.ingest.model.label import Label, label_text
 def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) -> Boundary:
     """A boundary moved between its frozen neighbours, so that windows tile. Pure.
 
-    What only the lower neighbour knows is taken over from it. What the upper neighbour doesn't know is left out: it is not read before
-    some later boundary. A partition that the upper neighbour has at 0 is at 0 here: it belongs, whole, to a later window.
+    What only the lower neighbour knows is taken over from it. What the upper neighbour
+    doesn't know is left out: it is not read before some later boundary. A partition
+    that the upper neighbour has at 0 is at 0 here: it belongs, whole, to a later
+    window.
 
     Raises:
-        IdentityError: a neighbour is of another cluster, or of another topic of the same name.
-        UnreachableError: a neighbour was frozen meanwhile that doesn't know a topic-partition of this boundary, so where that begins
-            was not asked; run it again.
+        IdentityError: a neighbour is of another cluster, or of another topic of the
+            same name.
+        UnreachableError: a neighbour was frozen meanwhile that doesn't know a
+            topic-partition of this boundary, so where that begins was not asked; run it
+            again.
     """
     for neighbour in (lower, upper):
         if neighbour is not None:
             refuse_other_source(boundary, neighbour)
     topics = boundary.by_topic() if lower is None else _seen(lower, boundary)
-    marks = boundary.by_tp() if lower is None else _carried(lower, boundary) | _added(lower, boundary, upper)
+    marks = (
+        boundary.by_tp()
+        if lower is None
+        else _carried(lower, boundary) | _added(lower, boundary, upper)
+    )
     if upper is not None:
         above = upper.cuts(marks)
         marks = {tp: _below(mark, above[tp]) for tp, mark in marks.items() if tp in above}
@@ -37,13 +49,20 @@ def clamped(boundary: Boundary, lower: Boundary | None, upper: Boundary | None) 
         _refuse_unasked(boundary.label, marks.keys() - below.keys() - begins.keys())
         marks = {tp: _above(mark, below[tp]) if tp in below else mark for tp, mark in marks.items()}
         begins = {tp: begin for tp, begin in begins.items() if tp not in below}
-    return Boundary.of(boundary.label, boundary.cluster_id, topics.values(), marks.values(), begins.values())
+    return Boundary.of(
+        boundary.label, boundary.cluster_id, topics.values(), marks.values(), begins.values()
+    )
 
 
 def _refuse_unasked(label: Label, tps: Iterable[TopicPartition]) -> None:
-    """Race:  1 A asks the cluster; nothing is frozen below.  2 B, with an older spec, freezes one that lacks a topic.  3 A freezes."""
+    """Race:  1 A asks the cluster; nothing is frozen below.  2 B, with an older spec,
+    freezes one that lacks a topic.  3 A freezes.
+    """
     for tp in sorted(tps):
-        what = f"While {label_text(label)} was resolved, an earlier boundary was frozen that doesn't know this topic-partition"
+        what = (
+            f"While {label_text(label)} was resolved, an earlier boundary was frozen that doesn't"
+            " know this topic-partition"
+        )
         raise UnreachableError(what, "freeze", "Run the window again.", tp.topic, tp.partition)
 
 
@@ -53,22 +72,37 @@ def refuse_other_source(boundary: Boundary, neighbour: Boundary) -> None:
     Raises:
         IdentityError: they are of different clusters, or of different topics of the same name.
     """
-    do = "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean."
+    do = (
+        "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on"
+        " from here would mean."
+    )
     texts = f"The boundaries {label_text(neighbour.label)} and {label_text(boundary.label)}"
     if boundary.cluster_id != neighbour.cluster_id:
-        raise IdentityError(f"{texts} are of two clusters, {neighbour.cluster_id} and {boundary.cluster_id}", "plan", do)
+        raise IdentityError(
+            f"{texts} are of two clusters, {neighbour.cluster_id} and {boundary.cluster_id}",
+            "plan",
+            do,
+        )
     known = neighbour.by_topic()
     for seen in boundary.topics:
         if seen.topic in known and known[seen.topic].topic_id != seen.topic_id:
             raise IdentityError(
-                f"{texts} are of two topics with ids {known[seen.topic].topic_id} and {seen.topic_id}", "plan", do, seen.topic
+                f"{texts} are of two topics with ids {known[seen.topic].topic_id} and"
+                f" {seen.topic_id}",
+                "plan",
+                do,
+                seen.topic,
             )
 
 
 def between(start: Boundary, stop: Boundary) -> dict[TopicPartition, tuple[Mark, Mark]]:
-    """Per topic-partition of `stop` where the window between two boundaries begins and ends, in order. Pure.
+    """Per topic-partition of `stop` where the window between two boundaries begins and
+    ends, in order.
 
-    What `start` doesn't know begins where `stop` says; if that doesn't say it, it was left out of `start` on purpose and isn't read before.
+    Pure.
+
+    What `start` doesn't know begins where `stop` says; if that doesn't say it, it was
+    left out of `start` on purpose and isn't read before.
 
     Raises:
         ValueError: `stop` cuts below `start`: they were not frozen by one ledger.
@@ -92,7 +126,9 @@ def _seen(lower: Boundary, boundary: Boundary) -> dict[str, TopicSeen]:
 
 
 def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
-    """What is here, after what only the lower neighbour knows: removed, unless the partition was added after this was resolved."""
+    """What is here, after what only the lower neighbour knows: removed, unless the
+    partition was added after this was resolved.
+    """
     own, seen = boundary.by_tp(), boundary.by_topic()
     carried = {}
     for tp, mark in lower.by_tp().items():
@@ -102,21 +138,31 @@ def _carried(lower: Boundary, boundary: Boundary) -> dict[TopicPartition, Mark]:
     return carried | own
 
 
-def _added(lower: Boundary, boundary: Boundary, upper: Boundary | None) -> dict[TopicPartition, Mark]:
-    """Partitions that were added since the lower neighbour and not chosen here, but are read up to the upper one: they are carried on too.
+def _added(
+    lower: Boundary, boundary: Boundary, upper: Boundary | None
+) -> dict[TopicPartition, Mark]:
+    """Partitions that were added since the lower neighbour and not chosen here, but are
+    read up to the upper one: they are carried on too.
 
-    1 The topic has one partition at label 1.  2 It gets another.  3 A chooses both and freezes label 3, as windows from label 1 on read
-    all of it.  4 B, which chose the first alone, freezes label 2: would that not know the second, no window would read what it held.
+    1 The topic has one partition at label 1.  2 It gets another.  3 A chooses both and
+    freezes label 3, as windows from label 1 on read all of it.  4 B, which chose the
+    first alone, freezes label 2: would that not know the second, no window would read
+    what it held.
     """
     read = {} if upper is None else lower.cuts(upper.by_tp())
     known = boundary.cuts(read)
-    return {tp: msgspec.structs.replace(mark, how="removed") for tp, mark in read.items() if tp not in known and tp not in lower.by_tp()}
+    return {
+        tp: msgspec.structs.replace(mark, how="removed")
+        for tp, mark in read.items()
+        if tp not in known and tp not in lower.by_tp()
+    }
 
 
 def _above(mark: Mark, below: Mark) -> Mark:
     """One mark moved to at least `below`.
 
-    A log start found exactly at a neighbour's proven cut lost nothing, so it stops being a `log_start`.
+    A log start found exactly at a neighbour's proven cut lost nothing, so it stops
+    being a `log_start`.
     """
     proven = below.offset == mark.offset and below.how != "log_start" and mark.how == "log_start"
     if mark.offset < below.offset or proven:
@@ -125,17 +171,26 @@ def _above(mark: Mark, below: Mark) -> Mark:
 
 
 def _below(mark: Mark, above: Mark) -> Mark:
-    """One mark moved to at most `above`. One that is moved down from a log start still is one: what lay before it is gone."""
+    """One mark moved to at most `above`.
+
+    One that is moved down from a log start still is one: what lay before it is gone.
+    """
     if mark.offset <= above.offset:
         return _witnessed(mark, above)
     return msgspec.structs.replace(above, how="log_start" if mark.how == "log_start" else "clamped")
 
 
 def _witnessed(mark: Mark, neighbour: Mark) -> Mark:
-    """A mark at its neighbour's offset takes over that one's witness if it is the older one: it tells of more.
+    """A mark at its neighbour's offset takes over that one's witness if it is the older
+    one: it tells of more.
 
-    1 A boundary cuts at 600, under epoch 5.  2 The log is cut off at 400 and grows to 600 or beyond, under epoch 6.  3 The next one cuts at
-    600 too, its window is empty.  4 The window after that begins there: only epoch 5 shows that the log was cut.
+    1 A boundary cuts at 600, under epoch 5.  2 The log is cut off at 400 and grows to
+    600 or beyond, under epoch 6.  3 The next one cuts at 600 too, its window is empty.
+    4 The window after that begins there: only epoch 5 shows that the log was cut.
     """
     known = [m.leader_epoch for m in (mark, neighbour) if m.leader_epoch is not None]
-    return msgspec.structs.replace(mark, leader_epoch=min(known)) if known and mark.offset == neighbour.offset else mark
+    return (
+        msgspec.structs.replace(mark, leader_epoch=min(known))
+        if known and mark.offset == neighbour.offset
+        else mark
+    )

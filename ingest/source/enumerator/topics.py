@@ -1,4 +1,6 @@
-"""Which topics and topic-partitions a source means on this cluster now, and whether they are the ones that boundaries were frozen for."""
+"""Which topics and topic-partitions a source means on this cluster now, and whether
+they are the ones that boundaries were frozen for.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,20 @@ from dataclasses import dataclass
 from windrow.ingest.errors import DataLossError, IdentityError, SpecError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition, TopicSeen
 from windrow.ingest.model.label import label_text
-from windrow.ingest.model.source import OnRemoved, Partitions, Pattern, Selection, Topics, selection_text
+from windrow.ingest.model.source import (
+    OnRemoved,
+    Partitions,
+    Pattern,
+    Selection,
+    Topics,
+    selection_text,
+)
 from windrow.ingest.ports.broker import ClusterTopics, TopicInfo
 
 _REBASE = (
-    "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from here would mean; if it was rebased "
-    "already, windows from before need source.on_loss: skip, and hold what is left: nothing of that topic."
+    "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from"
+    " here would mean; if it was rebased already, windows from before need source.on_loss: skip,"
+    " and hold what is left: nothing of that topic."
 )
 _FEW = 10
 
@@ -38,11 +48,14 @@ class Discovered:
         return Discovered(self.cluster_id, kept, [tp for tp in self.tps if tp.topic in kept])
 
 
-def discover(broker: ClusterTopics, selection: Selection, lower: Boundary | None, on_removed: OnRemoved) -> Discovered:
+def discover(
+    broker: ClusterTopics, selection: Selection, lower: Boundary | None, on_removed: OnRemoved
+) -> Discovered:
     """Ask the cluster for what the source selects.
 
-    A topic was removed if the source still selects it, the lower boundary reads it, and the cluster doesn't have it any more. One that is
-    merely not selected any more is nobody's concern here: `tiling.clamped` carries it on.
+    A topic was removed if the source still selects it, the lower boundary reads it, and
+    the cluster doesn't have it any more. One that is merely not selected any more is
+    nobody's concern here: `tiling.clamped` carries it on.
 
     Args:
         broker: the cluster.
@@ -51,7 +64,8 @@ def discover(broker: ClusterTopics, selection: Selection, lower: Boundary | None
         on_removed: "fail", or "drop" to leave out what was removed.
 
     Raises:
-        SpecError: a named topic or topic-partition isn't there and never was; or a pattern matches nothing and never did.
+        SpecError: a named topic or topic-partition isn't there and never was; or a
+            pattern matches nothing and never did.
         DataLossError: a topic was removed.
         IdentityError: the lower boundary is of another cluster.
     """
@@ -78,62 +92,102 @@ def refuse_other_topics(discovered: Discovered, *neighbours: Boundary | None) ->
             now = discovered.topics.get(seen.topic)
             if neighbour is not None and now is not None and now.topic_id != seen.topic_id:
                 raise IdentityError(
-                    f"The boundary {label_text(neighbour.label)} is of topic id {seen.topic_id}, and the topic now has id {now.topic_id}",
-                    "plan", _REBASE, seen.topic,
-                )  # fmt: skip
+                    f"The boundary {label_text(neighbour.label)} is of topic id {seen.topic_id},"
+                    f" and the topic now has id {now.topic_id}",
+                    "plan",
+                    _REBASE,
+                    seen.topic,
+                )
 
 
 def _refuse_other_cluster(cluster: str, neighbour: Boundary | None) -> None:
     if neighbour is not None and neighbour.cluster_id != cluster:
-        what = f"The boundary {label_text(neighbour.label)} is of cluster {neighbour.cluster_id}, and this is cluster {cluster}"
+        what = (
+            f"The boundary {label_text(neighbour.label)} is of cluster {neighbour.cluster_id}, and"
+            f" this is cluster {cluster}"
+        )
         raise IdentityError(what, "plan", _REBASE)
 
 
 def _wanted(broker: ClusterTopics, selection: Selection) -> list[str]:
     if isinstance(selection, Pattern):
         return [name for name in broker.names() if selection.matches(name)]
-    return sorted(set(selection.names) if isinstance(selection, Topics) else {tp.topic for tp in selection.tps})
+    return sorted(
+        set(selection.names)
+        if isinstance(selection, Topics)
+        else {tp.topic for tp in selection.tps}
+    )
 
 
-def _removed(selection: Selection, topics: Iterable[str], wanted: Sequence[str], lower: Boundary | None) -> list[str]:
+def _removed(
+    selection: Selection, topics: Iterable[str], wanted: Sequence[str], lower: Boundary | None
+) -> list[str]:
     """What the lower boundary knows, the source selects and the cluster lacks.
 
-    Of a pattern's topics only those that were still read there: one that was dropped before isn't missed again.
+    Of a pattern's topics only those that were still read there: one that was dropped
+    before isn't missed again.
     """
     if lower is None:
         return []
     known = {t.topic for t in lower.topics}
     if isinstance(selection, Pattern):
-        carried = known - {m.topic for m in lower.marks if m.how != "removed"} - {t.topic for t in lower.topics if t.partitions == 0}
+        carried = (
+            known
+            - {m.topic for m in lower.marks if m.how != "removed"}
+            - {t.topic for t in lower.topics if t.partitions == 0}
+        )
         return sorted(name for name in known - carried - set(topics) if selection.matches(name))
     return sorted((known & set(wanted)) - set(topics))
 
 
 def _gone(topic: str, lower: Boundary) -> DataLossError:
     marks = [m for m in lower.marks if m.topic == topic]
-    unread = ", ".join(f"{m.partition} from offset {m.offset} on" for m in marks[:_FEW]) + (", ..." if len(marks) > _FEW else "")
+    unread = ", ".join(f"{m.partition} from offset {m.offset} on" for m in marks[:_FEW]) + (
+        ", ..." if len(marks) > _FEW else ""
+    )
     return DataLossError(
-        f"The topic is not in the cluster any more. What it held after boundary {label_text(lower.label)} is unread: "
-        f"of partition {unread or 'all'}", "plan",
-        "Set source.on_removed: drop to go on without it; if it was made anew since, windrow rebase SPEC goes on with the new one.", topic,
-    )  # fmt: skip
+        "The topic is not in the cluster any more. What it held after boundary"
+        f" {label_text(lower.label)} is unread: of partition {unread or 'all'}",
+        "plan",
+        "Set source.on_removed: drop to go on without it; if it was made anew since, windrow rebase"
+        " SPEC goes on with the new one.",
+        topic,
+    )
 
 
 def _refuse_missing(
-    broker: ClusterTopics, selection: Selection, topics: dict[str, TopicInfo], wanted: Sequence[str], removed: Sequence[str],
+    broker: ClusterTopics,
+    selection: Selection,
+    topics: dict[str, TopicInfo],
+    wanted: Sequence[str],
+    removed: Sequence[str],
     lower: Boundary | None,
-) -> None:  # fmt: skip
+) -> None:
     missing = sorted(set(wanted) - set(topics) - set(removed))
     if isinstance(selection, Pattern):
         if not topics and lower is None:
             what = f"There are no {selection_text(selection)}"
-            raise SpecError(what, "plan", "Check source.topic_pattern (it must match the whole name), and what the client may see.")
+            raise SpecError(
+                what,
+                "plan",
+                "Check source.topic_pattern (it must match the whole name), and what the client may"
+                " see.",
+            )
     elif missing:
         raise _unknown(broker, missing)
     for tp in selection.tps if isinstance(selection, Partitions) else ():
         if tp.topic in topics and tp.partition >= topics[tp.topic].partitions:
-            what = f"The topic has {topics[tp.topic].partitions} partitions, and {tp.partition} is not among them"
-            raise SpecError(what, "plan", "Partitions are counted from 0: mend source.partitions.", tp.topic, tp.partition)
+            what = (
+                f"The topic has {topics[tp.topic].partitions} partitions, and {tp.partition} is not"
+                " among them"
+            )
+            raise SpecError(
+                what,
+                "plan",
+                "Partitions are counted from 0: mend source.partitions.",
+                tp.topic,
+                tp.partition,
+            )
 
 
 def _unknown(broker: ClusterTopics, missing: Sequence[str]) -> SpecError:
@@ -145,13 +199,20 @@ def _unknown(broker: ClusterTopics, missing: Sequence[str]) -> SpecError:
     near = [close for name in missing for close in difflib.get_close_matches(name, names, n=2)]
     meant = f"Is {' or '.join(dict.fromkeys(near))} meant? " if near else ""
     do = (
-        f"{meant}Mend source.topic or bootstrap_servers, or create the topic (windrow doesn't, and reading makes none "
-        "whatever the broker's auto.create.topics.enable says)."
+        f"{meant}Mend source.topic or bootstrap_servers, or create the topic (windrow doesn't, and"
+        " reading makes none whatever the broker's auto.create.topics.enable says)."
     )
-    return SpecError(f"There is no topic {', '.join(missing)}, or the client may not see it", "plan", do, missing[0])
+    return SpecError(
+        f"There is no topic {', '.join(missing)}, or the client may not see it",
+        "plan",
+        do,
+        missing[0],
+    )
 
 
 def _tps(selection: Selection, topics: dict[str, TopicInfo]) -> list[TopicPartition]:
     if isinstance(selection, Partitions):
         return sorted({tp for tp in selection.tps if tp.topic in topics})
-    return [TopicPartition(name, p) for name in sorted(topics) for p in range(topics[name].partitions)]
+    return [
+        TopicPartition(name, p) for name in sorted(topics) for p in range(topics[name].partitions)
+    ]

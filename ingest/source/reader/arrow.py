@@ -1,6 +1,7 @@
 """librdkafka's message objects to Arrow columns, with as little Python per message as there can be.
 
-Measured: methods mapped over a list beat loops and comprehensions, and a few thousand messages at a time stay in the processor's cache.
+Measured: methods mapped over a list beat loops and comprehensions, and a few thousand
+messages at a time stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -47,16 +48,26 @@ def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def columns_to_batch(
-    tp: TopicPartition, offsets: npt.NDArray[np.int64], stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8],
-    keys: pa.Array, values: pa.Array, headers: pa.Array, epochs: pa.Array,
-) -> pa.RecordBatch:  # fmt: skip
-    """One `MESSAGES` batch of messages of one topic-partition. `stamps` and `types`: timestamps and their types, as librdkafka has them."""
+    tp: TopicPartition,
+    offsets: npt.NDArray[np.int64],
+    stamps: npt.NDArray[np.int64],
+    types: npt.NDArray[np.int8],
+    keys: pa.Array,
+    values: pa.Array,
+    headers: pa.Array,
+    epochs: pa.Array,
+) -> pa.RecordBatch:
+    """One `MESSAGES` batch of messages of one topic-partition.
+
+    `stamps` and `types`: timestamps and their types, as librdkafka has them.
+    """
     columns = [
         pa.repeat(pa.scalar(tp.topic, pa.string()), len(offsets)),
         pa.repeat(pa.scalar(tp.partition, pa.int32()), len(offsets)),
         pa.array(offsets),
         _stamps(stamps, types),
-        pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),  # not at the top: it loads pandas
+        # not at the top: it loads pandas
+        pa.DictionaryArray.from_arrays(pa.array(types), pa.array(TIMESTAMP_TYPES, pa.string())),
         keys,
         values,
         headers,
@@ -66,7 +77,9 @@ def columns_to_batch(
 
 
 def first_later(batch: pa.RecordBatch, epoch: int | None) -> int | None:
-    """The first row that was written under a later leader epoch; None if there is none, or no epoch to compare with."""
+    """The first row that was written under a later leader epoch; None if there is none,
+    or no epoch to compare with.
+    """
     epochs = batch.column("leader_epoch")
     highest = None if epoch is None else pc.max(epochs).as_py()
     if highest is None or highest <= epoch:
@@ -75,7 +88,9 @@ def first_later(batch: pa.RecordBatch, epoch: int | None) -> int | None:
 
 
 def byte_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of keys and values up to and with each row; from the columns' own offsets, so it costs nothing per message."""
+    """Bytes of keys and values up to and with each row; from the columns' own offsets,
+    so it costs nothing per message.
+    """
     keys, values = (_ends(batch.column(name)) for name in ("key", "value"))
     return keys + values
 
@@ -96,9 +111,11 @@ def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Ar
 
 
 def _headers_of(messages: Sequence[Message]) -> list[HeaderList | None]:
-    """The headers; a mark instead of a message's if a name is not UTF-8, which confluent-kafka can't give: it must not block the window.
+    """The headers; a mark instead of a message's if a name is not UTF-8, which
+    confluent-kafka can't give: it must not block the window.
 
-    No message is asked twice: the second time it gives what it had made of such headers by then, and whoever looks at that crashes.
+    No message is asked twice: the second time it gives what it had made of such headers
+    by then, and whoever looks at that crashes.
     """
     found: list[HeaderList | None] = []
     answers = map(Message.headers, messages)
@@ -117,7 +134,10 @@ def headers_to_array(headers: Sequence[HeaderList | None]) -> pa.Array:
     if any(headers):
         np.cumsum([len(message or ()) for message in headers], out=ends[1:])
         flat = [pair for message in headers for pair in message or ()]
-        columns = [pa.array([key for key, _ in flat], pa.string()), pa.array([value for _, value in flat], pa.binary())]
+        columns = [
+            pa.array([key for key, _ in flat], pa.string()),
+            pa.array([value for _, value in flat], pa.binary()),
+        ]
         pairs = pa.StructArray.from_arrays(columns, fields=list(HEADERS.value_type))
     return pa.ListArray.from_arrays(pa.array(ends), pairs, type=HEADERS)
 
@@ -132,4 +152,8 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
     """Where each text or binary begins, and the last one ends."""
     behind = column.offset + len(column) + 1
     buffer = column.buffers()[1]
-    return np.frombuffer(buffer, np.int32)[column.offset : behind] if buffer is not None and buffer.size else np.zeros(1, np.int32)
+    return (
+        np.frombuffer(buffer, np.int32)[column.offset : behind]
+        if buffer is not None and buffer.size
+        else np.zeros(1, np.int32)
+    )

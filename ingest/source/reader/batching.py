@@ -1,4 +1,7 @@
-"""Small batches to batches of a bounded size: gather up to the bounds, then give away. The memory of a read is that of its bounds."""
+"""Small batches to batches of a bounded size: gather up to the bounds, then give away.
+
+The memory of a read is that of its bounds.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ import pyarrow as pa
 
 @dataclass
 class Gatherer:
-    """Gathers rows up to `rows_max` and `bytes_max` (keys, values and headers). A single message larger than that is a batch of its own."""
+    """Gathers rows up to `rows_max` and `bytes_max` (keys, values and headers).
+
+    A single message larger than that is a batch of its own.
+    """
 
     rows_max: int
     bytes_max: int
@@ -25,7 +31,10 @@ class Gatherer:
         first = 0
         while first < batch.num_rows:
             before = int(ends[first - 1]) if first else 0
-            fitting = int(np.searchsorted(ends, before + self.bytes_max - self._bytes, side="right")) - first
+            fitting = (
+                int(np.searchsorted(ends, before + self.bytes_max - self._bytes, side="right"))
+                - first
+            )
             taken = min(fitting, self.rows_max - self._rows, batch.num_rows - first)
             if taken == 0 and not self._pieces:
                 taken = 1

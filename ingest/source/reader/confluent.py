@@ -1,4 +1,6 @@
-"""Messages by confluent-kafka's own consumer, one Python object each: runs wherever confluent-kafka does."""
+"""Messages by confluent-kafka's own consumer, one Python object each: runs wherever
+confluent-kafka does.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +38,30 @@ class ConfluentFetcher:
     def _assign(self, start: Start) -> None:
         self._tp, self._begun = TopicPartition(start.topic, start.partition), False
         self._last: Last | None = None
-        epoch: dict[str, Any] = {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
+        epoch: dict[str, Any] = (
+            {} if start.leader_epoch is None else {"leader_epoch": start.leader_epoch}
+        )
         self._consumer.assign([KafkaPartition(start.topic, start.partition, start.offset, **epoch)])
 
     def poll(self, wanted: int, stop: int) -> Fetched:
         """See `fetching.Fetcher.poll`.
 
-        `consume(n, timeout)` with a timeout would wait for all n messages: with large ones that gathers more than the queue's bound, too.
+        `consume(n, timeout)` with a timeout would wait for all n messages: with large
+        ones that gathers more than the queue's bound, too.
         """
-        messages = self._consumer.consume(min(wanted, _AT_ONCE), 0) or self._consumer.consume(1, WAIT_SECONDS)
+        messages = self._consumer.consume(min(wanted, _AT_ONCE), 0) or self._consumer.consume(
+            1, WAIT_SECONDS
+        )
         events = []
         if any(map(Message.error, messages)):
             events = [(error, _offset(m)) for m in messages if (error := m.error()) is not None]
             messages = [m for m in messages if m.error() is None]
         self._last = None if events else _last(messages) or self._last
-        here = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[0].offset
-        self._begun = self._begun or bool(messages or events) or here < 0  # else it may be that of the read before
+        here = self._consumer.position([KafkaPartition(self._tp.topic, self._tp.partition)])[
+            0
+        ].offset
+        # else it may be that of the read before
+        self._begun = self._begun or bool(messages or events) or here < 0
         position = max(here, _offset(messages[-1]) + 1) if messages else here if self._begun else -1
         if messages and _offset(messages[-1]) >= stop:
             messages = [m for m in messages if _offset(m) < stop]

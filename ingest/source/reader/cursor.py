@@ -1,7 +1,10 @@
-"""One range of one topic-partition: gives its messages, knows where it stands, and judges what is missing, whatever client fetches them.
+"""One range of one topic-partition: gives its messages, knows where it stands, and
+judges what is missing, whatever client fetches them.
 
-Why the end is a position and not a message: transaction markers, aborted messages and compaction leave offsets that no consumer ever sees.
-The last of the range may be one of them, so a reader that waits for it waits for ever (the stop rule is that of Flink's partition reader).
+Why the end is a position and not a message: transaction markers, aborted messages and
+compaction leave offsets that no consumer ever sees. The last of the range may be one of
+them, so a reader that waits for it waits for ever (the stop rule is that of Flink's
+partition reader).
 """
 
 from __future__ import annotations
@@ -30,14 +33,20 @@ Skip = Callable[[int, int], None]
 class Cursor:
     """Reads [start, stop) through a client that `fetching` makes.
 
-    `check` asks for the topic's identity again when something is missing that should be there. `skip`: what to tell of offsets that are
-    not in the log any more; None: they are a data loss. `skipped` counts them. `regrown`: see `ports.ReadSummary`.
+    `check` asks for the topic's identity again when something is missing that should be
+    there. `skip`: what to tell of offsets that are not in the log any more; None: they
+    are a data loss. `skipped` counts them. `regrown`: see `ports.ReadSummary`.
     """
 
     def __init__(
-        self, fetching: Fetching, properties: Mapping[str, Any], split: Split, stall_seconds: float,
-        check: Callable[[], None], skip: Skip | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        fetching: Fetching,
+        properties: Mapping[str, Any],
+        split: Split,
+        stall_seconds: float,
+        check: Callable[[], None],
+        skip: Skip | None = None,
+    ) -> None:
         self._fetching = fetching
         self._split = split
         self._properties = properties
@@ -67,14 +76,19 @@ class Cursor:
                 self._at_end()
 
     def close(self) -> None:
-        """Give the client, its threads and its queue back, or let it wait for the next split: if it came to the end untroubled."""
+        """Give the client, its threads and its queue back, or let it wait for the next
+        split: if it came to the end untroubled.
+        """
         if self._untroubled and self.position >= self._split.stop and is_keeping():
             keep(self._client, self._fetcher)
         else:
             self._fetcher.close()
 
     def _begin(self) -> Fetcher:
-        """A client at the position. The leader epoch lets the cluster say that the log was cut off since the plan was made."""
+        """A client at the position.
+
+        The leader epoch lets the cluster say that the log was cut off since the plan was made.
+        """
         return self._fetching(self._properties, self._start(), self._hear)
 
     def _begin_on_kept(self) -> Fetcher:
@@ -101,7 +115,11 @@ class Cursor:
         return Start(self._split.topic, self._split.partition, self.position, witness, doubtful)
 
     def _witness(self) -> int | None:
-        """The start's for the start. The stop's is one for every position before the stop, but knows only of what came after the plan."""
+        """The start's for the start.
+
+        The stop's is one for every position before the stop, but knows only of what
+        came after the plan.
+        """
         at_start = self.position == self._split.start and not self.regrown
         return self._split.leader_epoch if at_start else self._split.stop_epoch
 
@@ -129,8 +147,10 @@ class Cursor:
     def _event(self, error: KafkaError, offset: int) -> int:
         """What an event says: how far the log was passed, or an error that ends the read.
 
-        The end-of-partition event moves the position only by the offset that it carries, and that only after all before it was delivered:
-        behind a batch that compaction emptied no message will ever come, and the consumer's own position stays before it.
+        The end-of-partition event moves the position only by the offset that it
+        carries, and that only after all before it was delivered: behind a batch that
+        compaction emptied no message will ever come, and the consumer's own position
+        stays before it.
         """
         code = error.code()
         if code == END:
@@ -145,7 +165,9 @@ class Cursor:
         elif code not in PASSING:
             do = "Look at the topic at this place with Kafka's own tools; nothing was committed."
             what = f"the client could not read on: {self._said(error)}"
-            raise RefusedError(what, "read", do, self._split.topic, self._split.partition, self.position)
+            raise RefusedError(
+                what, "read", do, self._split.topic, self._split.partition, self.position
+            )
         return 0
 
     def _hear(self, error: KafkaError) -> None:
@@ -158,10 +180,13 @@ class Cursor:
     def _limits(self) -> LogLimits | None:
         return log_limits(self._properties, self._split)
 
-    # ---------------------------------------------------------------------------------------------------------------- what is missing
+    # ----------------------------------------------------------------------------------------------
 
     def _at_end(self) -> None:
-        """The client saw an end of the log before the stop. An open transaction, or a replica that lags behind, looks the same."""
+        """The client saw an end of the log before the stop.
+
+        An open transaction, or a replica that lags behind, looks the same.
+        """
         self._end = -1
         limits = self._limits()
         if limits is not None and limits.high < self._split.stop:
@@ -188,10 +213,13 @@ class Cursor:
 
     def _is_cut(self, limits: LogLimits) -> bool:
         """Whether the rest is gone for good; who skips reads up to the log's end first."""
-        return limits.high < self._split.stop and (self._skip is None or self.position >= limits.high)
+        return limits.high < self._split.stop and (
+            self._skip is None or self.position >= limits.high
+        )
 
     def lose_from(self, offset: int) -> None:
-        """The message at this offset, just given, has a later leader epoch than any that was planned: it is another one than was planned.
+        """The message at this offset, just given, has a later leader epoch than any
+        that was planned: it is another one than was planned.
 
         Raises:
             DataLossError: unless told to skip; then the read is over.
@@ -201,12 +229,16 @@ class Cursor:
         self._lose(self._split.stop, self._limits(), f"; {_OTHERS}")
 
     def _lose_cut(self, limits: LogLimits, why: str) -> None:
-        """The log was cut off below the position, and has grown again: whoever skips reads what the plan saw of it, if it saw it.
+        """The log was cut off below the position, and has grown again: whoever skips
+        reads what the plan saw of it, if it saw it.
 
-        1 The window's start was frozen.  2 The log was cut off below it, and grew.  3 The stop was frozen, in the new messages. All of them
-        between start and stop are the window's own then, and the stop's witness says so.
+        1 The window's start was frozen.  2 The log was cut off below it, and grew.  3
+        The stop was frozen, in the new messages. All of them between start and stop are
+        the window's own then, and the stop's witness says so.
         """
-        planned_after = self._split.stop_epoch is not None and self._witness() != self._split.stop_epoch
+        planned_after = (
+            self._split.stop_epoch is not None and self._witness() != self._split.stop_epoch
+        )
         if self._skip is None or not planned_after:
             self._lose(self._split.stop, limits, why)
         else:
@@ -216,9 +248,17 @@ class Cursor:
     def _lose(self, upto: int, limits: LogLimits | None, why: str = "") -> None:
         if self._skip is None:
             there = "others" if limits is None else f"{limits.low} to {limits.high}"
-            what = f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds {there}{why}"
-            do = "Retention or truncation removed these messages: run later windows, or set source.on_loss: skip to go on without them."
-            raise DataLossError(what, "read", do, self._split.topic, self._split.partition, self.position)
+            what = (
+                f"offsets from {self.position} to {self._split.stop} are wanted, but the log holds"
+                f" {there}{why}"
+            )
+            do = (
+                "Retention or truncation removed these messages: run later windows, or set"
+                " source.on_loss: skip to go on without them."
+            )
+            raise DataLossError(
+                what, "read", do, self._split.topic, self._split.partition, self.position
+            )
         self._skip(self.position, upto)
         self.skipped += upto - self.position
         self.position, self._quiet_since = upto, None
@@ -234,7 +274,16 @@ class Cursor:
         if self.position > position:
             return
         limits = self._limits()
-        seen = "" if limits is None else f"; the log ends at {limits.high}, and an open transaction may hold it back"
-        heard = "" if self._heard is None else f"; the last that was heard: {self._said(self._heard)}"
-        what = f"nothing came for {self._stall_seconds:g} s before offset {self._split.stop} was reached{seen}{heard}"
+        seen = (
+            ""
+            if limits is None
+            else f"; the log ends at {limits.high}, and an open transaction may hold it back"
+        )
+        heard = (
+            "" if self._heard is None else f"; the last that was heard: {self._said(self._heard)}"
+        )
+        what = (
+            f"nothing came for {self._stall_seconds:g} s before offset {self._split.stop} was"
+            f" reached{seen}{heard}"
+        )
         raise unreachable(self._split, what, self.position)

@@ -1,7 +1,8 @@
 """What a cursor stands on: a client, assigned to one topic-partition, that hands over what has come.
 
-There are two: confluent-kafka's consumer (`confluent`), and librdkafka called without a Python object per message (`librdkafka`).
-"""
+There are two: confluent-kafka's consumer (`confluent`), and librdkafka called without a
+Python object per message (`librdkafka`).
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -19,13 +20,20 @@ Hear = Callable[[KafkaError], None]
 """Is told the errors of the connection, while the client is polled."""
 
 WAIT_SECONDS = 0.1
-"""How long a poll waits for a first message. For all that are wanted would be a stall at the end of the log."""
+"""How long a poll waits for a first message.
+
+For all that are wanted would be a stall at the end of the log.
+"""
 
 
 class Start(NamedTuple):
-    """Where a client begins. `leader_epoch`: the cluster tells whether the log was cut off below the offset since; None: nobody knows.
+    """Where a client begins.
 
-    `doubtful`: the cluster must tell, for messages won't: those that came after a cut may be planned, too.
+    `leader_epoch`: the cluster tells whether the log was cut off below the offset
+    since; None: nobody knows.
+
+    `doubtful`: the cluster must tell, for messages won't: those that came after a cut
+    may be planned, too.
     """
 
     topic: str
@@ -39,8 +47,9 @@ class Start(NamedTuple):
 class Fetched:
     """What one poll brought.
 
-    `count` messages lie below the stop. `position`: behind all that the client has passed, markers too; negative before the first
-    message. `batches`: the messages as `MESSAGES` batches, made as they are taken: before the next poll, or never.
+    `count` messages lie below the stop. `position`: behind all that the client has
+    passed, markers too; negative before the first message. `batches`: the messages as
+    `MESSAGES` batches, made as they are taken: before the next poll, or never.
     """
 
     count: int
@@ -50,17 +59,21 @@ class Fetched:
 
 
 class Last(NamedTuple):
-    """The last message that a client handed over; of one that knows no leader epoch that is negative."""
+    """The last message that a client handed over; of one that knows no leader epoch
+    that is negative.
+    """
 
     offset: int
     leader_epoch: int
 
 
 def goes_on(last: Last | None, start: Start) -> bool:
-    """Whether who reads from a start may go on right behind the last message, without asking the cluster about the start's leader epoch.
+    """Whether who reads from a start may go on right behind the last message, without
+    asking the cluster about the start's leader epoch.
 
-    It is asked whether the log was cut off below the start since it was frozen. What is written after a cut has a later epoch, so the
-    message right before the start answers that, if it has none.
+    It is asked whether the log was cut off below the start since it was frozen. What is
+    written after a cut has a later epoch, so the message right before the start answers
+    that, if it has none.
     """
     if last is None or last.offset + 1 != start.offset:
         return False
@@ -76,7 +89,8 @@ class Fetcher(Protocol):
         What was fetched ahead is, where the start is where the last read ended, and `goes_on`.
 
         Returns:
-            False where it takes a new client: librdkafka has the cluster told of a start's leader epoch only as it first hears of leaders.
+            False where it takes a new client: librdkafka has the cluster told of a
+            start's leader epoch only as it first hears of leaders.
 
         Raises:
             KafkaException: the client can't be used any more.

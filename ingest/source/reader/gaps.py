@@ -1,4 +1,6 @@
-"""Which offsets of a read held nothing visible, remembered in a bounded way, to look into them later."""
+"""Which offsets of a read held nothing visible, remembered in a bounded way, to look
+into them later.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,12 @@ OFFSETS_MAX = 1_000_000
 
 @dataclass
 class Gaps:
-    """The first gaps of two offsets and more. A gap of one offset is a transaction marker, or was compacted: not worth a look.
+    """The first gaps of two offsets and more.
 
-    `ranges`: from the first offset of each gap to the first one behind it. `expected`: the next offset if there were no gap.
+    A gap of one offset is a transaction marker, or was compacted: not worth a look.
+
+    `ranges`: from the first offset of each gap to the first one behind it. `expected`:
+    the next offset if there were no gap.
     """
 
     expected: int
@@ -23,7 +28,9 @@ class Gaps:
     _offsets_left: int = OFFSETS_MAX
 
     def add_visible(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Take in the offsets of visible messages, ascending, the first of them at `expected` or later."""
+        """Take in the offsets of visible messages, ascending, the first of them at
+        `expected` or later.
+        """
         last = int(offsets[-1])
         if last - self.expected != len(offsets) - 1:
             starts = np.concatenate(([self.expected], offsets[:-1] + 1))
@@ -37,7 +44,9 @@ class Gaps:
             self._keep(self.expected, stop)
 
     def add_skipped(self, start: int, stop: int) -> None:
-        """Take in that nothing more was seen before `start`, and that what lies from there to `stop` is not in the log."""
+        """Take in that nothing more was seen before `start`, and that what lies from
+        there to `stop` is not in the log.
+        """
         self.add_end(start)
         self.expected = stop
 

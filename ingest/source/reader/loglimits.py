@@ -1,4 +1,6 @@
-"""Where a log begins and ends, asked of the cluster: what a reader believes before it says that messages are gone."""
+"""Where a log begins and ends, asked of the cluster: what a reader believes before it
+says that messages are gone.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,15 @@ class LogLimits(NamedTuple):
 def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
     """The limits now; None if nobody told.
 
-    A consumer of its own: one that reads committed messages is told the last stable offset, which an open transaction holds below the
-    log's end.
+    A consumer of its own: one that reads committed messages is told the last stable
+    offset, which an open transaction holds below the log's end.
     """
-    settings = {**properties, "isolation.level": "read_uncommitted", "logger": LOG, "error_cb": _not_here}
+    settings = {
+        **properties,
+        "isolation.level": "read_uncommitted",
+        "logger": LOG,
+        "error_cb": _not_here,
+    }
     with closing(Consumer(settings)) as consumer:
         try:
             place = KafkaPartition(split.topic, split.partition)
@@ -38,11 +45,14 @@ def log_limits(properties: Mapping[str, Any], split: Split) -> LogLimits | None:
     return None if found is None else LogLimits(*found)
 
 
-def believed(ask: Callable[[], LogLimits | None], position: int, stop: int, apart_seconds: float) -> LogLimits | None:
+def believed(
+    ask: Callable[[], LogLimits | None], position: int, stop: int, apart_seconds: float
+) -> LogLimits | None:
     """Limits that can be acted on; None where there are none yet.
 
-    A new leader may tell too small a high watermark for a moment (KAFKA-7703). So one below `stop` is believed only if it is told again and
-    again, some time apart. A log start beyond `position` is believed at once: it never goes back.
+    A new leader may tell too small a high watermark for a moment (KAFKA-7703). So one
+    below `stop` is believed only if it is told again and again, some time apart. A log
+    start beyond `position` is believed at once: it never goes back.
     """
     first = ask()
     if first is None or first.high >= stop or first.low > position:

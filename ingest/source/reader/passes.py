@@ -1,7 +1,10 @@
-"""The passes over the messages that librdkafka hands over: what each is, then its bytes to where Arrow wants them.
+"""The passes over the messages that librdkafka hands over: what each is, then its bytes
+to where Arrow wants them.
 
-Compiled, because they look at every message: no Python object is made for one. Addresses and sizes are int64 throughout. Functions of
-librdkafka are called by the addresses in `calls`, in the order of `CALLS`: they differ between processes, so none is compiled in.
+Compiled, because they look at every message: no Python object is made for one.
+Addresses and sizes are int64 throughout. Functions of librdkafka are called by the
+addresses in `calls`, in the order of `CALLS`: they differ between processes, so none is
+compiled in.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from windrow.ingest.source.reader.fields import (
     VALUE_SIZE,
     WRONG,
     Ints,
-)  # fmt: skip
+)
 
 _utils: Any = cgutils  # has no types
 _ROWS = types.int64[:, ::1]
@@ -81,26 +84,34 @@ def _look_at_headers(calls: Ints, message: int, rows: Ints, n: int, scratch: int
             call32_at(calls[4], (headers, at, scratch, scratch + 8, scratch + 16))
             names += _text_size(int64_at(scratch))
             values += int64_at(scratch + 16)
-    rows[HEADER_COUNT, n], rows[HEADER_NAMES_SIZE, n], rows[HEADER_VALUES_SIZE, n] = count, names, values
+    rows[HEADER_COUNT, n], rows[HEADER_NAMES_SIZE, n], rows[HEADER_VALUES_SIZE, n] = (
+        count,
+        names,
+        values,
+    )
 
 
 @compiled(_INT(_INTS, _INTS, _INT, _ROWS, _INTS, _INTS))
 def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scratch: Ints) -> int:
-    """Look at `count` messages of one topic-partition, in order, and take down those to give away; how many.
+    """Look at `count` messages of one topic-partition, in order, and take down those to
+    give away; how many.
 
-    rd_kafka_message_t is part of librdkafka's interface: err 0, rkt 8, partition 16, payload 24, len 32, key 40, key_len 48, offset 56. Of
-    each message it is held against what is known whether it can be one at all.
+    rd_kafka_message_t is part of librdkafka's interface: err 0, rkt 8, partition 16,
+    payload 24, len 32, key 40, key_len 48, offset 56. Of each message it is held
+    against what is known whether it can be one at all.
 
     Args:
         calls: see `CALLS`.
         messages: their addresses.
         count: of `messages`.
         rows: `FIELDS` arrays, each as long as `messages`; filled.
-        state: `STATE` words. Told: `ERR`, that of a message to give away (0 but in a test); `TOPIC`, an address, 0 where it is not known;
-            `PARTITION`; `DUE`, the least offset that the first message may have; `STOP`, from which on messages are left out. Tells:
-            `DUE` again, behind the last message; how many `EVENTS` there were instead of messages; `WRONG`, 1 if a message can't be one,
-            then nothing else is true; `TOPIC_SEEN`, that of the first message, 0 if there is none; `BYTES` of keys, values and headers
-            of those to give away.
+        state: `STATE` words. Told: `ERR`, that of a message to give away (0 but in a
+            test); `TOPIC`, an address, 0 where it is not known; `PARTITION`; `DUE`, the
+            least offset that the first message may have; `STOP`, from which on messages
+            are left out. Tells: `DUE` again, behind the last message; how many `EVENTS`
+            there were instead of messages; `WRONG`, 1 if a message can't be one, then
+            nothing else is true; `TOPIC_SEEN`, that of the first message, 0 if there is
+            none; `BYTES` of keys, values and headers of those to give away.
         scratch: `SCRATCH` words.
     """
     taken, answer = 0, scratch.ctypes.data
@@ -112,31 +123,52 @@ def look(calls: Ints, messages: Ints, count: int, rows: Ints, state: Ints, scrat
             continue
         topic, offset = int64_at(message + 8), int64_at(message + 56)
         value, value_size, key, key_size = (
-            int64_at(message + 24), int64_at(message + 32), int64_at(message + 40), int64_at(message + 48)
-        )  # fmt: skip
+            int64_at(message + 24),
+            int64_at(message + 32),
+            int64_at(message + 40),
+            int64_at(message + 48),
+        )
         if state[TOPIC_SEEN] == 0:
             state[TOPIC_SEEN] = topic
         fits = 0 <= value_size <= LARGEST and 0 <= key_size <= LARGEST
         fits = fits and (value != 0 or value_size == 0) and (key != 0 or key_size == 0)
-        if not fits or topic != (state[TOPIC] or state[TOPIC_SEEN]) or int32_at(message + 16) != state[PARTITION] or offset < state[DUE]:
+        if (
+            not fits
+            or topic != (state[TOPIC] or state[TOPIC_SEEN])
+            or int32_at(message + 16) != state[PARTITION]
+            or offset < state[DUE]
+        ):
             state[WRONG] = 1
             return 0
         state[DUE] = offset + 1
         if offset < state[STOP]:
             rows[NUMBER, taken], rows[OFFSET, taken] = n, offset
-            rows[VALUE, taken], rows[VALUE_SIZE, taken], rows[KEY, taken], rows[KEY_SIZE, taken] = value, value_size, key, key_size
+            rows[VALUE, taken], rows[VALUE_SIZE, taken], rows[KEY, taken], rows[KEY_SIZE, taken] = (
+                value,
+                value_size,
+                key,
+                key_size,
+            )
             rows[TIMESTAMP, taken] = call_at(calls[0], (message, answer))
             rows[TIMESTAMP_TYPE, taken] = int32_at(answer)
             rows[LEADER_EPOCH, taken] = call32_at(calls[1], (message,))
             _look_at_headers(calls, message, rows, taken, answer)
-            state[BYTES] += value_size + key_size + rows[HEADER_NAMES_SIZE, taken] + rows[HEADER_VALUES_SIZE, taken]
+            state[BYTES] += (
+                value_size
+                + key_size
+                + rows[HEADER_NAMES_SIZE, taken]
+                + rows[HEADER_VALUES_SIZE, taken]
+            )
             taken += 1
     return taken
 
 
 @compiled(types.void(_INTS, _INTS, _ROWS, _INT, _INT, _INT, _INT))
-def move(calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys: int, values: int) -> None:
-    """Copy keys and values of the rows from `first` on, each kind one after the other, to two addresses; destroy the messages.
+def move(
+    calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys: int, values: int
+) -> None:
+    """Copy keys and values of the rows from `first` on, each kind one after the other,
+    to two addresses; destroy the messages.
 
     The address of a message that is destroyed becomes 0.
     """
@@ -154,8 +186,17 @@ def move(calls: Ints, messages: Ints, rows: Ints, first: int, behind: int, keys:
 
 @compiled(types.void(_INTS, _ROWS, _INT, _INT, _INT32S, _INT, _INT32S, _INT, _BYTES, _INTS))
 def copy_headers(
-    calls: Ints, rows: Ints, first: int, behind: int, name_ends: Any, names: int, value_ends: Any, values: int, present: Any, scratch: Ints
-) -> None:  # fmt: skip
+    calls: Ints,
+    rows: Ints,
+    first: int,
+    behind: int,
+    name_ends: Any,
+    names: int,
+    value_ends: Any,
+    values: int,
+    present: Any,
+    scratch: Ints,
+) -> None:
     """Copy the headers of the rows from `first` on, before the messages are destroyed.
 
     Args:

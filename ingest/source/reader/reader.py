@@ -1,4 +1,7 @@
-"""One split of real Kafka into Arrow batches: `ports.reader.Reader`. What fetches the messages is chosen where the task runs."""
+"""One split of real Kafka into Arrow batches: `ports.reader.Reader`.
+
+What fetches the messages is chosen where the task runs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ from windrow.ingest.source.reader.gaps import Gaps
 ROWS_MAX = 32_768
 BYTES_MAX = 16 * 1024 * 1024
 STALL_SECONDS = 60.0
-_ANSWER_SECONDS = 60.0  # for who the cluster is, however long a read may stall: the client takes no hours here
+# for who the cluster is, however long a read may stall: the client takes no hours here
+_ANSWER_SECONDS = 60.0
 
 _FORCED = {
     "enable.partition.eof": True,  # else the end behind a compacted batch is never noticed
@@ -43,15 +47,18 @@ _LOOK = {"isolation.level": _UNCOMMITTED, "queued.max.messages.kbytes": 1024}
 
 @dataclass(frozen=True)
 class KafkaReader:
-    """Reads splits with clients that belong to no group's life: assigned, never subscribed, nothing committed.
+    """Reads splits with clients that belong to no group's life: assigned, never
+    subscribed, nothing committed.
 
-    For as long as a worker takes splits of one job (`ingest.keeping`), it reads them with the same clients, and asks once who the cluster
-    is: the driver asks before the job and before each commit. Without a job each read has clients of its own.
+    For as long as a worker takes splits of one job (`ingest.keeping`), it reads them
+    with the same clients, and asks once who the cluster is: the driver asks before the
+    job and before each commit. Without a job each read has clients of its own.
 
-    `properties` are librdkafka's for a consumer, with the isolation level; what a reference stands for is read where, and when, a split is.
-    `stall_seconds` is how long nothing may come. Memory is bounded
-    by `rows_max` and `bytes_max` (keys, values and headers of one batch, held twice for a moment) and by librdkafka's queue. `fetching`
-    makes the clients.
+    `properties` are librdkafka's for a consumer, with the isolation level; what a
+    reference stands for is read where, and when, a split is. `stall_seconds` is how
+    long nothing may come. Memory is bounded by `rows_max` and `bytes_max` (keys, values
+    and headers of one batch, held twice for a moment) and by librdkafka's queue.
+    `fetching` makes the clients.
     """
 
     properties: Mapping[str, Value | Secret] = field(repr=False)
@@ -71,23 +78,34 @@ class KafkaReader:
         """See `ports.reader.Reader.read`.
 
         Raises:
-            SpecError: the cluster refuses this client, or a secret isn't where its reference says.
-            RefusedError: the client met something in the log that it can't read, such as a wrong checksum.
+            SpecError: the cluster refuses this client, or a secret isn't where its
+                reference says.
+            RefusedError: the client met something in the log that it can't read, such
+                as a wrong checksum.
         """
         properties = revealed(self.properties)
         client = IdentityCheck, frozenset(properties.items())
         identity = cast("IdentityCheck | None", taken(client)) or IdentityCheck(properties)
-        planned = split, self.plan.cluster_id, self.plan.topics[split.topic], min(self.stall_seconds, _ANSWER_SECONDS)
+        planned = (
+            split,
+            self.plan.cluster_id,
+            self.plan.topics[split.topic],
+            min(self.stall_seconds, _ANSWER_SECONDS),
+        )
         identity.once(*planned)
         summary = self._read(properties, split, take, partial(identity.again, *planned))
         keep(client, identity)
         return summary
 
-    def _read(self, properties: Mapping[str, Value], split: Split, take: Take, check: partial[None]) -> ReadSummary:
+    def _read(
+        self, properties: Mapping[str, Value], split: Split, take: Take, check: partial[None]
+    ) -> ReadSummary:
         gatherer, gaps = Gatherer(self.rows_max, self.bytes_max), Gaps(split.start)
         read = size = 0
         skip = gaps.add_skipped if self.plan.on_loss == "skip" else None
-        with closing(Cursor(self.fetching, {**properties, **_FORCED}, split, self.stall_seconds, check, skip)) as cursor:
+        with closing(
+            Cursor(self.fetching, {**properties, **_FORCED}, split, self.stall_seconds, check, skip)
+        ) as cursor:
             for batch in (batch for fetched in cursor.messages() for batch in fetched.batches):
                 later = first_later(batch, split.stop_epoch)
                 planned = batch if later is None else batch.slice(0, later)
@@ -104,14 +122,22 @@ class KafkaReader:
         for whole in gatherer.rest():
             take(whole)
         gaps.add_end(split.stop)
-        aborted = self._aborted(properties, split, gaps, check) if properties["isolation.level"] == _COMMITTED else 0
+        aborted = (
+            self._aborted(properties, split, gaps, check)
+            if properties["isolation.level"] == _COMMITTED
+            else 0
+        )
         return ReadSummary(cursor.position, read, size, aborted, cursor.skipped, cursor.regrown)
 
-    def _aborted(self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]) -> int:
+    def _aborted(
+        self, properties: Mapping[str, Value], split: Split, gaps: Gaps, check: partial[None]
+    ) -> int:
         """How many messages lie in the gaps for one who looks at undecided and aborted ones too.
 
-        Everything below the split's stop is decided, so what is seen there, and was not seen before, was aborted. What retention has
-        removed since the read is not counted, the read itself was whole: from the last gap to the first, as retention goes the other way.
+        Everything below the split's stop is decided, so what is seen there, and was not
+        seen before, was aborted. What retention has removed since the read is not
+        counted, the read itself was whole: from the last gap to the first, as retention
+        goes the other way.
         """
         looking = {**properties, **_FORCED, **_LOOK}
         count = 0

@@ -1,4 +1,5 @@
-"""The environments that peers run in: each made once, by the files in its folder, which pin all that goes into it.
+"""The environments that peers run in: each made once, by the files in its folder, which
+pin all that goes into it.
 
 An environment is called by a digest of those files, so that another pin is another environment.
 """
@@ -38,8 +39,15 @@ def made(name: str, files: Path, make: Callable[[Path, Path], None]) -> Path:
 def pinned(name: str, package: str) -> str:
     """The version of a package that a peer's files pin: in a lock, in a pom, or in npm's form."""
     files = [PEERS / name / file for file in ("requirements.lock", "pom.xml", "package.json")]
-    forms = rf"^{package}==(\S+)|<artifactId>{package}</artifactId><version>([^<]+)|\"{package}\": \"([^\"]+)"
-    for match in (re.search(forms, file.read_text(encoding="utf-8"), re.MULTILINE) for file in files if file.exists()):
+    forms = (
+        rf"^{package}==(\S+)|<artifactId>{package}</artifactId><version>([^<]+)|\"{package}\":"
+        r" \"([^\"]+)"
+    )
+    for match in (
+        re.search(forms, file.read_text(encoding="utf-8"), re.MULTILINE)
+        for file in files
+        if file.exists()
+    ):
         if match:
             return next(version for version in match.groups() if version)
     raise LookupError(f"{package} is not pinned for {name}")
@@ -49,12 +57,29 @@ def python(files: Path, folder: Path) -> None:
     """A Python with the packages of a lock, each held against its hash."""
     uv = Path(sys.executable).parent / "uv"
     _run(uv, "venv", "--quiet", "--python", sys.executable, folder / "venv")
-    _run(uv, "pip", "sync", "--quiet", "--python", folder / "venv/bin/python", "--require-hashes", files / "requirements.lock")
+    _run(
+        uv,
+        "pip",
+        "sync",
+        "--quiet",
+        "--python",
+        folder / "venv/bin/python",
+        "--require-hashes",
+        files / "requirements.lock",
+    )
 
 
 def jars(files: Path, folder: Path) -> None:
     """The jars of a pom."""
-    _run("mvn", "-B", "-q", "-f", files / "pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={folder / 'jars'}")
+    _run(
+        "mvn",
+        "-B",
+        "-q",
+        "-f",
+        files / "pom.xml",
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={folder / 'jars'}",
+    )
 
 
 def python_and_jars(files: Path, folder: Path) -> None:
@@ -64,13 +89,24 @@ def python_and_jars(files: Path, folder: Path) -> None:
 
 
 def librdkafka(files: Path, folder: Path) -> None:
-    """librdkafka's performance program, built from the source that comes in the npm package node-rdkafka, none of whose scripts runs.
+    """librdkafka's performance program, built from the source that comes in the npm
+    package node-rdkafka, none of whose scripts runs.
 
-    Without TLS and SASL, which would need libraries and are not used here; lz4 and snappy are part of the source.
+    Without TLS and SASL, which would need libraries and are not used here; lz4 and
+    snappy are part of the source.
     """
     for name in ("package.json", "package-lock.json"):
         shutil.copy(files / name, folder)
-    _run("npm", "ci", "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--silent", cwd=folder)
+    _run(
+        "npm",
+        "ci",
+        "--ignore-scripts",
+        "--omit=dev",
+        "--no-audit",
+        "--no-fund",
+        "--silent",
+        cwd=folder,
+    )
     source = folder / "node_modules/node-rdkafka/deps/librdkafka"
     off = [f"--disable-{name}" for name in ("ssl", "gssapi", "sasl", "curl", "zstd", "zlib")]
     _run("bash", "configure", "--enable-static", *off, cwd=source)
@@ -81,13 +117,31 @@ def librdkafka(files: Path, folder: Path) -> None:
 
 
 def debian(files: Path, folder: Path) -> None:
-    """Debian's packages, which its package manager downloads and holds against its keys; unpacked, not installed."""
-    _run("apt-get", "download", *json.loads((files / "package.json").read_text(encoding="utf-8"))["debian"], cwd=folder)
+    """Debian's packages, which its package manager downloads and holds against its
+    keys; unpacked, not installed.
+    """
+    _run(
+        "apt-get",
+        "download",
+        *json.loads((files / "package.json").read_text(encoding="utf-8"))["debian"],
+        cwd=folder,
+    )
     for package in folder.glob("*.deb"):
         _run("dpkg-deb", "-x", package, folder)
 
 
 def _run(*command: str | Path, cwd: Path = ROOT) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
+        stdin=subprocess.DEVNULL,
+    )
     if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+        raise RuntimeError(
+            f"{' '.join(map(str, command))} ended with"
+            f" {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}"
+        )

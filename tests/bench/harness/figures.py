@@ -12,10 +12,14 @@ import msgspec
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of one side. `seconds`: from the job's beginning to its answer. `cpu_seconds`: of all processes of the side.
+    """One run of one side.
 
-    `peaks`: by the kind of process, the largest one's resident memory in MB at its highest since it began. `together_mb`: the highest sum
-    over all processes of their share of memory (PSS: what several map is divided among them), looked at once a second.
+    `seconds`: from the job's beginning to its answer. `cpu_seconds`: of all processes of the side.
+
+    `peaks`: by the kind of process, the largest one's resident memory in MB at its
+    highest since it began. `together_mb`: the highest sum over all processes of their
+    share of memory (PSS: what several map is divided among them), looked at once a
+    second.
     """
 
     seconds: float
@@ -26,9 +30,13 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """A side in one part. `ready`: seconds from its start until it could take a job. `first`: its first run, which warms up.
+    """A side in one part.
 
-    `failed`: why it ended, in a line; then what was measured before is kept, and nothing is made of it.
+    `ready`: seconds from its start until it could take a job. `first`: its first run,
+    which warms up.
+
+    `failed`: why it ended, in a line; then what was measured before is kept, and
+    nothing is made of it.
     """
 
     name: str
@@ -41,7 +49,9 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """A part that was measured: when, on what, of which commit, for how long, and its sides, the first of which others are held against."""
+    """A part that was measured: when, on what, of which commit, for how long, and its
+    sides, the first of which others are held against.
+    """
 
     part: str
     date: str
@@ -64,7 +74,10 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """How the cost of something grows with its size. `left_out`: sizes that time didn't suffice for."""
+    """How the cost of something grows with its size.
+
+    `left_out`: sizes that time didn't suffice for.
+    """
 
     part: str
     date: str
@@ -102,11 +115,20 @@ class Spread:
 
 
 def ratios(ours: Measured, other: Measured) -> Spread | None:
-    """Our time divided by the other's, round by round: what ran one after the other is compared. None if there is no round of both."""
+    """Our time divided by the other's, round by round: what ran one after the other is compared.
+
+    None if there is no round of both.
+    """
     pairs = [a.seconds / b.seconds for a, b in zip(ours.runs, other.runs, strict=False)]
     return Spread.of(pairs) if pairs and not (ours.failed or other.failed) else None
 
 
 def exponent(points: Sequence[Point]) -> float:
-    """The steepest step of a growth: 1 is linear, 2 quadratic. Of each pair of neighbours, by the logarithms of size and seconds."""
-    return max((math.log(b.seconds / a.seconds) / math.log(b.size / a.size) for a, b in pairwise(points)), default=0.0)
+    """The steepest step of a growth: 1 is linear, 2 quadratic.
+
+    Of each pair of neighbours, by the logarithms of size and seconds.
+    """
+    return max(
+        (math.log(b.seconds / a.seconds) / math.log(b.size / a.size) for a, b in pairwise(points)),
+        default=0.0,
+    )

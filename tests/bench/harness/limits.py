@@ -34,8 +34,14 @@ def _compared(result: Result) -> Iterator[str]:
             yield f"{result.part}: {side.name}, {side.does} failed: {side.failed}"
         most, ratio = RATIOS.get((result.part, side.name, side.does)), ratios(ours, side)
         if most and ratio and ratio.median > most:
-            yield f"{result.part}: {ratio.median:.2f} of the time of {side.name}, {side.does} (limit {most})"
-    peak, most = max((run.peaks.get("worker", 0.0) for run in ours.runs), default=0.0), WORKER_MB.get(result.part)
+            yield (
+                f"{result.part}: {ratio.median:.2f} of the time of {side.name}, {side.does} (limit"
+                f" {most})"
+            )
+    peak, most = (
+        max((run.peaks.get("worker", 0.0) for run in ours.runs), default=0.0),
+        WORKER_MB.get(result.part),
+    )
     if most and peak > most:
         yield f"{result.part}: a worker took {peak:.0f} MB (limit {most:.0f} MB)"
 
@@ -46,4 +52,7 @@ def _grown(result: Growth) -> Iterator[str]:
     part, fewer, more, most = WORKER_GROWTH
     peaks = {point.size: point.worker_mb for point in result.points}
     if result.part == part and {fewer, more} <= set(peaks) and peaks[more] > most * peaks[fewer]:
-        yield f"{part}: a worker takes {peaks[fewer]:.0f} MB for {fewer:,} messages, and {peaks[more]:.0f} MB for {more:,}"
+        yield (
+            f"{part}: a worker takes {peaks[fewer]:.0f} MB for {fewer:,} messages, and"
+            f" {peaks[more]:.0f} MB for {more:,}"
+        )

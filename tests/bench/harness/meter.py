@@ -1,4 +1,6 @@
-"""What a process and all that it started cost, looked at from outside: CPU seconds, peaks of memory."""
+"""What a process and all that it started cost, looked at from outside: CPU seconds,
+peaks of memory.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import psutil
 
 TICK_SECONDS = 0.25
 PSS_TICKS = 4
-"""Shares of memory are asked for at every so many ticks only: the kernel walks all pages of a process for them."""
+"""Shares of memory are asked for at every so many ticks only: the kernel walks all
+pages of a process for them.
+"""
 
 
 class Meter:
@@ -44,7 +48,9 @@ class Meter:
             return
 
     def _cpu(self) -> float:
-        """Of the living, with what their children took that have ended: the kernel adds these up when a parent fetches its child's end."""
+        """Of the living, with what their children took that have ended: the kernel adds
+        these up when a parent fetches its child's end.
+        """
         total = 0.0
         for process in self._tree():
             try:
@@ -62,7 +68,9 @@ class Meter:
                 self._weigh()
 
     def _look(self) -> None:
-        """The kernel's own high-water marks, so that no peak is missed of a process that lives a tick longer."""
+        """The kernel's own high-water marks, so that no peak is missed of a process
+        that lives a tick longer.
+        """
         for process in self._tree():
             try:
                 kind, peak = _kind(process), _kilobytes(process.pid, "status", "VmHWM") * 1024 / 1e6

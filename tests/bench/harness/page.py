@@ -32,7 +32,11 @@ at none of their bytes. *Ratio* is windrow's time
 divided by the side's, of the same round: below 1 windrow is faster.
 """
 
-TITLES = {"raw": "Reading alone", "decoded": "Reading and making columns", "table": "From Kafka to a table"}
+TITLES = {
+    "raw": "Reading alone",
+    "decoded": "Reading and making columns",
+    "table": "From Kafka to a table",
+}
 
 
 def number(value: float) -> str:
@@ -50,11 +54,19 @@ def comparison(result: Result) -> list[str]:
     shape, stage = result.part.split(".")
     size = f"{result.messages:,} messages of {result.message_bytes:,} bytes"
     lines = [
-        f"### {TITLES[stage]}, {shape} messages", "",
-        f"{size} in {result.partitions} topic-partitions; {len(result.sides[0].runs)} rounds in {result.took:.0f} s, {told(result)}.", "",
-        "| side | does | thousand rows/s | MB/s | CPU s per million rows | peak MB | together MB | start s | first run s | ratio |",
+        f"### {TITLES[stage]}, {shape} messages",
+        "",
+        (
+            f"{size} in {result.partitions} topic-partitions; {len(result.sides[0].runs)} rounds in"
+            f" {result.took:.0f} s, {told(result)}."
+        ),
+        "",
+        (
+            "| side | does | thousand rows/s | MB/s | CPU s per million rows | peak MB | together"
+            " MB | start s | first run s | ratio |"
+        ),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]  # fmt: skip
+    ]
     return [*lines, *(_row(result, side) for side in result.sides), ""]
 
 
@@ -66,8 +78,10 @@ def _row(result: Result, side: Measured) -> str:
     ratio = None if side is result.sides[0] else ratios(result.sides[0], side)
     first = max(side.first.seconds - seconds.median, 0.0)
     return (
-        f"{name}| {_rate(side)} | {number(result.messages * result.message_bytes / seconds.median / 1e6)} | {_cpu(side)} "
-        f"| {_peaks(side)} | {_together(side)} | {side.ready:.1f} | +{first:.1f} | {spread(ratio) if ratio else ''} |"
+        f"{name}| {_rate(side)} |"
+        f" {number(result.messages * result.message_bytes / seconds.median / 1e6)} | {_cpu(side)} |"
+        f" {_peaks(side)} | {_together(side)} | {side.ready:.1f} | +{first:.1f} |"
+        f" {spread(ratio) if ratio else ''} |"
     )
 
 
@@ -84,7 +98,9 @@ def _cpu(side: Measured) -> str:
 def _peaks(side: Measured) -> str:
     """The most memory of one process of each kind."""
     kinds = sorted({kind for run in side.runs for kind in run.peaks})
-    return ", ".join(f"{kind} {number(max(run.peaks.get(kind, 0.0) for run in side.runs))}" for kind in kinds)
+    return ", ".join(
+        f"{kind} {number(max(run.peaks.get(kind, 0.0) for run in side.runs))}" for kind in kinds
+    )
 
 
 def _together(side: Measured) -> str:
@@ -106,11 +122,18 @@ it pays for no checkpoint.
 def sink_costs(results: Mapping[str, Result | None]) -> list[str]:
     """The table of all sinks, by their parts; a part that isn't measured is a row that says so."""
     lines = [
-        "| part | side | thousand rows/s | CPU s per million rows | peak MB | together MB | ratio | measured |",
+        (
+            "| part | side | thousand rows/s | CPU s per million rows | peak MB | together MB |"
+            " ratio | measured |"
+        ),
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for part, result in results.items():
-        lines += [f"| `{part}` | not measured yet | | | | | | |"] if result is None else [_cost(result, side) for side in result.sides]
+        lines += (
+            [f"| `{part}` | not measured yet | | | | | | |"]
+            if result is None
+            else [_cost(result, side) for side in result.sides]
+        )
     return [*lines, ""]
 
 
@@ -120,19 +143,33 @@ def _cost(result: Result, side: Measured) -> str:
         return f"{name}| failed: {side.failed} | | | | | {told(result)} |"
     ratio = None if side is result.sides[0] else ratios(result.sides[0], side)
     measured = f"{result.messages:,} messages, {len(side.runs)} rounds, {told(result)}"
-    return f"{name}| {_rate(side)} | {_cpu(side)} | {_peaks(side)} | {_together(side)} | {spread(ratio) if ratio else ''} | {measured} |"
+    return (
+        f"{name}| {_rate(side)} | {_cpu(side)} | {_peaks(side)} | {_together(side)} |"
+        f" {spread(ratio) if ratio else ''} | {measured} |"
+    )
 
 
 def growth(result: Growth) -> list[str]:
     """The table of one growth."""
     lines = [
-        f"### {result.part.split('.')[1].capitalize()}", "",
-        f"{result.what}; {result.took:.0f} s in all, {told(result)}.", "",
-        "| size | seconds | CPU seconds | a worker's peak MB |", "| ---: | ---: | ---: | ---: |",
-    ]  # fmt: skip
-    lines += [f"| {p.size:,} | {p.seconds:.2f} | {p.cpu_seconds:.2f} | {p.worker_mb:.0f} |" for p in result.points]
+        f"### {result.part.split('.')[1].capitalize()}",
+        "",
+        f"{result.what}; {result.took:.0f} s in all, {told(result)}.",
+        "",
+        "| size | seconds | CPU seconds | a worker's peak MB |",
+        "| ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {p.size:,} | {p.seconds:.2f} | {p.cpu_seconds:.2f} | {p.worker_mb:.0f} |"
+        for p in result.points
+    ]
     steepest = f"The steepest step grows as size to the power of {exponent(result.points):.2f}."
-    left = f" Left out, for the time that was given: {', '.join(f'{size:,}' for size in result.left_out)}." if result.left_out else ""
+    left = (
+        " Left out, for the time that was given:"
+        f" {', '.join(f'{size:,}' for size in result.left_out)}."
+        if result.left_out
+        else ""
+    )
     return [*lines, "", steepest + left, ""]
 
 
@@ -142,20 +179,36 @@ def told(result: Result | Growth | Said) -> str:
 
 
 def page(
-    results: Sequence[Result], sinks: Mapping[str, Result | None], growths: Sequence[Growth], steps: Sequence[Said]
-) -> str:  # fmt: skip
+    results: Sequence[Result],
+    sinks: Mapping[str, Result | None],
+    growths: Sequence[Growth],
+    steps: Sequence[Said],
+) -> str:
     """All of it. `sinks`: by their parts, None where one isn't measured."""
     into = [result for result in sinks.values() if result]
     machines = sorted({result.machine for result in (*results, *into, *growths, *steps)})
-    lines = [HEAD, f"Measured on {'; and on '.join(machines)}." if machines else "Nothing is measured yet.", ""]
+    lines = [
+        HEAD,
+        f"Measured on {'; and on '.join(machines)}." if machines else "Nothing is measured yet.",
+        "",
+    ]
     if results:
         lines += ["## Beside its peers", "", "![Rows a second of each side](benchmark.svg)", ""]
         lines += [line for result in results for line in comparison(result)]
     lines += ["## What each sink costs above decoding", "", SINKS]
-    lines += ["![Rows a second, and times as long](benchmark-sinks.svg)", ""] if any(ratios(*result.sides[:2]) for result in into) else []
+    lines += (
+        ["![Rows a second, and times as long](benchmark-sinks.svg)", ""]
+        if any(ratios(*result.sides[:2]) for result in into)
+        else []
+    )
     lines += sink_costs(sinks)
     if growths:
-        lines += ["## What it costs as things grow", "", "![Seconds by size](benchmark-growth.svg)", ""]
+        lines += [
+            "## What it costs as things grow",
+            "",
+            "![Seconds by size](benchmark-growth.svg)",
+            "",
+        ]
         lines += [line for result in growths for line in growth(result)]
     if steps:
         lines += ["## Single steps", ""]

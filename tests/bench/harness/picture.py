@@ -1,4 +1,6 @@
-"""What the pictures show, made of results; they are drawn by plotting/plot.py, in an environment of its own."""
+"""What the pictures show, made of results; they are drawn by plotting/plot.py, in an
+environment of its own.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,53 @@ def bars(result: Result) -> dict[str, Any]:
     """Rows a second of each side that didn't fail."""
     shape, stage = result.part.split(".")
     sound = [side for side in result.sides if side.runs and not side.failed]
-    rates = [(side, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs])) for side in sound]
-    lines = [[f"{side.name}\n{side.does}", rate.median, rate.least, rate.most, side.name == "windrow"] for side, rate in rates]
+    rates = [
+        (side, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs])) for side in sound
+    ]
+    lines = [
+        [f"{side.name}\n{side.does}", rate.median, rate.least, rate.most, side.name == "windrow"]
+        for side, rate in rates
+    ]
     return {"title": f"{TITLES[stage]}, {shape}", "unit": "thousand rows/s", "bars": lines}
 
 
 def sinks(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    """Two panels of all sinks, if any was measured: rows a second, and how many times as long as what it is held against each takes."""
-    sound = [(result.part.partition(".")[2], *result.sides[:2]) for result in results if ratios(*result.sides[:2])]
+    """Two panels of all sinks, if any was measured: rows a second, and how many times
+    as long as what it is held against each takes.
+    """
+    sound = [
+        (result.part.partition(".")[2], *result.sides[:2])
+        for result in results
+        if ratios(*result.sides[:2])
+    ]
     if not sound:
         return
-    rates = [(name, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs])) for name, side, _ in sound]
-    times = [(f"{name}\n/ {other.does}", ratio) for name, side, other in sound if (ratio := ratios(side, other))]
-    for title, unit, spreads in (("Into each sink", "thousand rows/s", rates), ("Beside another side", "times as long", times)):
-        yield {"title": title, "unit": unit, "bars": [[label, of.median, of.least, of.most, True] for label, of in spreads]}
+    rates = [
+        (name, Spread.of([run.rows / run.seconds / 1e3 for run in side.runs]))
+        for name, side, _ in sound
+    ]
+    times = [
+        (f"{name}\n/ {other.does}", ratio)
+        for name, side, other in sound
+        if (ratio := ratios(side, other))
+    ]
+    for title, unit, spreads in (
+        ("Into each sink", "thousand rows/s", rates),
+        ("Beside another side", "times as long", times),
+    ):
+        yield {
+            "title": title,
+            "unit": unit,
+            "bars": [[label, of.median, of.least, of.most, True] for label, of in spreads],
+        }
 
 
 def line(result: Growth) -> dict[str, Any]:
     """Seconds by size."""
-    sizes, seconds = [point.size for point in result.points], [point.seconds for point in result.points]
+    sizes, seconds = (
+        [point.size for point in result.points],
+        [point.seconds for point in result.points],
+    )
     return {"title": result.what, "unit": result.part.split(".")[1], "x": sizes, "y": seconds}
 
 
@@ -45,4 +75,6 @@ def draw(panels: Sequence[dict[str, Any]], out: Path) -> None:
     """Write the picture."""
     interpreter = made("plotting", PLOTTING, python) / "venv/bin/python"
     told = json.dumps({"out": str(out), "panels": panels})
-    subprocess.run([interpreter, PLOTTING / "plot.py"], input=told, text=True, check=True, timeout=300)
+    subprocess.run(
+        [interpreter, PLOTTING / "plot.py"], input=told, text=True, check=True, timeout=300
+    )

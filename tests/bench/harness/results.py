@@ -1,7 +1,8 @@
-"""Where results are kept: a JSON file a part, so that a part can be measured again by itself, and the page made of all.
+"""Where results are kept: a JSON file a part, so that a part can be measured again by
+itself, and the page made of all.
 
-They lie beside the page and are committed with it: a whole measurement takes hours, and who measures one part anew need not have measured
-the others on this machine.
+They lie beside the page and are committed with it: a whole measurement takes hours, and
+who measures one part anew need not have measured the others on this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ T = TypeVar("T", Result, Growth, Said)
 def keep(result: Kind) -> None:
     """Write a part's result, in the place of an older one."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / f"{result.part}.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+    (KEPT / f"{result.part}.json").write_bytes(
+        msgspec.json.format(msgspec.json.encode(result)) + b"\n"
+    )
 
 
 def kept(part: str, kind: type[T]) -> T | None:
@@ -42,7 +45,9 @@ def kept(part: str, kind: type[T]) -> T | None:
 def kept_commit(part: str) -> str:
     """The commit that a part was measured of; empty if there is no result."""
     try:
-        return str(msgspec.json.decode((KEPT / f"{part}.json").read_bytes(), type=dict[str, Any])["commit"])
+        return str(
+            msgspec.json.decode((KEPT / f"{part}.json").read_bytes(), type=dict[str, Any])["commit"]
+        )
     except (FileNotFoundError, msgspec.DecodeError, KeyError):
         return ""
 
@@ -51,7 +56,9 @@ def commit() -> str:
     """The commit that is measured, with a plus if files differ from it."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
+        return subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        ).stdout.strip()
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
     return (git("rev-parse", "--short=10", "HEAD") or "no commit") + ("+" if changed else "")
@@ -59,11 +66,20 @@ def commit() -> str:
 
 def machine() -> str:
     """What it ran on, in a line."""
-    words = (line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines())
-    model = next((value.strip() for name, _, value in words if name.strip() == "model name"), platform.processor())
+    words = (
+        line.partition(":")
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    )
+    model = next(
+        (value.strip() for name, _, value in words if name.strip() == "model name"),
+        platform.processor(),
+    )
     memory = psutil.virtual_memory().total / 2**30
     cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of {model}, {memory:.0f} GiB, Linux {platform.release().split('-')[0]}, Python {platform.python_version()}"
+    return (
+        f"{cores} cores of {model}, {memory:.0f} GiB, Linux {platform.release().split('-')[0]},"
+        f" Python {platform.python_version()}"
+    )
 
 
 def stamped(part: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:

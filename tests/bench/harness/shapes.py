@@ -1,4 +1,6 @@
-"""The kinds of messages: what their schema is, in windrow's words and in the peers', and how a topic of them is made."""
+"""The kinds of messages: what their schema is, in windrow's words and in the peers',
+and how a topic of them is made.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ Dtype = pl.DataType | type[pl.DataType]
 class Shape:
     """A kind of messages.
 
-    `messages`: how many a topic has; `values`: those that differ; `schema`: `model`, as a spec names it that lies in tests/bench.
+    `messages`: how many a topic has; `values`: those that differ; `schema`: `model`, as
+    a spec names it that lies in tests/bench.
     """
 
     name: str
@@ -54,16 +57,24 @@ def _value(r: random.Random, dtype: Any) -> Any:
     if isinstance(dtype, pl.List):
         return [_value(r, dtype.inner) for _ in range(r.randint(1, 4))]
     made: Mapping[Any, Callable[[], Any]] = {
-        pl.Int64: lambda: r.randrange(10**12), pl.Int32: lambda: r.randrange(10**6), pl.Float64: lambda: round(r.random() * 1000, 2),
-        pl.Boolean: lambda: r.random() < 0.5, pl.String: lambda: _word(r),
-    }  # fmt: skip
+        pl.Int64: lambda: r.randrange(10**12),
+        pl.Int32: lambda: r.randrange(10**6),
+        pl.Float64: lambda: round(r.random() * 1000, 2),
+        pl.Boolean: lambda: r.random() < 0.5,
+        pl.String: lambda: _word(r),
+    }
     return made[dtype.base_type()]()
 
 
 def _wide() -> list[bytes]:
     r = random.Random(2)
     columns = WIDE.columns
-    return [json.dumps({name: _value(r, dtype) for name, dtype in columns.items()}, separators=(",", ":")).encode() for _ in range(4_000)]
+    return [
+        json.dumps(
+            {name: _value(r, dtype) for name, dtype in columns.items()}, separators=(",", ":")
+        ).encode()
+        for _ in range(4_000)
+    ]
 
 
 def _large() -> list[bytes]:
@@ -87,21 +98,44 @@ LARGE = Shape("large", 1_000, Large, "measured/schemas.py:Large", _large)
 SHAPES = {shape.name: shape for shape in (SMALL, WIDE, LARGE)}
 
 
-def fill(bootstrap: str, topic: str, values: list[bytes], messages: int, *, partitions: int = PARTITIONS, every_ms: float = 1) -> int:
-    """Make the topic and produce, `every_ms` between messages, in turn over the topic-partitions; mean bytes of a value."""
+def fill(
+    bootstrap: str,
+    topic: str,
+    values: list[bytes],
+    messages: int,
+    *,
+    partitions: int = PARTITIONS,
+    every_ms: float = 1,
+) -> int:
+    """Make the topic and produce, `every_ms` between messages, in turn over the
+    topic-partitions; mean bytes of a value.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {"retention.ms": "-1", "max.message.bytes": "4000000"}
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(60)
     first_ms = int(DAY.timestamp() * 1000)
-    producer = Producer({
-        "bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4", "batch.size": 1_000_000, "message.max.bytes": 4_000_000,
-        "queue.buffering.max.messages": 500_000, "queue.buffering.max.kbytes": 256_000,
-    })  # fmt: skip
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "batch.size": 1_000_000,
+            "message.max.bytes": 4_000_000,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 256_000,
+        }
+    )
     for i in range(messages):
         value, key = values[i % len(values)], b"k%d" % (i % 100_000)
         while True:
             try:
-                producer.produce(topic, value, key=key, partition=i % partitions, timestamp=first_ms + int(i * every_ms))
+                producer.produce(
+                    topic,
+                    value,
+                    key=key,
+                    partition=i % partitions,
+                    timestamp=first_ms + int(i * every_ms),
+                )
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -111,15 +145,21 @@ def fill(bootstrap: str, topic: str, values: list[bytes], messages: int, *, part
     return sum(map(len, values)) // len(values)
 
 
-# --------------------------------------------------------------------------------------------------------------- in peers' words
+# --------------------------------------------------------------------------------------------------
 
-_SPARK = {pl.Int64: "bigint", pl.Int32: "int", pl.Float64: "double", pl.Boolean: "boolean", pl.String: "string"}
+_SPARK = {
+    pl.Int64: "bigint",
+    pl.Int32: "int",
+    pl.Float64: "double",
+    pl.Boolean: "boolean",
+    pl.String: "string",
+}
 
 
 def spark_type(dtype: Any) -> str:
     """A polars type in Spark's DDL."""
     if isinstance(dtype, pl.Struct):
-        return f"struct<{', '.join(f'{field.name}: {spark_type(field.dtype)}' for field in dtype.fields)}>"
+        return f"struct<{', '.join(f'{field.name}: {spark_type(field.dtype)}' for field in dtype.fields)}>"  # noqa: E501
     if isinstance(dtype, pl.List):
         return f"array<{spark_type(dtype.inner)}>"
     return _SPARK[dtype.base_type()]
@@ -128,14 +168,16 @@ def spark_type(dtype: Any) -> str:
 def flink_type(dtype: Any) -> str:
     """A polars type in Flink's SQL."""
     if isinstance(dtype, pl.Struct):
-        return f"ROW<{', '.join(f'`{field.name}` {flink_type(field.dtype)}' for field in dtype.fields)}>"
+        return f"ROW<{', '.join(f'`{field.name}` {flink_type(field.dtype)}' for field in dtype.fields)}>"  # noqa: E501
     if isinstance(dtype, pl.List):
         return f"ARRAY<{flink_type(dtype.inner)}>"
     return _SPARK[dtype.base_type()].upper()
 
 
 def neutral_type(dtype: Any) -> Any:
-    """A polars type as JSON: a name, {"struct": {...}} or {"list": ...}; for peers that have neither SQL nor polars."""
+    """A polars type as JSON: a name, {"struct": {...}} or {"list": ...}; for peers that
+    have neither SQL nor polars.
+    """
     if isinstance(dtype, pl.Struct):
         return {"struct": {field.name: neutral_type(field.dtype) for field in dtype.fields}}
     if isinstance(dtype, pl.List):

@@ -1,4 +1,6 @@
-"""A measured program or a peer: a process that takes a job a line, and answers with the rows that it has read or written."""
+"""A measured program or a peer: a process that takes a job a line, and answers with the
+rows that it has read or written.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class FailedError(Exception):
 class Program:
     """The process. Its words to the harness are JSON lines; whatever else it says goes to a log."""
 
-    def __init__(self, command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]
+    ) -> None:
         """Start it; `folder` is its own, for its log and what it writes."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -40,7 +44,12 @@ class Program:
         began = time.perf_counter()
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=os.environ | environment
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                env=os.environ | environment,
             )
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -55,11 +64,26 @@ class Program:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.end()
 
-    def run(self, job: Mapping[str, Any], rows: int, *, expected: int = 0, written: Callable[[], int] = lambda: 0) -> Run:
-        """Do a job once. `rows`: how many it must have read; `expected`: how many rows there must be behind it, as `written` counts them.
+    def run(
+        self,
+        job: Mapping[str, Any],
+        rows: int,
+        *,
+        expected: int = 0,
+        written: Callable[[], int] = lambda: 0,
+    ) -> Run:
+        """Do a job once.
+
+        `rows`: how many it must have read; `expected`: how many rows there must be
+        behind it, as `written` counts them.
 
         Raises:
             FailedError: it has read or written another number, ended or doesn't answer.
@@ -79,12 +103,14 @@ class Program:
             raise self._failed(f"read {answer['rows']:,} of {rows:,} messages")
         if (found := written()) != expected:
             raise self._failed(f"wrote {found:,} of {expected:,} rows")
-        return Run(answer.get("seconds", seconds), meter.cpu_seconds, rows, meter.peaks, meter.together_mb)
+        return Run(
+            answer.get("seconds", seconds), meter.cpu_seconds, rows, meter.peaks, meter.together_mb
+        )
 
     def end(self) -> None:
         """No more jobs."""
         process = self._process
-        assert process.stdin is not None and process.stdout is not None  # noqa: PT018  # both are pipes
+        assert process.stdin is not None and process.stdout is not None  # both are pipes  # noqa: PT018
         try:
             process.stdin.close()
             process.wait(30)
@@ -114,10 +140,21 @@ class Program:
         raise self._failed("ended")
 
     def _failed(self, what: str) -> FailedError:
-        return FailedError(f"{what}; its log ends with:\n{self._log.read_text(errors='replace')[-TAIL:]}")
+        return FailedError(
+            f"{what}; its log ends with:\n{self._log.read_text(errors='replace')[-TAIL:]}"
+        )
 
 
 def parquet_rows(folder: Path) -> int:
-    """Rows of all Parquet files below a folder, by their footers, without those of a log. Flink's files have no suffix."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix in {"", ".parquet"})
-    return sum(pq.read_metadata(path).num_rows for path in files if all(part[0] not in "._" for part in path.relative_to(folder).parts))
+    """Rows of all Parquet files below a folder, by their footers, without those of a log.
+
+    Flink's files have no suffix.
+    """
+    files = (
+        path for path in folder.rglob("*") if path.is_file() and path.suffix in {"", ".parquet"}
+    )
+    return sum(
+        pq.read_metadata(path).num_rows
+        for path in files
+        if all(part[0] not in "._" for part in path.relative_to(folder).parts)
+    )

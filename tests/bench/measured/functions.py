@@ -13,5 +13,7 @@ def same(rows: DataFrame) -> DataFrame:
 
 def newest(rows: DataFrame) -> DataFrame:
     """The newest row of each order."""
-    order = Window.partitionBy("order_id").orderBy(f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset"))
+    order = Window.partitionBy("order_id").orderBy(
+        f.desc("_timestamp"), f.desc("_partition"), f.desc("_offset")
+    )
     return rows.withColumn("n", f.row_number().over(order)).where("n = 1").drop("n")

@@ -1,10 +1,13 @@
-"""windrow, as far as a job says: `raw` reads, `decoded` makes columns, `rules` holds them to the schema's checks, `table` is all of it.
+"""windrow, as far as a job says: `raw` reads, `decoded` makes columns, `rules` holds
+them to the schema's checks, `table` is all of it.
 
-python program.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer per line on stdout
+python program.py BOOTSTRAP [MASTER]      then a JSON job per line on stdin, an answer
+per line on stdout
 
-The first three run the task of a window without what comes behind, on the same engine. `table` has a fresh table and ledger each time, so
-it plans, freezes boundaries and commits. `around` is the same, and says how long that took without the engine's part: what the driver does.
-A master may be a Spark Connect server's address.
+The first three run the task of a window without what comes behind, on the same engine.
+`table` has a fresh table and ledger each time, so it plans, freezes boundaries and
+commits. `around` is the same, and says how long that took without the engine's part:
+what the driver does. A master may be a Spark Connect server's address.
 """
 
 from __future__ import annotations
@@ -69,7 +72,9 @@ class NoRows:
     def open(self) -> Decode:
         """The same for every batch."""
         none, text = pa.array([], pa.int64()), pa.array([], pa.string())
-        return lambda messages: Decoded(pa.record_batch({}), none, none, text, text, text, filtered=messages.num_rows)
+        return lambda messages: Decoded(
+            pa.record_batch({}), none, none, text, text, text, filtered=messages.num_rows
+        )
 
 
 class Watched:
@@ -93,7 +98,9 @@ class Watched:
 def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
     """Messages that the tasks have read and, but for `raw`, made rows of."""
     topic = job["topic"]
-    plan = ReadPlan(pipeline.broker.cluster_id(), {topic: pipeline.broker.topic(topic).topic_id}, "fail")
+    plan = ReadPlan(
+        pipeline.broker.cluster_id(), {topic: pipeline.broker.topic(topic).topic_id}, "fail"
+    )
     rules = pipeline.transform() if job["work"] == "rules" else Chain(())
     decoder = NoRows() if job["work"] == "raw" else pipeline.decoder()
     task = SplitTask(pipeline.reader(plan), decoder, rules, Nowhere, Nowhere)
@@ -105,8 +112,13 @@ def steps(pipeline: Pipeline, job: dict[str, Any]) -> int:
 def table(pipeline: Pipeline, first: datetime, job: dict[str, Any]) -> int:
     """Messages that all of the job's windows have committed, as rows and as dead letters."""
     span = timedelta(seconds=job["window_seconds"])
-    windows = [Window("bench", first + i * span, first + (i + 1) * span) for i in range(job["windows"])]
-    counts = [result.committed.receipt.counts for result in run_windows(pipeline, windows, Request("bench"))]
+    windows = [
+        Window("bench", first + i * span, first + (i + 1) * span) for i in range(job["windows"])
+    ]
+    counts = [
+        result.committed.receipt.counts
+        for result in run_windows(pipeline, windows, Request("bench"))
+    ]
     return sum(c.rows + c.dead for c in counts)
 
 
@@ -123,11 +135,14 @@ def ran(job: dict[str, Any], bootstrap: str, engine: SparkEngine) -> dict[str, A
     first, out = datetime.fromtimestamp(job["first_seconds"], UTC), Path(job["out"])
     out.mkdir(parents=True)
     attributes = {
-        "id": "bench", "source": {"bootstrap_servers": bootstrap, "topic": job["topic"], **job.get("source", {})},
+        "id": "bench",
+        "source": {"bootstrap_servers": bootstrap, "topic": job["topic"], **job.get("source", {})},
         "window": {"grid": job["grid"], "start": first.isoformat()},
-        "decode": {"schema": job["schema"]}, "sink": job["sink"], "transform": job.get("transform"),
+        "decode": {"schema": job["schema"]},
+        "sink": job["sink"],
+        "transform": job.get("transform"),
         "state": f"sqlite:///{out}/state.db",
-    }  # fmt: skip
+    }
     pipeline = assemble(parse_spec(attributes, HERE), engine)
     if job["work"] == "around":
         return around(pipeline, first, job)

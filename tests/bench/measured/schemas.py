@@ -7,17 +7,35 @@ from typing import Any
 import pandera.polars as pa
 import polars as pl
 
-PLACE = pl.Struct({"city": pl.String, "zip": pl.Int32, "at": pl.Struct({"lat": pl.Float64, "lon": pl.Float64})})
+PLACE = pl.Struct(
+    {"city": pl.String, "zip": pl.Int32, "at": pl.Struct({"lat": pl.Float64, "lon": pl.Float64})}
+)
 LINE = pl.Struct({"sku": pl.String, "price": pl.Float64, "quantity": pl.Int32})
 KINDS = (pl.Int64, pl.String, pl.Float64, pl.Boolean, pl.Int32, pl.String)
 _WIDE: dict[str, Any] = {f"column_{i:02}": KINDS[i % len(KINDS)] for i in range(52)} | {
-    "sender": PLACE, "receiver": PLACE, "lines": pl.List(LINE), "returned": pl.List(LINE),
-    "tags": pl.List(pl.String), "counts": pl.List(pl.Int64), "prices": pl.List(pl.Float64), "route": pl.List(PLACE),
-}  # fmt: skip
-Wide = type("Wide", (pa.DataFrameModel,), {
-    "__annotations__": _WIDE, "__module__": __name__, "__doc__": "60 columns, eight of them nested, in 2 KB.",
-    **{f"column_{i:02}": pa.Field(ge=0) for i in range(52) if KINDS[i % len(KINDS)] in {pl.Int64, pl.Float64, pl.Int32}},
-})  # fmt: skip
+    "sender": PLACE,
+    "receiver": PLACE,
+    "lines": pl.List(LINE),
+    "returned": pl.List(LINE),
+    "tags": pl.List(pl.String),
+    "counts": pl.List(pl.Int64),
+    "prices": pl.List(pl.Float64),
+    "route": pl.List(PLACE),
+}
+Wide = type(
+    "Wide",
+    (pa.DataFrameModel,),
+    {
+        "__annotations__": _WIDE,
+        "__module__": __name__,
+        "__doc__": "60 columns, eight of them nested, in 2 KB.",
+        **{
+            f"column_{i:02}": pa.Field(ge=0)
+            for i in range(52)
+            if KINDS[i % len(KINDS)] in {pl.Int64, pl.Float64, pl.Int32}
+        },
+    },
+)
 
 
 class Large(pa.DataFrameModel):

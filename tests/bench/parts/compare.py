@@ -1,4 +1,6 @@
-"""A comparison: all sides on the same topic, in turns, each in a process that stays for all its runs."""
+"""A comparison: all sides on the same topic, in turns, each in a process that stays for
+all its runs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.bench.parts.sides import Side
 from tests.bench.parts.targets import Job
 
 SLOW_SECONDS = 30.0
-"""A side whose run takes longer is measured in the first round alone: it would take most of the time, and isn't near."""
+"""A side whose run takes longer is measured in the first round alone: it would take
+most of the time, and isn't near.
+"""
 
 
 class _Turn:
@@ -24,7 +28,9 @@ class _Turn:
         self.ready = 0.0
         self._job = job
         try:
-            self._program = stack.enter_context(Program(side.command(job.bootstrap), folder, side.environment))
+            self._program = stack.enter_context(
+                Program(side.command(job.bootstrap), folder, side.environment)
+            )
             self.ready = self._program.ready
         except (FailedError, RuntimeError, OSError) as failed:
             self._give_up(failed)
@@ -36,14 +42,20 @@ class _Turn:
         try:
             with self.side.into(self._job) as target:
                 told = self.side.told(target.job)
-                self.runs.append(self._program.run(told, self._job.messages, expected=target.expected, written=target.rows))
+                self.runs.append(
+                    self._program.run(
+                        told, self._job.messages, expected=target.expected, written=target.rows
+                    )
+                )
         except FailedError as failed:
             self._give_up(failed)
 
     def measured(self) -> Measured:
         """Its first run warms up, and is told by itself."""
         first, later = (self.runs[0], tuple(self.runs[1:])) if self.runs else (None, ())
-        return Measured(self.side.name, self.side.does, self.side.version, self.ready, first, later, self.failed)
+        return Measured(
+            self.side.name, self.side.does, self.side.version, self.ready, first, later, self.failed
+        )
 
     def _give_up(self, failed: Exception) -> None:
         self.failed = str(failed).splitlines()[0]
@@ -55,7 +67,8 @@ def compare(sides: Sequence[Side], job: Job, rounds: int) -> list[Measured]:
 
     Args:
         sides: the first is what the others are held against.
-        job: what all of them do, on a topic that is filled; `out` is where each has a folder of its own.
+        job: what all of them do, on a topic that is filled; `out` is where each has a
+            folder of its own.
         rounds: how often each side runs after its first time.
     """
     with ExitStack() as stack:
@@ -66,13 +79,18 @@ def compare(sides: Sequence[Side], job: Job, rounds: int) -> list[Measured]:
         for number in range(rounds + 1):
             for turn in turns:
                 turn.run()
-            ran = ", ".join(f"{turn.side.name} {turn.runs[number].seconds:.2f} s" for turn in turns if len(turn.runs) > number)
+            ran = ", ".join(
+                f"{turn.side.name} {turn.runs[number].seconds:.2f} s"
+                for turn in turns
+                if len(turn.runs) > number
+            )
             print(f"  {'warm-up' if number == 0 else f'round {number}'}: {ran}", flush=True)
     measured = [turn.measured() for turn in turns]
     for other in measured[1:]:
         if ratio := ratios(measured[0], other):
             print(
-                f"  windrow, {measured[0].does} / {other.name}, {other.does}: {ratio.median:.2f} ({ratio.least:.2f} to {ratio.most:.2f})",
+                f"  windrow, {measured[0].does} / {other.name}, {other.does}: {ratio.median:.2f}"
+                f" ({ratio.least:.2f} to {ratio.most:.2f})",
                 flush=True,
             )
     return measured

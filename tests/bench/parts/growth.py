@@ -1,4 +1,7 @@
-"""How windrow's cost grows: with topic-partitions, with windows, with rows. Each size has a topic and a process of its own."""
+"""How windrow's cost grows: with topic-partitions, with windows, with rows.
+
+Each size has a topic and a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ MESSAGES = 1_000_000
 
 @dataclass(frozen=True)
 class Grown:
-    """What a size means: rows that become a table, messages of the topic, its topic-partitions, and what windrow is told besides."""
+    """What a size means: rows that become a table, messages of the topic, its
+    topic-partitions, and what windrow is told besides.
+    """
 
     rows: int
     messages: int
@@ -54,9 +59,15 @@ class Kind:
 
 KINDS = {
     "partitions": Kind(
-        f"{MESSAGES:,} small messages in more and more topic-partitions", (1, 10, 100, 1_000), lambda n: Grown(MESSAGES, MESSAGES, n, {})
+        f"{MESSAGES:,} small messages in more and more topic-partitions",
+        (1, 10, 100, 1_000),
+        lambda n: Grown(MESSAGES, MESSAGES, n, {}),
     ),
-    "windows": Kind(f"More and more windows of {EACH} small messages in one run", (10, 100, 1_000, 10_000), _of_windows),
+    "windows": Kind(
+        f"More and more windows of {EACH} small messages in one run",
+        (10, 100, 1_000, 10_000),
+        _of_windows,
+    ),
     "rows": Kind(
         "More and more small messages in one window",
         (10_000, 100_000, 1_000_000, 4_000_000, 40_000_000),
@@ -65,8 +76,12 @@ KINDS = {
 }
 
 
-def grow(bootstrap: str, kind: Kind, sizes: Sequence[int], seconds: float, scratch: Path) -> tuple[list[Point], list[int]]:
-    """A point for each size, smallest first, and the sizes that `seconds` don't suffice for, as the last one tells."""
+def grow(
+    bootstrap: str, kind: Kind, sizes: Sequence[int], seconds: float, scratch: Path
+) -> tuple[list[Point], list[int]]:
+    """A point for each size, smallest first, and the sizes that `seconds` don't suffice
+    for, as the last one tells.
+    """
     points: list[Point] = []
     began, spent = time.monotonic(), 0.0
     warm = f"growth.{time.time_ns()}.warm"
@@ -78,18 +93,36 @@ def grow(bootstrap: str, kind: Kind, sizes: Sequence[int], seconds: float, scrat
         started = time.monotonic()
         point = _point(bootstrap, kind.of(size), size, warm, values, scratch)
         spent = time.monotonic() - started
-        print(f"  {size:,}: {point.seconds:.2f} s, {point.cpu_seconds:.2f} CPU s, {point.worker_mb:.0f} MB a worker", flush=True)
+        print(
+            f"  {size:,}: {point.seconds:.2f} s, {point.cpu_seconds:.2f} CPU s,"
+            f" {point.worker_mb:.0f} MB a worker",
+            flush=True,
+        )
         points.append(point)
     return points, []
 
 
-def _point(bootstrap: str, grown: Grown, size: int, warm: str, values: list[bytes], scratch: Path) -> Point:
+def _point(
+    bootstrap: str, grown: Grown, size: int, warm: str, values: list[bytes], scratch: Path
+) -> Point:
     """The second run of a fresh process: the first one, of a small topic, warms it up."""
     topic, side = f"{warm}.{size}", windrow("table", "")
-    fill(bootstrap, topic, values, grown.messages, partitions=grown.partitions, every_ms=grown.every_ms)
+    fill(
+        bootstrap,
+        topic,
+        values,
+        grown.messages,
+        partitions=grown.partitions,
+        every_ms=grown.every_ms,
+    )
     with Program(side.command(bootstrap), scratch / topic, side.environment) as program:
         written = partial(parquet_rows, program.out)
-        program.run(side.told(Job(bootstrap, warm, SMALL, 10_000, program.out)), 10_000, expected=10_000, written=written)
+        program.run(
+            side.told(Job(bootstrap, warm, SMALL, 10_000, program.out)),
+            10_000,
+            expected=10_000,
+            written=written,
+        )
         job = Job(bootstrap, topic, SMALL, grown.messages, program.out, more=grown.more)
         run = program.run(side.told(job), grown.rows, expected=grown.rows, written=written)
     return Point(size, run.seconds, run.cpu_seconds, run.peaks.get("worker", 0.0))

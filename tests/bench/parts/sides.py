@@ -33,12 +33,23 @@ class Side:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-# ----------------------------------------------------------------------------------------------------------------------- windrow
+# --------------------------------------------------------------------------------------------------
 
 
 def _windrow_told(work: str, job: Job) -> dict[str, Any]:
-    grid = {"grid": "daily", "windows": 1, "window_seconds": 86_400, "first_seconds": DAY.timestamp()}
-    about = {"work": work, "topic": job.topic, "stops": job.stops, "schema": job.shape.schema, "out": str(job.out)}
+    grid = {
+        "grid": "daily",
+        "windows": 1,
+        "window_seconds": 86_400,
+        "first_seconds": DAY.timestamp(),
+    }
+    about = {
+        "work": work,
+        "topic": job.topic,
+        "stops": job.stops,
+        "schema": job.shape.schema,
+        "out": str(job.out),
+    }
     return about | grid | {"sink": {"kind": "delta", "path": f"{job.out}/table"}} | job.more
 
 
@@ -52,7 +63,7 @@ def windrow(work: str, does: str, into: Into = nowhere, master: str | None = Non
     return Side("windrow", does, f"on Spark {version('pyspark')}", command, told, into)
 
 
-# ------------------------------------------------------------------------------------------------------------------------- peers
+# --------------------------------------------------------------------------------------------------
 
 
 def _into(work: str) -> Into:
@@ -72,20 +83,35 @@ def _spark_told(work: str, job: Job) -> dict[str, Any]:
 def spark(work: str, does: str) -> Side:
     """Spark's own Kafka source."""
     local = {"SPARK_LOCAL_IP": "127.0.0.1"}  # its servers stay on loopback
-    return Side("Spark's Kafka source", does, pinned("spark", "pyspark"), _spark_command, partial(_spark_told, work), _into(work), local)
+    return Side(
+        "Spark's Kafka source",
+        does,
+        pinned("spark", "pyspark"),
+        _spark_command,
+        partial(_spark_told, work),
+        _into(work),
+        local,
+    )
 
 
-FLINK_VERSION = f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
+FLINK_VERSION = (
+    f"{pinned('flink', 'flink-clients')}, connector {pinned('flink', 'flink-sql-connector-kafka')}"
+)
 FLINK_JAVA = (
     "-Xmx3g",  # as much as Spark's driver: all of Flink is in one process here
     # What Flink's own start scripts open for Java 17 (env.java.opts.all of its conf/config.yaml).
-    *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "net", "io", "nio", "text", "time", "util", "util.concurrent")),
+    *(
+        f"--add-opens=java.base/java.{name}=ALL-UNNAMED"
+        for name in ("lang", "net", "io", "nio", "text", "time", "util", "util.concurrent")
+    ),
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-)  # fmt: skip
+)
 FLINK = (
     "parallelism.default=2",  # a task on each core
     "taskmanager.numberOfTaskSlots=2",
-    "pipeline.object-reuse=true",  # no copy between chained operators: Flink's documentation says when that is safe, and SQL is
+    # no copy between chained operators: Flink's documentation says when that is safe,
+    # and SQL is
+    "pipeline.object-reuse=true",
     "rest.bind-port=0",
     "rest.address=127.0.0.1",
 )
@@ -105,10 +131,19 @@ def _flink_command(_: str) -> Command:
 
 
 def _flink_told(work: str, job: Job) -> dict[str, Any]:
-    columns = ", ".join(f"`{name}` {flink_type(dtype)}" for name, dtype in job.shape.columns.items())
-    where = ", `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL, `timestamp` TIMESTAMP_LTZ(3) METADATA VIRTUAL"
+    columns = ", ".join(
+        f"`{name}` {flink_type(dtype)}" for name, dtype in job.shape.columns.items()
+    )
+    where = (
+        ", `partition` INT METADATA VIRTUAL, `offset` BIGINT METADATA VIRTUAL, `timestamp`"
+        " TIMESTAMP_LTZ(3) METADATA VIRTUAL"
+    )
     kept = ", `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP_LTZ(3)"
-    source = FLINK_SOURCE | {"connector": "kafka", "topic": job.topic, "properties.bootstrap.servers": job.bootstrap}
+    source = FLINK_SOURCE | {
+        "connector": "kafka",
+        "topic": job.topic,
+        "properties.bootstrap.servers": job.bootstrap,
+    }
     source |= {"format": "raw" if work == "raw" else "json"}
     sinks: dict[str, Callable[[], dict[str, str]]] = {
         "table": lambda: {"connector": "filesystem", "format": "parquet", "path": job.out.as_uri()},
@@ -128,14 +163,25 @@ def _flink_told(work: str, job: Job) -> dict[str, Any]:
 
 
 def _flink_topic(job: Job) -> dict[str, str]:
-    """The topic that windrow would write to. Flink asks for an hour for a transaction, of which Kafka's brokers give a quarter."""
+    """The topic that windrow would write to.
+
+    Flink asks for an hour for a transaction, of which Kafka's brokers give a quarter.
+    """
     topic = job.more["sink"]["topic"]
     return {
-        "connector": "kafka", "topic": topic, "properties.bootstrap.servers": job.bootstrap, "format": "json",
-        "sink.delivery-guarantee": "exactly-once", "sink.transactional-id-prefix": topic, "properties.transaction.timeout.ms": "900000",
-        # As for windrow, which writes lz4 too; and larger batches than the 16 KB that Kafka's client makes by default.
-        "properties.compression.type": "lz4", "properties.batch.size": "1000000", "properties.linger.ms": "50",
-    }  # fmt: skip
+        "connector": "kafka",
+        "topic": topic,
+        "properties.bootstrap.servers": job.bootstrap,
+        "format": "json",
+        "sink.delivery-guarantee": "exactly-once",
+        "sink.transactional-id-prefix": topic,
+        "properties.transaction.timeout.ms": "900000",
+        # As for windrow, which writes lz4 too; and larger batches than the 16 KB that
+        # Kafka's client makes by default.
+        "properties.compression.type": "lz4",
+        "properties.batch.size": "1000000",
+        "properties.linger.ms": "50",
+    }
 
 
 def _options(options: Mapping[str, str]) -> str:
@@ -144,12 +190,19 @@ def _options(options: Mapping[str, str]) -> str:
 
 def flink(work: str, does: str) -> Side:
     """Flink SQL with its Kafka connector."""
-    return Side("Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, work), _into(work))
+    return Side(
+        "Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, work), _into(work)
+    )
 
 
 def flink_exactly_once(does: str) -> Side:
-    """From topic to topic. A batch job's transactions are committed once, at its end, so that no checkpoint is waited for."""
-    return Side("Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, "kafka"), kafka)
+    """From topic to topic.
+
+    A batch job's transactions are committed once, at its end, so that no checkpoint is waited for.
+    """
+    return Side(
+        "Flink SQL", does, FLINK_VERSION, _flink_command, partial(_flink_told, "kafka"), kafka
+    )
 
 
 def _daft_command(bootstrap: str) -> Command:
@@ -159,18 +212,38 @@ def _daft_command(bootstrap: str) -> Command:
 
 def _daft_told(work: str, job: Job) -> dict[str, Any]:
     columns = {"struct": {name: neutral_type(dtype) for name, dtype in job.shape.columns.items()}}
-    return {"work": work, "topic": job.topic, "columns": columns, "stops": job.stops, "rows": job.messages, "out": str(job.out)}
+    return {
+        "work": work,
+        "topic": job.topic,
+        "columns": columns,
+        "stops": job.stops,
+        "rows": job.messages,
+        "out": str(job.out),
+    }
 
 
 def daft(work: str, does: str) -> Side:
     """Daft's Kafka source."""
     quiet = {"DAFT_PROGRESS_BAR": "0", "DO_NOT_TRACK": "true"}  # nothing is told to anybody
-    return Side("Daft", does, pinned("daft", "daft"), _daft_command, partial(_daft_told, work), _into(work), quiet)
+    return Side(
+        "Daft",
+        does,
+        pinned("daft", "daft"),
+        _daft_command,
+        partial(_daft_told, work),
+        _into(work),
+        quiet,
+    )
 
 
 def _librdkafka_command(bootstrap: str) -> Command:
     folder = made("librdkafka", PEERS / "librdkafka", environments.librdkafka)
-    return [sys.executable, PEERS / "librdkafka/program.py", bootstrap, folder / "rdkafka_performance"]
+    return [
+        sys.executable,
+        PEERS / "librdkafka/program.py",
+        bootstrap,
+        folder / "rdkafka_performance",
+    ]
 
 
 def _librdkafka_told(job: Job) -> dict[str, Any]:
@@ -189,28 +262,49 @@ def librdkafka() -> Side:
 
 
 def _kcat_command(bootstrap: str) -> Command:
-    return [sys.executable, PEERS / "kcat/program.py", bootstrap, made("kcat", PEERS / "kcat", environments.debian)]
+    return [
+        sys.executable,
+        PEERS / "kcat/program.py",
+        bootstrap,
+        made("kcat", PEERS / "kcat", environments.debian),
+    ]
 
 
 def kcat() -> Side:
     """kcat, as the system's package manager has it."""
-    return Side("kcat", "to nowhere", "of the system's packages", _kcat_command, lambda job: {"topic": job.topic})
+    return Side(
+        "kcat",
+        "to nowhere",
+        "of the system's packages",
+        _kcat_command,
+        lambda job: {"topic": job.topic},
+    )
 
 
 # The first side of a comparison is what the others are held against.
 COMPARISONS: dict[str, tuple[Side, ...]] = {
     "raw": (
-        windrow("raw", "read"), kcat(), librdkafka(), spark("raw", "noop"), flink("raw", "blackhole"), daft("raw", "sum of bytes"),
+        windrow("raw", "read"),
+        kcat(),
+        librdkafka(),
+        spark("raw", "noop"),
+        flink("raw", "blackhole"),
+        daft("raw", "sum of bytes"),
     ),
     "decoded": (
-        windrow("rules", "strict JSON, pandera"), windrow("decoded", "strict JSON"), spark("parsed", "from_json, noop"),
+        windrow("rules", "strict JSON, pandera"),
+        windrow("decoded", "strict JSON"),
+        spark("parsed", "from_json, noop"),
         flink("parsed", "json, blackhole"),
     ),
     "table": (
-        windrow("table", "strict JSON, pandera, Delta commit", parquet), spark("table", "from_json, Parquet"),
-        flink("table", "json, Parquet"), flink("parsed", "json, blackhole"), daft("table", "deserialize, Parquet"),
+        windrow("table", "strict JSON, pandera, Delta commit", parquet),
+        spark("table", "from_json, Parquet"),
+        flink("table", "json, Parquet"),
+        flink("parsed", "json, blackhole"),
+        daft("table", "deserialize, Parquet"),
     ),
-}  # fmt: skip
+}
 
 
 def _beside_decoding(what: str, into: Into) -> tuple[Side, ...]:
@@ -218,6 +312,11 @@ def _beside_decoding(what: str, into: Into) -> tuple[Side, ...]:
 
 
 BESIDE_DECODING = {name: _beside_decoding(what, into) for name, (what, into) in SINKS.items()} | {
-    "kafka-flink": (windrow("table", "into a Kafka topic", kafka), flink_exactly_once("into a Kafka topic, exactly once")),
+    "kafka-flink": (
+        windrow("table", "into a Kafka topic", kafka),
+        flink_exactly_once("into a Kafka topic, exactly once"),
+    ),
 }
-"""What each sink is held against, by the name of its part behind `sinks.`: the same program, up to the rows; and a peer."""
+"""What each sink is held against, by the name of its part behind `sinks.`: the same
+program, up to the rows; and a peer.
+"""

@@ -1,6 +1,8 @@
-"""Where the runs of a side write: a place that is new for each run, what the side is told of it, and how the rows in it are counted.
+"""Where the runs of a side write: a place that is new for each run, what the side is
+told of it, and how the rows in it are counted.
 
-Rows are counted by readers that know nothing of windrow's receipts: by the footers of Parquet files, by lines, by SQL, by a consumer.
+Rows are counted by readers that know nothing of windrow's receipts: by the footers of
+Parquet files, by lines, by SQL, by a consumer.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Target:
-    """One run's: the job with the place in it, how many rows there must be behind the run, and what counts them."""
+    """One run's: the job with the place in it, how many rows there must be behind the
+    run, and what counts them.
+    """
 
     job: Job
     expected: int
@@ -72,24 +76,41 @@ def parquet(job: Job) -> Iterator[Target]:
     yield Target(job, job.messages, lambda: parquet_rows(job.out))
 
 
-def _of_sink(job: Job, sink: Mapping[str, Any], rows: Callable[[], int], expected: int | None = None) -> Target:
-    return Target(replace(job, more={**job.more, "sink": sink}), job.messages if expected is None else expected, rows)
+def _of_sink(
+    job: Job, sink: Mapping[str, Any], rows: Callable[[], int], expected: int | None = None
+) -> Target:
+    return Target(
+        replace(job, more={**job.more, "sink": sink}),
+        job.messages if expected is None else expected,
+        rows,
+    )
 
 
 @contextmanager
 def _delta_keyed(job: Job) -> Iterator[Target]:
-    """The topic's orders are so many different ones, over and over: each takes the place of the one before.
+    """The topic's orders are so many different ones, over and over: each takes the
+    place of the one before.
 
-    The files of changes that were merged lie in the folder until a sweep: rows are counted in the files that the table names.
+    The files of changes that were merged lie in the folder until a sweep: rows are
+    counted in the files that the table names.
     """
-    sink = {"kind": "delta", "path": f"{job.out}/table", "mode": "upsert", "primary_key": ["order_id"]}
+    sink = {
+        "kind": "delta",
+        "path": f"{job.out}/table",
+        "mode": "upsert",
+        "primary_key": ["order_id"],
+    }
     yield _of_sink(job, sink, lambda: DeltaTable(sink["path"]).count(), min(job.messages, DISTINCT))
 
 
 @contextmanager
 def _iceberg(job: Job) -> Iterator[Target]:
     """Of another name each time: a process keeps a catalog open by its path."""
-    sink = {"kind": "iceberg", "warehouse": f"{job.out}/table-{time.time_ns()}", "table": "bench.orders"}
+    sink = {
+        "kind": "iceberg",
+        "warehouse": f"{job.out}/table-{time.time_ns()}",
+        "table": "bench.orders",
+    }
     yield _of_sink(job, sink, lambda: parquet_rows(job.out))
 
 
@@ -97,20 +118,33 @@ def _iceberg(job: Job) -> Iterator[Target]:
 def _files(written: Literal["parquet", "jsonl", "csv"], job: Job) -> Iterator[Target]:
     folder = job.out / "table"
     count = {"parquet": parquet_rows, "jsonl": lines, "csv": partial(lines, heads=1)}[written]
-    yield _of_sink(job, {"kind": "files", "path": str(folder), "format": written}, lambda: count(folder))
+    yield _of_sink(
+        job, {"kind": "files", "path": str(folder), "format": written}, lambda: count(folder)
+    )
 
 
 @contextmanager
 def _routes(job: Job) -> Iterator[Target]:
     """Three tables, by an order's currency."""
-    tables = [{"values": [name], "sink": {"kind": "delta", "path": f"{job.out}/{name}"}} for name in ("EUR", "USD")]
-    sink = {"kind": "routes", "by": "column", "name": "currency", "tables": tables, "other": {"kind": "delta", "path": f"{job.out}/other"}}
+    tables = [
+        {"values": [name], "sink": {"kind": "delta", "path": f"{job.out}/{name}"}}
+        for name in ("EUR", "USD")
+    ]
+    sink = {
+        "kind": "routes",
+        "by": "column",
+        "name": "currency",
+        "tables": tables,
+        "other": {"kind": "delta", "path": f"{job.out}/other"},
+    }
     yield _of_sink(job, sink, lambda: parquet_rows(job.out))
 
 
 @contextmanager
 def _postgres(job: Job) -> Iterator[Target]:
-    """A database of its own: no run pays for another one's checkpoint, and none leaves its rows on the disk."""
+    """A database of its own: no run pays for another one's checkpoint, and none leaves
+    its rows on the disk.
+    """
     name = f"bench_{time.time_ns()}"
     url = urlunsplit(urlsplit(job.postgres)._replace(path=f"/{name}"))
     sink = {"kind": "postgres", "url": url, "table": "orders", "staging": f"{job.out}/staging"}
@@ -143,9 +177,17 @@ def _sqlite(job: Job) -> Iterator[Target]:
 
 @contextmanager
 def kafka(job: Job) -> Iterator[Target]:
-    """A topic of its own, with as many topic-partitions as the one that is read. A reader of committed messages counts them."""
+    """A topic of its own, with as many topic-partitions as the one that is read.
+
+    A reader of committed messages counts them.
+    """
     topic = create_topic(job.bootstrap, PARTITIONS)
-    sink = {"kind": "kafka", "topic": topic, "control_topic": f"{topic}.windrow", "staging": f"{job.out}/staging"}
+    sink = {
+        "kind": "kafka",
+        "topic": topic,
+        "control_topic": f"{topic}.windrow",
+        "staging": f"{job.out}/staging",
+    }
     try:
         yield _of_sink(job, sink, lambda: sum(1 for _ in committed(job.bootstrap, topic)))
     finally:
@@ -168,8 +210,14 @@ SINKS: dict[str, tuple[str, Into]] = {
 
 
 def lines(folder: Path, heads: int = 0) -> int:
-    """Lines of all gzipped text files below a folder, without `heads` lines of each and without the files of a log."""
-    files = (path for path in folder.rglob("*.gz") if all(part[0] not in "._" for part in path.relative_to(folder).parts))
+    """Lines of all gzipped text files below a folder, without `heads` lines of each and
+    without the files of a log.
+    """
+    files = (
+        path
+        for path in folder.rglob("*.gz")
+        if all(part[0] not in "._" for part in path.relative_to(folder).parts)
+    )
     return sum(_lines_of(path) - heads for path in files)
 
 

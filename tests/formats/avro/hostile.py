@@ -1,8 +1,9 @@
 """Messages that are made to cost much: each family grows with the number of bytes it is asked for.
 
-python -m tests.formats.avro.hostile BYTES           each family: a JSON document of the strict way's reason, or null,
-and whether the pass took it
-python -m tests.formats.avro.hostile BYTES FAMILY    one of them: rows, and the peak of the memory in MB
+python -m tests.formats.avro.hostile BYTES           each family: a JSON document of the
+strict way's reason, or null, and whether the pass took it python -m
+tests.formats.avro.hostile BYTES FAMILY    one of them: rows, and the peak of the memory
+in MB
 """
 
 from __future__ import annotations
@@ -27,21 +28,43 @@ FIELDS: dict[str, tuple[Any, pa.DataType | None]] = {
     "booleans": ({"type": "array", "items": "boolean"}, pa.list_(pa.bool_())),
     "nulls": ({"type": "array", "items": ["null", "string"]}, pa.list_(pa.string())),
     "points": (
-        {"type": "array", "items": {"type": "record", "name": "Point", "fields": [{"name": n, "type": ["null", "long"]} for n in "xy"]}},
+        {
+            "type": "array",
+            "items": {
+                "type": "record",
+                "name": "Point",
+                "fields": [{"name": n, "type": ["null", "long"]} for n in "xy"],
+            },
+        },
         pa.list_(pa.struct([("x", pa.int64()), ("y", pa.int64())])),
     ),
-    "lists": ({"type": "array", "items": {"type": "array", "items": "int"}}, pa.list_(pa.list_(pa.int32()))),
+    "lists": (
+        {"type": "array", "items": {"type": "array", "items": "int"}},
+        pa.list_(pa.list_(pa.int32())),
+    ),
     "texts": ({"type": "array", "items": "string"}, pa.list_(pa.string())),
     "map": ({"type": "map", "values": ["null", "int"]}, pa.map_(pa.string(), pa.int32())),
     "decimals": (
-        {"type": "array", "items": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 0}},
+        {
+            "type": "array",
+            "items": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 0},
+        },
         pa.list_(pa.decimal128(30, 0)),
     ),
     "skipped": ({"type": "array", "items": {"type": "map", "values": ["null", "string"]}}, None),
-    "trees": ({"type": "record", "name": "Tree", "fields": [{"name": "below", "type": {"type": "array", "items": "Tree"}}]}, None),
+    "trees": (
+        {
+            "type": "record",
+            "name": "Tree",
+            "fields": [{"name": "below", "type": {"type": "array", "items": "Tree"}}],
+        },
+        None,
+    ),
     "nothing": ({"type": "array", "items": "null"}, None),
-}  # fmt: skip
-"""Fields of the messages, each an array, a map or a record of nothing by default, and their columns."""
+}
+"""Fields of the messages, each an array, a map or a record of nothing by default, and
+their columns.
+"""
 
 
 def _blocks(field: str, item: bytes, *, size: int = 1000) -> Callable[[int], bytes]:
@@ -60,7 +83,9 @@ def _message(field: str, value: bytes) -> bytes:
 
 def _map(n: int) -> bytes:
     entries = n // 8
-    return _message("map", varint(entries) + b"".join(text(b"%06d" % i) + b"\0" for i in range(entries)) + b"\0")
+    return _message(
+        "map", varint(entries) + b"".join(text(b"%06d" % i) + b"\0" for i in range(entries)) + b"\0"
+    )
 
 
 def _refused(family: Callable[[int], bytes]) -> Callable[[int], bytes]:
@@ -90,19 +115,35 @@ FAMILIES: dict[str, Callable[[int], bytes]] = {
     "zeros": lambda n: b"\0" * n,
     "ones": lambda n: b"\xff" * n,
     "deep trees": lambda n: _message("trees", b"\2" * n),
-    "one key again and again": lambda n: _message("map", varint(n // 3) + b"\2a\0" * (n // 3) + b"\0"),
+    "one key again and again": lambda n: _message(
+        "map", varint(n // 3) + b"\2a\0" * (n // 3) + b"\0"
+    ),
     "a decimal of all bytes": lambda n: _message("decimals", varint(1) + text(b"\x7f" * n) + b"\0"),
-    "a decimal of leading zeros": lambda n: _message("decimals", varint(1) + text(b"\0" * n) + b"\0"),
+    "a decimal of leading zeros": lambda n: _message(
+        "decimals", varint(1) + text(b"\0" * n) + b"\0"
+    ),
     "a text": lambda n: _message("texts", varint(1) + text(b"x" * n) + b"\0"),
-    "a text of wide characters": lambda n: _message("texts", varint(1) + text("é" * (n // 2)) + b"\0"),
-    "no UTF-8 at the end": lambda n: _message("texts", varint(1) + text(b"x" * n + b"\xff") + b"\0"),
+    "a text of wide characters": lambda n: _message(
+        "texts", varint(1) + text("é" * (n // 2)) + b"\0"
+    ),
+    "no UTF-8 at the end": lambda n: _message(
+        "texts", varint(1) + text(b"x" * n + b"\xff") + b"\0"
+    ),
 }
 
 
 def ways() -> tuple[StrictAvro, AvroPass, Columns]:
-    fields = [{"name": "id", "type": "long"}, *({"name": name, "type": kind} for name, (kind, _) in FIELDS.items())]
-    schema = parse_schema(json.dumps({"type": "record", "name": "Hostile", "fields": fields}), "here")
-    kinds = [("id", pa.int64()), *((name, kind) for name, (_, kind) in FIELDS.items() if kind is not None)]
+    fields = [
+        {"name": "id", "type": "long"},
+        *({"name": name, "type": kind} for name, (kind, _) in FIELDS.items()),
+    ]
+    schema = parse_schema(
+        json.dumps({"type": "record", "name": "Hostile", "fields": fields}), "here"
+    )
+    kinds = [
+        ("id", pa.int64()),
+        *((name, kind) for name, (_, kind) in FIELDS.items() if kind is not None),
+    ]
     columns = Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds))
     return StrictAvro(schema, columns), AvroPass(schema, columns), columns
 
@@ -125,8 +166,14 @@ def peak(size: int, family: str) -> None:
     """Rows and peak in MB, as the kernel saw it."""
     strict, fast, columns = ways()
     message = FAMILIES[family](size)
-    decoded = Machine(columns.arrow_schema, fast, strict).decode(pa.array([message, FAMILIES["nulls"](1), message], pa.binary()), "dead")
-    (seen,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    decoded = Machine(columns.arrow_schema, fast, strict).decode(
+        pa.array([message, FAMILIES["nulls"](1), message], pa.binary()), "dead"
+    )
+    (seen,) = (
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     print(json.dumps([decoded.rows.num_rows, int(seen.split()[1]) / 1024]))
 
 

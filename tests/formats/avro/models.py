@@ -8,24 +8,50 @@ import pandera.polars as pp
 import polars as pl
 
 SCHEMA = {
-    "type": "record", "name": "Order", "namespace": "shop", "fields": [
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
         {"name": "id", "type": "long"},
         {"name": "name", "type": ["null", "string"]},
-        {"name": "old", "type": {"type": "record", "name": "Old", "fields": [{"name": "older", "type": ["null", "Old"]}]}},
+        {
+            "name": "old",
+            "type": {
+                "type": "record",
+                "name": "Old",
+                "fields": [{"name": "older", "type": ["null", "Old"]}],
+            },
+        },
         {"name": "size", "type": "int"},
         {"name": "paid", "type": "boolean"},
         {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "BB", "CCC"]}},
-        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {
+            "name": "amount",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+        },
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "tags", "type": {"type": "array", "items": "string"}},
         {"name": "stock", "type": {"type": "map", "values": "int"}},
         {"name": "nothing", "type": {"type": "array", "items": "null"}},
-        {"name": "place", "type": ["null", {"type": "record", "name": "Place", "fields": [
-            {"name": "city", "type": "string"}, {"name": "lat", "type": "double"}, {"name": "zip", "type": "float"}]}]},
+        {
+            "name": "place",
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Place",
+                    "fields": [
+                        {"name": "city", "type": "string"},
+                        {"name": "lat", "type": "double"},
+                        {"name": "zip", "type": "float"},
+                    ],
+                },
+            ],
+        },
         {"name": "number", "type": ["null", "int", "long"]},
         {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 4}},
     ],
-}  # fmt: skip
+}
 TEXT = json.dumps(SCHEMA)
 
 
@@ -40,7 +66,9 @@ class Order(pp.DataFrameModel):
     amount: pl.Decimal(10, 2)
     at: pl.Datetime("us", "UTC")
     tags: pl.List(pl.String)
-    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(metadata={"map": True})
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
+        metadata={"map": True}
+    )
     place: pl.Struct({"lat": pl.Float64, "city": pl.String}) = pp.Field(nullable=True)
     number: pl.Int64
 
@@ -69,5 +97,9 @@ class Loose(pp.DataFrameModel):
 
 
 FLAT = json.dumps(
-    {"type": "record", "name": "Flat", "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}]}
+    {
+        "type": "record",
+        "name": "Flat",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
+    }
 )

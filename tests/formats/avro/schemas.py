@@ -1,4 +1,6 @@
-"""Seeded Avro schemas of any kinds with columns that fit, bytes written by them, whole and broken, and what fastavro reads of these."""
+"""Seeded Avro schemas of any kinds with columns that fit, bytes written by them, whole
+and broken, and what fastavro reads of these.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,20 @@ from tests.formats.avro.wire import items, sized, text, varint
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP, epoch_ratio
 
-TEXTS = ("", "a", "customer-12345", "seven77", "eight888", "größer", "日本語の文字列", "😀😀", "x" * 70, "\x00", "null", "é" * 8)
+TEXTS = (
+    "",
+    "a",
+    "customer-12345",
+    "seven77",
+    "eight888",
+    "größer",
+    "日本語の文字列",
+    "😀😀",
+    "x" * 70,
+    "\x00",
+    "null",
+    "é" * 8,
+)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_SECOND = 253_402_300_799
 FIRST_SECOND = -62_135_596_800
@@ -40,11 +55,20 @@ def made(r: random.Random, most: int = 8) -> Made:
     while True:
         maker = _Maker(r)
         fields = [{"name": f"f{i}", "type": maker.type(0)} for i in range(r.randint(1, most))]
-        columns = [column for each in fields if r.random() < 0.8 and (column := maker.column(each["name"], each["type"]))]
+        columns = [
+            column
+            for each in fields
+            if r.random() < 0.8 and (column := maker.column(each["name"], each["type"]))
+        ]
         if columns:
             r.shuffle(columns)
             return Made(
-                {"type": "record", "name": "Top", "namespace": r.choice(("", "shop")), "fields": fields},
+                {
+                    "type": "record",
+                    "name": "Top",
+                    "namespace": r.choice(("", "shop")),
+                    "fields": fields,
+                },
                 Columns(tuple(columns)),
                 maker.named,
             )
@@ -69,33 +93,67 @@ class _Maker:
         whole = [name for name, of in self.named.items() if of.get("fields") != []]
         if whole and r.random() < 0.1:
             return r.choice(whole)
-        return r.choice((self._primitive, self._primitive, self._logical, self._fixed, self._enum))()
+        return r.choice(
+            (self._primitive, self._primitive, self._logical, self._fixed, self._enum)
+        )()
 
     def _primitive(self) -> Any:
-        return self._r.choice(("null", "boolean", "int", "int", "long", "long", "float", "double", "bytes", "string", "string"))
+        return self._r.choice(
+            (
+                "null",
+                "boolean",
+                "int",
+                "int",
+                "long",
+                "long",
+                "float",
+                "double",
+                "bytes",
+                "string",
+                "string",
+            )
+        )
 
     def _logical(self) -> Any:
         r = self._r
         scale = r.randint(0, 6)
-        return r.choice((
-            {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"},
-            {"type": "long", "logicalType": "timestamp-micros"}, {"type": "int", "logicalType": "time-millis"},
-            {"type": "long", "logicalType": "time-micros"}, {"type": "string", "logicalType": "uuid"},
-            {"type": "bytes", "logicalType": "decimal", "precision": r.choice((9, 18, 25)), "scale": scale},
-        ))  # fmt: skip
+        return r.choice(
+            (
+                {"type": "int", "logicalType": "date"},
+                {"type": "long", "logicalType": "timestamp-millis"},
+                {"type": "long", "logicalType": "timestamp-micros"},
+                {"type": "int", "logicalType": "time-millis"},
+                {"type": "long", "logicalType": "time-micros"},
+                {"type": "string", "logicalType": "uuid"},
+                {
+                    "type": "bytes",
+                    "logicalType": "decimal",
+                    "precision": r.choice((9, 18, 25)),
+                    "scale": scale,
+                },
+            )
+        )
 
     def _fixed(self) -> Any:
         name, size = f"Fixed{len(self.named)}", self._r.choice((0, 1, 5, 8, 16))
         made = {"type": "fixed", "name": name, "size": size}
         if size in {5, 8, 16} and self._r.random() < 0.4:
             most = len(str((1 << 8 * size - 1) - 1)) - 1
-            made |= {"logicalType": "decimal", "precision": self._r.randint(3, min(most, 38)), "scale": self._r.randint(0, 3)}
+            made |= {
+                "logicalType": "decimal",
+                "precision": self._r.randint(3, min(most, 38)),
+                "scale": self._r.randint(0, 3),
+            }
         self.named[name] = made
         return made
 
     def _enum(self) -> Any:
         name = f"Enum{len(self.named)}"
-        self.named[name] = made = {"type": "enum", "name": name, "symbols": [f"S{i}" for i in range(self._r.randint(1, 5))]}
+        self.named[name] = made = {
+            "type": "enum",
+            "name": name,
+            "symbols": [f"S{i}" for i in range(self._r.randint(1, 5))],
+        }
         return made
 
     def _record(self, depth: int) -> Any:
@@ -105,7 +163,12 @@ class _Maker:
         self.named[name] = made
         fields = [{"name": f"g{i}", "type": self.type(depth + 1)} for i in range(r.randint(0, 4))]
         if r.random() < 0.2:
-            fields.append({"name": "self", "type": r.choice((["null", name], {"type": "array", "items": name}))})
+            fields.append(
+                {
+                    "name": "self",
+                    "type": r.choice((["null", name], {"type": "array", "items": name})),
+                }
+            )
         made["fields"] = fields
         return made
 
@@ -113,7 +176,13 @@ class _Maker:
         r = self._r
         if r.random() < 0.2:
             return r.choice(
-                (["null", "int", "long"], ["int", "long"], ["bytes", "null", "string"], ["string"], ["null", "float", "double"])
+                (
+                    ["null", "int", "long"],
+                    ["int", "long"],
+                    ["bytes", "null", "string"],
+                    ["string"],
+                    ["null", "float", "double"],
+                )
             )
         other = self.type(depth + 1)
         if isinstance(other, list):
@@ -127,10 +196,17 @@ class _Maker:
         if kind is None:
             return None
         plain = isinstance(avro, str) and avro in {"int", "long"} and kind == TIMESTAMP
-        return Column(name, kind, nullable=self._r.random() < 0.8, epoch=self._r.choice(("s", "ms", "us")) if plain else None)
+        return Column(
+            name,
+            kind,
+            nullable=self._r.random() < 0.8,
+            epoch=self._r.choice(("s", "ms", "us")) if plain else None,
+        )
 
     def _fitting(self, avro: Any, depth: int) -> pa.DataType | None:
-        """A type that a column of this may have, at random; None if there is none, or it holds itself."""
+        """A type that a column of this may have, at random; None if there is none, or
+        it holds itself.
+        """
         r = self._r
         avro = self.named.get(avro, avro) if isinstance(avro, str) else avro
         if depth > 6:
@@ -145,11 +221,14 @@ class _Maker:
         if isinstance(avro, str):
             plain = r.random() < 0.2
             options: dict[str, tuple[pa.DataType, ...]] = {
-                "boolean": (pa.bool_(),), "int": (TIMESTAMP,) if plain and depth == 0 else INTEGERS,
+                "boolean": (pa.bool_(),),
+                "int": (TIMESTAMP,) if plain and depth == 0 else INTEGERS,
                 "long": (TIMESTAMP,) if plain and depth == 0 else INTEGERS,
-                "float": (pa.float32(), pa.float64()), "double": (pa.float64(),), "bytes": (pa.binary(), pa.string()),
+                "float": (pa.float32(), pa.float64()),
+                "double": (pa.float64(),),
+                "bytes": (pa.binary(), pa.string()),
                 "string": (pa.string(), pa.string(), pa.binary()),
-            }  # fmt: skip
+            }
             return r.choice(options[avro]) if avro in options else None
         return self._fitting_whole(avro, depth)
 
@@ -162,14 +241,20 @@ class _Maker:
             pairs = pa.list_(pa.struct(r.sample([("key", pa.string()), ("value", inner)], 2)))
             return r.choice((pa.map_(pa.string(), inner), pairs))
         if kind == "record":
-            fitting = [(f["name"], of) for f in avro["fields"] if (of := self._fitting(f["type"], depth + 1)) is not None]
+            fitting = [
+                (f["name"], of)
+                for f in avro["fields"]
+                if (of := self._fitting(f["type"], depth + 1)) is not None
+            ]
             kept = r.sample(fitting, r.randint(1, len(fitting))) if fitting else []
             return pa.struct(kept) if kept else None
         if kind == "enum":
             return pa.string()
         if logical == "decimal":
             zeros = r.choice((0, 0, min(3, 38 - avro["precision"]), 38 - avro["precision"]))
-            return pa.decimal128(min(38, avro["precision"] + zeros + r.choice((0, 0, 3))), avro["scale"] + zeros)
+            return pa.decimal128(
+                min(38, avro["precision"] + zeros + r.choice((0, 0, 3))), avro["scale"] + zeros
+            )
         if kind == "fixed":
             return pa.binary() if avro["size"] else None
         if logical == "date":
@@ -180,7 +265,10 @@ class _Maker:
 
 
 class Writer:
-    """Writes random values of a schema, in any of the ways that the encoding allows. `odd`: how often a number is out of all bounds."""
+    """Writes random values of a schema, in any of the ways that the encoding allows.
+
+    `odd`: how often a number is out of all bounds.
+    """
 
     def __init__(self, r: random.Random, schema: Made, odd: float = 0.0) -> None:
         self._r = r
@@ -196,7 +284,11 @@ class Writer:
         r = self._r
         avro = self._named.get(avro, avro) if isinstance(avro, str) else avro
         if isinstance(avro, list):
-            branch = avro.index("null") if "null" in avro and (self._deep > 6 or r.random() < 0.3) else r.randrange(len(avro))
+            branch = (
+                avro.index("null")
+                if "null" in avro and (self._deep > 6 or r.random() < 0.3)
+                else r.randrange(len(avro))
+            )
             return varint(branch, r.random() < 0.02) + self._value(avro[branch])
         if isinstance(avro, str):
             return self._primitive(avro)
@@ -222,11 +314,18 @@ class Writer:
             return text(str(uuid.UUID(bytes=r.randbytes(16))))
         if logical.startswith("timestamp") and r.random() < self._odd:
             return varint(r.randrange(-(1 << 31), 1 << 31))
-        seconds = r.choice((0, -1, FIRST_SECOND, LAST_SECOND, r.randrange(FIRST_SECOND, LAST_SECOND)))
-        return varint({
-            "date": r.choice((-719_162, 2_932_896, 0, r.randrange(30_000))), "time-millis": r.randrange(86_400_000),
-            "time-micros": r.randrange(86_400_000_000), "timestamp-millis": seconds * 1_000, "timestamp-micros": seconds * 1_000_000,
-        }[logical])  # fmt: skip
+        seconds = r.choice(
+            (0, -1, FIRST_SECOND, LAST_SECOND, r.randrange(FIRST_SECOND, LAST_SECOND))
+        )
+        return varint(
+            {
+                "date": r.choice((-719_162, 2_932_896, 0, r.randrange(30_000))),
+                "time-millis": r.randrange(86_400_000),
+                "time-micros": r.randrange(86_400_000_000),
+                "timestamp-millis": seconds * 1_000,
+                "timestamp-micros": seconds * 1_000_000,
+            }[logical]
+        )
 
     def _items(self, avro: dict[str, Any]) -> bytes:
         r = self._r
@@ -235,7 +334,9 @@ class Writer:
         written, blocks = [], b""
         for _ in range(0 if self._deep > 6 else r.choice((0, 0, 1, 2, 3, 9))):
             key = b"" if avro["type"] == "array" else text(keys.pop())
-            written.append(key + self._value(avro["items" if avro["type"] == "array" else "values"]))
+            written.append(
+                key + self._value(avro["items" if avro["type"] == "array" else "values"])
+            )
             if r.random() < 0.2:
                 blocks += (items if r.random() < 0.5 else sized)(*written)[:-1]
                 written = []
@@ -244,7 +345,16 @@ class Writer:
 
     def _decimal(self, avro: dict[str, Any]) -> bytes:
         r, precision = self._r, avro["precision"]
-        number = r.choice((0, 1, -1, 10**precision - 1, 1 - 10**precision, r.randrange(-(10**precision), 10**precision)))
+        number = r.choice(
+            (
+                0,
+                1,
+                -1,
+                10**precision - 1,
+                1 - 10**precision,
+                r.randrange(-(10**precision), 10**precision),
+            )
+        )
         least = (number if number >= 0 else ~number).bit_length() // 8 + 1
         if avro["type"] == "fixed":
             return number.to_bytes(avro["size"], "big", signed=True)
@@ -253,17 +363,39 @@ class Writer:
     def _primitive(self, kind: str) -> bytes:
         r = self._r
         bits = 32 if kind == "int" else 64
-        wide = r.choice((0, -1, 64, -65, (1 << bits - 1) - 1, -(1 << bits - 1), r.randrange(-(1 << bits - 1), 1 << bits - 1)))
+        wide = r.choice(
+            (
+                0,
+                -1,
+                64,
+                -65,
+                (1 << bits - 1) - 1,
+                -(1 << bits - 1),
+                r.randrange(-(1 << bits - 1), 1 << bits - 1),
+            )
+        )
         number = wide if r.random() < self._odd else r.randrange(-100, 100)
         longer = r.choice((0,) * 20 + (1, 2)) if kind == "long" or abs(number) < 100 else 0
         makers: dict[str, Callable[[], bytes]] = {
-            "null": lambda: b"", "boolean": lambda: bytes([r.randrange(2)]),
-            "int": lambda: varint(number, longer), "long": lambda: varint(number, min(longer, 10 - len(varint(number)))),
-            "float": lambda: struct.pack("<f", r.choice((0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, r.uniform(-1e6, 1e6)))),
-            "double": lambda: struct.pack("<d", r.choice((0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, r.uniform(-1e9, 1e9)))),
-            "bytes": lambda: text(r.choice((*TEXTS, r.choice(TEXTS))).encode() if r.random() < 0.9 else r.randbytes(r.randrange(20))),
+            "null": lambda: b"",
+            "boolean": lambda: bytes([r.randrange(2)]),
+            "int": lambda: varint(number, longer),
+            "long": lambda: varint(number, min(longer, 10 - len(varint(number)))),
+            "float": lambda: struct.pack(
+                "<f",
+                r.choice((0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, r.uniform(-1e6, 1e6))),
+            ),
+            "double": lambda: struct.pack(
+                "<d",
+                r.choice((0.0, -0.0, 1.5, math.inf, -math.inf, math.nan, r.uniform(-1e9, 1e9))),
+            ),
+            "bytes": lambda: text(
+                r.choice((*TEXTS, r.choice(TEXTS))).encode()
+                if r.random() < 0.9
+                else r.randbytes(r.randrange(20))
+            ),
             "string": lambda: text("".join(r.choice(TEXTS) for _ in range(r.choice((0, 1, 1, 2))))),
-        }  # fmt: skip
+        }
         return makers[kind]()
 
 
@@ -271,11 +403,29 @@ def mutated(r: random.Random, message: bytes) -> bytes:
     """The message with one to three small changes of its bytes, cut off, or with more behind it."""
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         at = r.randrange(len(message) + 1)
-        message = r.choice((
-            lambda m, at: m[:at], lambda m, at: m[:at] + m[at + 1 :], lambda m, at: m[:at] + bytes([r.randrange(256)]) + m[at + 1 :],
-            lambda m, at: m[:at] + r.choice((b"\xff" * 9, b"\x80" * 9 + b"\x01", b"\xff" * 10, b"\x01", b"\x00", varint(1 << 60))) + m[at:],
-            lambda m, at: m + r.choice((b"\x00", b"\x02a", m)), lambda m, at: m[:at] + r.randbytes(4) + m[at + 1 :],
-        ))(message, at)  # fmt: skip
+        message = r.choice(
+            (
+                lambda m, at: m[:at],
+                lambda m, at: m[:at] + m[at + 1 :],
+                lambda m, at: m[:at] + bytes([r.randrange(256)]) + m[at + 1 :],
+                lambda m, at: (
+                    m[:at]
+                    + r.choice(
+                        (
+                            b"\xff" * 9,
+                            b"\x80" * 9 + b"\x01",
+                            b"\xff" * 10,
+                            b"\x01",
+                            b"\x00",
+                            varint(1 << 60),
+                        )
+                    )
+                    + m[at:]
+                ),
+                lambda m, at: m + r.choice((b"\x00", b"\x02a", m)),
+                lambda m, at: m[:at] + r.randbytes(4) + m[at + 1 :],
+            )
+        )(message, at)
     return message
 
 
@@ -291,14 +441,19 @@ class Reference:
         stream = io.BytesIO(message)
         record = fastavro.schemaless_reader(stream, self._parsed)
         assert stream.tell() == len(message)
-        return [_as_column(record[column.name], column.type, column.epoch) for column in self._columns]
+        return [
+            _as_column(record[column.name], column.type, column.epoch) for column in self._columns
+        ]
 
 
 def _as_column(value: Any, kind: pa.DataType, epoch: str | None) -> Any:
     if value is None:
         return None
     if pa.types.is_list(kind) and isinstance(value, dict):
-        return [{"key": key, "value": _as_column(item, kind.value_type.field("value").type, None)} for key, item in value.items()]
+        return [
+            {"key": key, "value": _as_column(item, kind.value_type.field("value").type, None)}
+            for key, item in value.items()
+        ]
     if pa.types.is_list(kind):
         return [_as_column(item, kind.value_type, None) for item in value]
     if pa.types.is_map(kind):
@@ -310,8 +465,11 @@ def _as_column(value: Any, kind: pa.DataType, epoch: str | None) -> Any:
     if kind == TIMESTAMP and type(value) is int:
         return EPOCH + timedelta(microseconds=value * epoch_ratio(str(epoch))[0])
     if isinstance(value, time):
-        micros = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
-        return micros // 1_000 if kind == pa.int32() else micros  # only a time-millis has such a column here
+        micros = (
+            (value.hour * 60 + value.minute) * 60 + value.second
+        ) * 1_000_000 + value.microsecond
+        # only a time-millis has such a column here
+        return micros // 1_000 if kind == pa.int32() else micros
     if isinstance(value, date) and not isinstance(value, datetime) and pa.types.is_integer(kind):
         return value.toordinal() - date(1970, 1, 1).toordinal()
     if isinstance(value, uuid.UUID):

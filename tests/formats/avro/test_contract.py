@@ -21,8 +21,17 @@ HERE = Path(__file__).parent
 class TestFlat(DecoderContract):
     """A number and a text."""
 
-    GOOD: ClassVar = [varint(1) + varint(1) + text("a"), varint(-5) + varint(1) + text("größer"), varint(1 << 60) + varint(1) + text("")]
-    BAD: ClassVar = [varint(1) + varint(0) + b"hunter2", varint(1) + varint(1) + text(b"hunter2\xff"), b"hunter2", b"\xffhunter2"]
+    GOOD: ClassVar = [
+        varint(1) + varint(1) + text("a"),
+        varint(-5) + varint(1) + text("größer"),
+        varint(1 << 60) + varint(1) + text(""),
+    ]
+    BAD: ClassVar = [
+        varint(1) + varint(0) + b"hunter2",
+        varint(1) + varint(1) + text(b"hunter2\xff"),
+        b"hunter2",
+        b"\xffhunter2",
+    ]
 
     @pytest.fixture
     def decoder(self) -> AvroDecoder:
@@ -32,15 +41,25 @@ class TestFlat(DecoderContract):
 class TestNested(DecoderContract):
     """All types; the schema is in a file."""
 
-    GOOD: ClassVar = [message(), message(tags=items(text("a"), text("b"))), message(place=place(b"x"), stock=items(text("k") + varint(1)))]
+    GOOD: ClassVar = [
+        message(),
+        message(tags=items(text("a"), text("b"))),
+        message(place=place(b"x"), stock=items(text("k") + varint(1))),
+    ]
     BAD: ClassVar = [
-        message() + b"hunter2", message(name=varint(1) + text(b"\xffhunter2")), message(kind=varint(9), tags=items(text("hunter2"))),
+        message() + b"hunter2",
+        message(name=varint(1) + text(b"\xffhunter2")),
+        message(kind=varint(9), tags=items(text("hunter2"))),
         message(stock=items(text("hunter2") + varint(1), text("hunter2") + varint(2))),
         message(number=varint(0), tags=items(text("hunter2"))),
-    ]  # fmt: skip
+    ]
 
     @pytest.fixture
     def decoder(self, tmp_path: Path) -> AvroDecoder:
         (tmp_path / "order.avsc").write_text(TEXT)
         (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
-        return AvroDecoder(ModelReference("models.py:Order", tmp_path), GivenSchema("order.avsc", tmp_path), on_null="drop")
+        return AvroDecoder(
+            ModelReference("models.py:Order", tmp_path),
+            GivenSchema("order.avsc", tmp_path),
+            on_null="drop",
+        )

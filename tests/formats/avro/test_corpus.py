@@ -29,21 +29,33 @@ def fast() -> AvroPass:
 
 def as_row(values: list[Any]) -> dict[str, Any]:
     """The strict way's values as Arrow shows them."""
-    return {c.name: pa.array([v], c.type).to_pylist()[0] for c, v in zip(COLUMNS.columns, values, strict=True)}
+    return {
+        c.name: pa.array([v], c.type).to_pylist()[0]
+        for c, v in zip(COLUMNS.columns, values, strict=True)
+    }
 
 
 @pytest.mark.parametrize(("payload", "row"), GOOD.values(), ids=GOOD)
-def test_good_ones_are_rows_by_both_ways(fast: AvroPass, payload: bytes, row: Mapping[str, Any]) -> None:
+def test_good_ones_are_rows_by_both_ways(
+    fast: AvroPass, payload: bytes, row: Mapping[str, Any]
+) -> None:
     """The whole message's row but for what the payload says otherwise, which the pass takes too."""
     expected = repr(as_row([(dict(ROW) | dict(row))[c.name] for c in COLUMNS.columns]))
     assert repr(as_row(STRICT.decode(payload))) == expected
     taken = fast.decode(pa.array([payload], pa.binary()))
     assert taken.mask.tolist() == [True]
-    assert repr({c.name: a.to_pylist()[0] for c, a in zip(COLUMNS.columns, taken.columns, strict=True)}) == expected
+    assert (
+        repr(
+            {c.name: a.to_pylist()[0] for c, a in zip(COLUMNS.columns, taken.columns, strict=True)}
+        )
+        == expected
+    )
 
 
 @pytest.mark.parametrize(("payload", "reason"), BAD.values(), ids=BAD)
-def test_bad_ones_are_refused_with_their_reason(fast: AvroPass, payload: bytes, reason: str) -> None:
+def test_bad_ones_are_refused_with_their_reason(
+    fast: AvroPass, payload: bytes, reason: str
+) -> None:
     """By the strict way with the reason; the pass takes none."""
     with pytest.raises(RefusedValueError) as refused:
         STRICT.decode(payload)
@@ -53,15 +65,33 @@ def test_bad_ones_are_refused_with_their_reason(fast: AvroPass, payload: bytes, 
 
 def test_all_of_them_together() -> None:
     """In one batch, bad between good: each has its own verdict, and no row is another's."""
-    pairs = list(zip((payload for payload, _ in GOOD.values()), (payload for payload, _ in BAD.values()), strict=False))
-    found = avro_machine(SCHEMA, COLUMNS).decode(pa.array([each for pair in pairs for each in pair], pa.binary()), "dead")
+    pairs = list(
+        zip(
+            (payload for payload, _ in GOOD.values()),
+            (payload for payload, _ in BAD.values()),
+            strict=False,
+        )
+    )
+    found = avro_machine(SCHEMA, COLUMNS).decode(
+        pa.array([each for pair in pairs for each in pair], pa.binary()), "dead"
+    )
     assert found.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
     assert found.dead_reason.to_pylist() == [reason for _, reason in BAD.values()][: len(pairs)]
-    rows = [as_row([(dict(ROW) | dict(row))[c.name] for c in COLUMNS.columns]) for _, row in GOOD.values()]
+    rows = [
+        as_row([(dict(ROW) | dict(row))[c.name] for c in COLUMNS.columns])
+        for _, row in GOOD.values()
+    ]
     assert repr(found.rows.to_pylist()) == repr(rows)
 
 
 def test_there_are_enough() -> None:
     """At least sixty messages, and of each reason one."""
     assert len(GOOD) + len(BAD) >= 60
-    assert {reason for _, reason in BAD.values()} == {"not_avro", "invalid_utf8", "out_of_range", "missing", "too_deep", "duplicate_key"}
+    assert {reason for _, reason in BAD.values()} == {
+        "not_avro",
+        "invalid_utf8",
+        "out_of_range",
+        "missing",
+        "too_deep",
+        "duplicate_key",
+    }

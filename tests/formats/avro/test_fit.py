@@ -1,4 +1,6 @@
-"""Whether a column can come from an Avro type is decided before any message is read, and a column that can't is named."""
+"""Whether a column can come from an Avro type is decided before any message is read,
+and a column that can't is named.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,17 @@ from windrow.ingest.schema.load import ModelReference
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
 VARIABLE = {
-    "type": "record", "name": "io.debezium.data.VariableScaleDecimal",
+    "type": "record",
+    "name": "io.debezium.data.VariableScaleDecimal",
     "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
-}  # fmt: skip
+}
 PAIRS = pa.list_(pa.struct([("value", pa.int32()), ("key", pa.string())]))
 CONNECT, DEBEZIUM = "org.apache.kafka.connect.data", "io.debezium.time"
-PLACE = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "string"}]}
+PLACE = {
+    "type": "record",
+    "name": "P",
+    "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "string"}],
+}
 
 
 def logical(kind: str, of: str, **more: Any) -> dict[str, Any]:
@@ -51,7 +58,9 @@ def named(kind: str, name: str, **more: str) -> dict[str, Any]:
 
 
 def schema(kind: Any) -> AvroSchema:
-    return parse_schema(json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}), "here")
+    return parse_schema(
+        json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}), "here"
+    )
 
 
 def columns(kind: pa.DataType, epoch: str | None = None) -> Columns:
@@ -61,25 +70,37 @@ def columns(kind: pa.DataType, epoch: str | None = None) -> Columns:
 @pytest.mark.parametrize(
     ("kind", "column", "epoch"),
     [
-        ("int", pa.int8(), None), ("int", pa.int64(), None), ("long", pa.int16(), None), ("long", pa.float32(), None),
+        ("int", pa.int8(), None),
+        ("int", pa.int64(), None),
+        ("long", pa.int16(), None),
+        ("long", pa.float32(), None),
         ("int", TIMESTAMP, "s"),
-        (logical("int", "time-millis"), pa.int32(), None), (logical("long", "time-micros"), pa.int64(), None),
-        (logical("long", "local-timestamp-micros"), pa.int64(), None), (logical("long", "timestamp-nanos"), TIMESTAMP, None),
-        (logical("long", "timestamp-millis"), TIMESTAMP, "ms"), (logical("long", "timestamp-millis"), pa.int64(), None),
+        (logical("int", "time-millis"), pa.int32(), None),
+        (logical("long", "time-micros"), pa.int64(), None),
+        (logical("long", "local-timestamp-micros"), pa.int64(), None),
+        (logical("long", "timestamp-nanos"), TIMESTAMP, None),
+        (logical("long", "timestamp-millis"), TIMESTAMP, "ms"),
+        (logical("long", "timestamp-millis"), pa.int64(), None),
         (logical("long", "timestamp-millis"), TIMESTAMP, "us"),
-        (DECIMAL, pa.decimal128(5, 2), None), (DECIMAL, pa.decimal128(6, 3), None), (DECIMAL, pa.decimal128(4, 2), None),
-        (DECIMAL, pa.decimal128(38, 2), None), (DECIMAL, pa.binary(), None),
+        (DECIMAL, pa.decimal128(5, 2), None),
+        (DECIMAL, pa.decimal128(6, 3), None),
+        (DECIMAL, pa.decimal128(4, 2), None),
+        (DECIMAL, pa.decimal128(38, 2), None),
+        (DECIMAL, pa.binary(), None),
         (logical("fixed", "uuid", name="U", size=16), pa.binary(), None),
         (logical("fixed", "duration", name="D", size=12), pa.binary(), None),
-        ("bytes", pa.string(), None), ("string", pa.binary(), None), (["int", "long"], pa.int64(), None),
+        ("bytes", pa.string(), None),
+        ("string", pa.binary(), None),
+        (["int", "long"], pa.int64(), None),
         (["bytes", "string"], pa.string(), None),
-        (["null", "float", "double"], pa.float64(), None), (PLACE, pa.struct([("y", pa.string())]), None),
+        (["null", "float", "double"], pa.float64(), None),
+        (PLACE, pa.struct([("y", pa.string())]), None),
         ({"type": "array", "items": PLACE}, pa.list_(pa.struct([("x", pa.int64())])), None),
         ({"type": "map", "values": "int"}, pa.map_(pa.string(), pa.int32()), None),
         ({"type": "map", "values": "int"}, PAIRS, None),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None) -> None:
     """Whatever a column can hold of a type exactly, or refuse message by message."""
     check(schema(kind), columns(column, epoch))
@@ -96,25 +117,77 @@ def test_columns_that_can_come(kind: Any, column: pa.DataType, epoch: str | None
         ("double", pa.float32(), None, "a: double can't become float"),
         ("double", pa.int64(), None, "a: double can't become int64"),
         ("int", pa.date32(), None, "a: int can't become date32[day]"),
-        (logical("int", "date"), TIMESTAMP, "s", "a: int (date) can't become timestamp[us, tz=UTC]"),
-        (logical("long", "local-timestamp-millis"), TIMESTAMP, None, "for it is no instant: take Int64"),
-        (logical("long", "time-micros"), TIMESTAMP, None, "a: long (time-micros) can't become timestamp[us, tz=UTC]"),
-        ({**VARIABLE, "name": "other.Decimal"}, pa.decimal128(5, 2), None, "a: record other.Decimal can't become decimal128(5, 2)"),
+        (
+            logical("int", "date"),
+            TIMESTAMP,
+            "s",
+            "a: int (date) can't become timestamp[us, tz=UTC]",
+        ),
+        (
+            logical("long", "local-timestamp-millis"),
+            TIMESTAMP,
+            None,
+            "for it is no instant: take Int64",
+        ),
+        (
+            logical("long", "time-micros"),
+            TIMESTAMP,
+            None,
+            "a: long (time-micros) can't become timestamp[us, tz=UTC]",
+        ),
+        (
+            {**VARIABLE, "name": "other.Decimal"},
+            pa.decimal128(5, 2),
+            None,
+            "a: record other.Decimal can't become decimal128(5, 2)",
+        ),
         ("bytes", pa.decimal128(5, 2), None, "a: bytes can't become decimal128(5, 2)"),
-        (logical("fixed", "uuid", name="U", size=16), pa.string(), None, "a: fixed U of 16 bytes (uuid) can't become string"),
-        ({"type": "fixed", "name": "F", "size": 0}, pa.binary(), None, "a: fixed F of 0 bytes can't become binary"),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.int32(), None, "a: enum E can't become int32"),
+        (
+            logical("fixed", "uuid", name="U", size=16),
+            pa.string(),
+            None,
+            "a: fixed U of 16 bytes (uuid) can't become string",
+        ),
+        (
+            {"type": "fixed", "name": "F", "size": 0},
+            pa.binary(),
+            None,
+            "a: fixed F of 0 bytes can't become binary",
+        ),
+        (
+            {"type": "enum", "name": "E", "symbols": ["A"]},
+            pa.int32(),
+            None,
+            "a: enum E can't become int32",
+        ),
         (["null", "int", "string"], pa.int64(), None, "a: string can't become int64"),
-        ({"type": "array", "items": "null"}, pa.list_(pa.int32()), None, "a[...]: null can't become int32"),
+        (
+            {"type": "array", "items": "null"},
+            pa.list_(pa.int32()),
+            None,
+            "a[...]: null can't become int32",
+        ),
         ({"type": "array", "items": "string"}, pa.string(), None, "a: array can't become string"),
-        ({"type": "map", "values": "int"}, pa.list_(pa.int32()), None, "a: map can't become list<item: int32>: take List(Struct("),
-        ({"type": "map", "values": "string"}, pa.map_(pa.string(), pa.int32()), None, "a[...]: string can't become int32"),
+        (
+            {"type": "map", "values": "int"},
+            pa.list_(pa.int32()),
+            None,
+            "a: map can't become list<item: int32>: take List(Struct(",
+        ),
+        (
+            {"type": "map", "values": "string"},
+            pa.map_(pa.string(), pa.int32()),
+            None,
+            "a[...]: string can't become int32",
+        ),
         (PLACE, pa.struct([("z", pa.string())]), None, "a.z: the record P has no such field"),
         (PLACE, pa.struct([("x", pa.string())]), None, "a.x: int can't become string"),
         (PLACE, pa.string(), None, "a: record P can't become string"),
     ],
-)  # fmt: skip
-def test_columns_that_can_not_come(kind: Any, column: pa.DataType, epoch: str | None, says: str) -> None:
+)
+def test_columns_that_can_not_come(
+    kind: Any, column: pa.DataType, epoch: str | None, says: str
+) -> None:
     """The error names the column, both types, and what to take instead where there is something."""
     with pytest.raises(SpecError) as refused:
         check(schema(kind), columns(column, epoch))
@@ -124,32 +197,46 @@ def test_columns_that_can_not_come(kind: Any, column: pa.DataType, epoch: str | 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     """Also when a pipeline is assembled: before anything is read."""
     (tmp_path / "flat.py").write_text(
-        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Other(pa.DataFrameModel):\n    id: pl.String\n    more: pl.Int64\n"
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Other(pa.DataFrameModel):\n   "
+        " id: pl.String\n    more: pl.Int64\n"
     )
     with pytest.raises(SpecError) as refused:
-        _ = AvroDecoder(ModelReference("flat.py:Other", tmp_path), GivenSchema(FLAT, tmp_path)).columns
-    assert "id: long can't become string; more: the Avro schema has no such field" in refused.value.what
+        _ = AvroDecoder(
+            ModelReference("flat.py:Other", tmp_path), GivenSchema(FLAT, tmp_path)
+        ).columns
+    assert (
+        "id: long can't become string; more: the Avro schema has no such field"
+        in refused.value.what
+    )
 
 
 def test_a_schemas_file_that_is_not_there(tmp_path: Path) -> None:
     """It is named, and so is one that holds no schema."""
     here = Path(__file__).parent
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: No such file"):
-        _ = AvroDecoder(ModelReference("models.py:Flat", here), GivenSchema("flat.avsc", here)).columns
+        _ = AvroDecoder(
+            ModelReference("models.py:Flat", here), GivenSchema("flat.avsc", here)
+        ).columns
     (tmp_path / "models.py").write_text((here / "models.py").read_text())
     (tmp_path / "flat.avsc").write_bytes(b"\xff")
     with pytest.raises(SpecError, match=r"flat\.avsc can't be read: it is no UTF-8"):
-        _ = AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)).columns
+        _ = AvroDecoder(
+            ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)
+        ).columns
     (tmp_path / "flat.avsc").write_text("{")
     with pytest.raises(SpecError, match=r"The Avro schema in flat\.avsc is no JSON"):
-        AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)).open()
+        AvroDecoder(
+            ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)
+        ).open()
 
 
 def test_a_schemas_file_that_has_changed_counts(tmp_path: Path) -> None:
     """The next split is decoded by what it says then."""
     (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
     (tmp_path / "flat.avsc").write_text(FLAT)
-    decoder = AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path))
+    decoder = AvroDecoder(
+        ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)
+    )
     decoder.open()
     (tmp_path / "flat.avsc").write_text(FLAT.replace('"long"', '"string"'))
     with pytest.raises(SpecError, match="id: string can't become int64"):
@@ -157,10 +244,14 @@ def test_a_schemas_file_that_has_changed_counts(tmp_path: Path) -> None:
 
 
 def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
-    """A decoder that travelled decodes by the files as they were then: what becomes of them since means nothing to it."""
+    """A decoder that travelled decodes by the files as they were then: what becomes of
+    them since means nothing to it.
+    """
     (tmp_path / "models.py").write_text((Path(__file__).parent / "models.py").read_text())
     (tmp_path / "flat.avsc").write_text(FLAT)
-    packed = pickle.dumps(AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path)))
+    packed = pickle.dumps(
+        AvroDecoder(ModelReference("models.py:Flat", tmp_path), GivenSchema("flat.avsc", tmp_path))
+    )
     (tmp_path / "flat.avsc").write_text(FLAT.replace('"long"', '"string"'))
     (tmp_path / "models.py").write_text("Flat = None")
     pickle.loads(packed).open()
@@ -201,29 +292,82 @@ def test_a_task_takes_the_schemas_files_along(tmp_path: Path) -> None:
         (VARIABLE, pa.decimal128(20, 4), varint(-(1 << 31)) + text(b"\x01"), "out_of_range"),
         (VARIABLE, pa.decimal128(20, 4), varint((1 << 31) - 1) + text(b"\x00"), Decimal("0.0000")),
         (VARIABLE, pa.decimal128(20, 4), varint(2) + text(b""), "not_avro"),
-        (named("bytes", f"{CONNECT}.Decimal", scale="2"), pa.decimal128(9, 2), text(b"\x30\x39"), Decimal("123.45")),
+        (
+            named("bytes", f"{CONNECT}.Decimal", scale="2"),
+            pa.decimal128(9, 2),
+            text(b"\x30\x39"),
+            Decimal("123.45"),
+        ),
         (named("int", f"{CONNECT}.Date"), pa.date32(), varint(10_957), 10_957),
         (named("int", f"{DEBEZIUM}.Date"), pa.date32(), varint(2_932_897), "out_of_range"),
         (named("long", f"{CONNECT}.Timestamp"), TIMESTAMP, varint(5), 5_000),
         (named("long", f"{DEBEZIUM}.Timestamp"), TIMESTAMP, varint(5), 5_000),
         (named("long", f"{DEBEZIUM}.MicroTimestamp"), TIMESTAMP, varint(5), 5),
-        (named("string", f"{DEBEZIUM}.ZonedTimestamp"), TIMESTAMP, text("1970-01-01T01:00:00.000005+01:00"), 5),
-        (named("string", f"{DEBEZIUM}.ZonedTimestamp"), TIMESTAMP, text("1970-01-01T00:00:00.000005Zx"), "wrong_format"),
-        (named("string", f"{DEBEZIUM}.ZonedTimestamp"), TIMESTAMP, text(b"1970-01-01T00:00:00\xff"), "invalid_utf8"),
-        ({"type": "array", "items": named("int", f"{DEBEZIUM}.Date")}, pa.list_(pa.date32()), items(varint(10_957)), [10_957]),
-        ({"type": "map", "values": "int"}, PAIRS, items(text("k") + varint(7)), [{"key": "k", "value": 7}]),
-        ({"type": "map", "values": "int"}, PAIRS, items(*[text("k") + varint(7)] * 2), "duplicate_key"),
         (
-            {"type": "record", "name": "Q", "fields": [{"name": "m", "type": {"type": "map", "values": "int"}}]}, pa.struct([("m", PAIRS)]),
-            items(text("a") + varint(7)), {"m": [{"key": "a", "value": 7}]},
+            named("string", f"{DEBEZIUM}.ZonedTimestamp"),
+            TIMESTAMP,
+            text("1970-01-01T01:00:00.000005+01:00"),
+            5,
         ),
-        ({"type": "array", "items": DECIMAL}, pa.list_(pa.decimal128(9, 4)), items(text(b"\x01")), [Decimal("0.0100")]),
+        (
+            named("string", f"{DEBEZIUM}.ZonedTimestamp"),
+            TIMESTAMP,
+            text("1970-01-01T00:00:00.000005Zx"),
+            "wrong_format",
+        ),
+        (
+            named("string", f"{DEBEZIUM}.ZonedTimestamp"),
+            TIMESTAMP,
+            text(b"1970-01-01T00:00:00\xff"),
+            "invalid_utf8",
+        ),
+        (
+            {"type": "array", "items": named("int", f"{DEBEZIUM}.Date")},
+            pa.list_(pa.date32()),
+            items(varint(10_957)),
+            [10_957],
+        ),
+        (
+            {"type": "map", "values": "int"},
+            PAIRS,
+            items(text("k") + varint(7)),
+            [{"key": "k", "value": 7}],
+        ),
+        (
+            {"type": "map", "values": "int"},
+            PAIRS,
+            items(*[text("k") + varint(7)] * 2),
+            "duplicate_key",
+        ),
+        (
+            {
+                "type": "record",
+                "name": "Q",
+                "fields": [{"name": "m", "type": {"type": "map", "values": "int"}}],
+            },
+            pa.struct([("m", PAIRS)]),
+            items(text("a") + varint(7)),
+            {"m": [{"key": "a", "value": 7}]},
+        ),
+        (
+            {"type": "array", "items": DECIMAL},
+            pa.list_(pa.decimal128(9, 4)),
+            items(text(b"\x01")),
+            [Decimal("0.0100")],
+        ),
     ],
     ids=str,
-)  # fmt: skip
-def test_values_at_the_edge_of_a_column(kind: Any, column: pa.DataType, payload: bytes, value: object) -> None:
-    """What a column holds exactly is taken, in the unit and scale that the schema states; what it doesn't is refused; by both ways."""
-    strict, fast = StrictAvro(schema(kind), columns(column)), machine_of(schema(kind), columns(column))
+)
+def test_values_at_the_edge_of_a_column(
+    kind: Any, column: pa.DataType, payload: bytes, value: object
+) -> None:
+    """What a column holds exactly is taken, in the unit and scale that the schema
+    states; what it doesn't is refused; by both ways.
+    """
+    strict, fast = (
+        StrictAvro(schema(kind), columns(column)),
+        machine_of(schema(kind), columns(column)),
+    )
     found = fast.decode(pa.array([payload], pa.binary()), "dead")
     if isinstance(value, str):
         with pytest.raises(RefusedValueError) as refused:
@@ -242,7 +386,9 @@ def test_a_stated_unit_counts() -> None:
 
 @pytest.mark.parametrize("kind", [DECIMAL, named("string", f"{DEBEZIUM}.ZonedTimestamp")], ids=str)
 def test_what_the_pass_takes(kind: Any) -> None:
-    """Decimals that get zeros, and timestamps as texts, are read by it: none of them is left to the slow way."""
+    """Decimals that get zeros, and timestamps as texts, are read by it: none of them is
+    left to the slow way.
+    """
     of = columns(pa.decimal128(38, 20) if kind is DECIMAL else TIMESTAMP)
     message = text(b"\xcf\xc7") if kind is DECIMAL else text("2020-01-01T00:00:00Z")
     assert AvroPass(schema(kind), of).decode(pa.array([message], pa.binary())).mask.all()
@@ -250,47 +396,88 @@ def test_what_the_pass_takes(kind: Any) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "epoch"),
-    [(logical("long", "timestamp-nanos"), None), (named("long", f"{DEBEZIUM}.NanoTimestamp"), None), ("long", "ns")],
+    [
+        (logical("long", "timestamp-nanos"), None),
+        (named("long", f"{DEBEZIUM}.NanoTimestamp"), None),
+        ("long", "ns"),
+    ],
     ids=["type", "name", "metadata"],
 )
 def test_timestamps_finer_than_a_microsecond(kind: Any, epoch: str | None) -> None:
-    """They are cut to the microsecond before, also before 1970, and counted, by both ways; or refused, where the spec wants that."""
-    of, payloads = Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),)), [varint(n) for n in (1_001, -1, 5_000)]
+    """They are cut to the microsecond before, also before 1970, and counted, by both
+    ways; or refused, where the spec wants that.
+    """
+    of, payloads = (
+        Columns((Column("a", TIMESTAMP, nullable=False, epoch=epoch),)),
+        [varint(n) for n in (1_001, -1, 5_000)],
+    )
     machine = machine_of(schema(kind), of)
     found = machine.decode(pa.array(payloads, pa.binary()), "dead")
     assert (found.rows.column(0).cast(pa.int64()).to_pylist(), found.truncated) == ([1, -1, 5], 2)
     assert len(machine._pass.decode(pa.array(payloads, pa.binary())).truncated) == 2
     assert [machine._strict.decode(payload) for payload in payloads] == [[1], [-1], [5]]
-    zoned, texts = schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")), pa.array([text("1969-12-31T23:59:59.9999999Z")], pa.binary())
+    zoned, texts = (
+        schema(named("string", f"{DEBEZIUM}.ZonedTimestamp")),
+        pa.array([text("1969-12-31T23:59:59.9999999Z")], pa.binary()),
+    )
     for finer, verdict in (("truncate", ([0], 1)), ("dead", ([], 0))):
         either = machine_of(zoned, replace(columns(TIMESTAMP), finer=finer)).decode(texts, "dead")
         assert (either.row_index.to_pylist(), either.truncated) == verdict
-    refused = machine_of(schema(kind), replace(of, finer="dead")).decode(pa.array(payloads, pa.binary()), "dead")
-    assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == ([2], ["out_of_range"] * 2, 0)
+    refused = machine_of(schema(kind), replace(of, finer="dead")).decode(
+        pa.array(payloads, pa.binary()), "dead"
+    )
+    assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == (
+        [2],
+        ["out_of_range"] * 2,
+        0,
+    )
 
 
 def test_a_zone_is_for_texts() -> None:
     """A column that says one is refused, in a record inside too: nothing would make use of it."""
     zoned = Column("a", TIMESTAMP, nullable=True, zone="UTC")
-    inside = schema({"type": "record", "name": "P", "fields": [{"name": "a", "type": logical("long", "timestamp-millis")}]})
+    inside = schema(
+        {
+            "type": "record",
+            "name": "P",
+            "fields": [{"name": "a", "type": logical("long", "timestamp-millis")}],
+        }
+    )
     for written, of in (
-        (schema(logical("long", "timestamp-millis")), Columns((zoned,))), (inside, columns(pa.struct([field_of(zoned)]))),
-    ):  # fmt: skip
+        (schema(logical("long", "timestamp-millis")), Columns((zoned,))),
+        (inside, columns(pa.struct([field_of(zoned)]))),
+    ):
         with pytest.raises(SpecError, match="metadata zone is for timestamps that are text"):
             check(written, of)
 
 
 def test_items_that_cost_more_than_they_bring() -> None:
-    """A null of a struct of many fields is one byte, and a place for each field: beyond a bound the message is refused, by both ways."""
-    wide = {"type": "record", "name": "W", "fields": [{"name": f"x{i}", "type": "int"} for i in range(100)]}
+    """A null of a struct of many fields is one byte, and a place for each field: beyond
+    a bound the message is refused, by both ways.
+    """
+    wide = {
+        "type": "record",
+        "name": "W",
+        "fields": [{"name": f"x{i}", "type": "int"} for i in range(100)],
+    }
     parsed = schema({"type": "array", "items": ["null", wide]})
     of = columns(pa.list_(pa.struct([(f"x{i}", pa.int32()) for i in range(100)])))
     machine = machine_of(parsed, of)
-    most = next(n for n in range(1000, 10_000) if 909 * (n + 1) > budget(len(items(*[varint(0)] * (n + 1)))))
+    most = next(
+        n for n in range(1000, 10_000) if 909 * (n + 1) > budget(len(items(*[varint(0)] * (n + 1))))
+    )
     messages = [items(*[varint(0)] * n) for n in (most, most + 1, 100_000, 1)]
     found = machine.decode(pa.array(messages, pa.binary()), "dead")
-    assert (found.row_index.to_pylist(), found.dead_reason.to_pylist()) == ([0, 3], ["too_large", "too_large"])
-    assert machine._pass.decode(pa.array(messages, pa.binary())).mask.tolist() == [True, False, False, True]
+    assert (found.row_index.to_pylist(), found.dead_reason.to_pylist()) == (
+        [0, 3],
+        ["too_large", "too_large"],
+    )
+    assert machine._pass.decode(pa.array(messages, pa.binary())).mask.tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def machine_of(parsed: AvroSchema, of: Columns) -> Machine:

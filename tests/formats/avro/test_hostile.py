@@ -1,4 +1,6 @@
-"""A hostile message costs itself only: time and memory are bounded by its bytes, and the worker stays alive."""
+"""A hostile message costs itself only: time and memory are bounded by its bytes, and
+the worker stays alive.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +21,49 @@ MOST = 4 << 30
 
 
 def hostile(*arguments: str) -> Any:
-    """What the families of hostile messages came to, in a process of their own with a limit of memory."""
+    """What the families of hostile messages came to, in a process of their own with a
+    limit of memory.
+    """
     command = [sys.executable, "-m", "tests.formats.avro.hostile", *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=HANGS, check=False,
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST, MOST)),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.slow
 def test_every_family_ends_with_its_verdict() -> None:
-    """Linear time, by both ways alike: what is a row is taken by the pass, and what isn't has a reason."""
+    """Linear time, by both ways alike: what is a row is taken by the pass, and what
+    isn't has a reason.
+    """
     found = hostile(str(1 << 17))
     assert [name for name, (reason, taken) in found.items() if taken == (reason is not None)] == []
-    assert {name: reason for name, (reason, _) in found.items() if reason not in {None, "not_avro"}} == {
-        "deep trees": "too_deep", "one key again and again": "duplicate_key", "a decimal of all bytes": "out_of_range",
+    assert {
+        name: reason for name, (reason, _) in found.items() if reason not in {None, "not_avro"}
+    } == {
+        "deep trees": "too_deep",
+        "one key again and again": "duplicate_key",
+        "a decimal of all bytes": "out_of_range",
         "no UTF-8 at the end": "invalid_utf8",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.some(1)
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["booleans", "points", "empty lists", "entries", "decimals", "nulls, and a byte more"])
+@pytest.mark.parametrize(
+    "family", ["booleans", "points", "empty lists", "entries", "decimals", "nulls, and a byte more"]
+)
 def test_large_messages_are_rows_within_a_bound_of_memory(family: str) -> None:
-    """At most 32 bytes a byte of the batch beside what the process takes anyway; a small message between two large ones is a row."""
+    """At most 32 bytes a byte of the batch beside what the process takes anyway; a
+    small message between two large ones is a row.
+    """
     megabytes = 2
     rows, peak = hostile(str(megabytes << 20), family)
     assert rows == (1 if "more" in family else 3)

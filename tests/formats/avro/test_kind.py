@@ -10,20 +10,32 @@ from pydantic import ValidationError
 
 from windrow.ingest.formats.avro.kind import AvroSection
 
-UNION = {"type": "record", "name": "R", "fields": [{"name": "a", "type": [None, {"type": "array", "items": None}]}]}
+UNION = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "a", "type": [None, {"type": "array", "items": None}]}],
+}
 
 
 def written(schema: Any) -> str:
-    return AvroSection.model_validate({"format": "avro", "schema": "a.b:C", "writer_schema": schema}).writer_schema
+    return AvroSection.model_validate(
+        {"format": "avro", "schema": "a.b:C", "writer_schema": schema}
+    ).writer_schema
 
 
 def test_a_mapping_is_kept_as_json() -> None:
     """With the name of the type null, which YAML reads as nothing."""
-    named = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", {"type": "array", "items": "null"}]}]}
+    named = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": ["null", {"type": "array", "items": "null"}]}],
+    }
     assert json.loads(written(UNION)) == named
 
 
-@pytest.mark.parametrize("text", ["order.avsc", json.dumps({"type": "record", "name": "R", "fields": []})])
+@pytest.mark.parametrize(
+    "text", ["order.avsc", json.dumps({"type": "record", "name": "R", "fields": []})]
+)
 def test_a_text_stays_as_it_is(text: str) -> None:
     """It is a file's name, or a schema."""
     assert written(text) == text

@@ -1,4 +1,6 @@
-"""The compiled pass takes what the strict way takes, with the same values, and nothing else; both read as fastavro does."""
+"""The compiled pass takes what the strict way takes, with the same values, and nothing
+else; both read as fastavro does.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +46,18 @@ class Both:
         taken = self.fast.decode(pa.array(messages, pa.binary()))
         truth = [strictly(self.strict, message) for message in messages]
         mask = taken.mask.tolist()
-        assert [m for m, t, row in zip(messages, mask, truth, strict=True) if t == isinstance(row, str)] == []
-        expected = [row for t, row in zip(mask, truth, strict=True) if t and not isinstance(row, str)]
+        assert [
+            m for m, t, row in zip(messages, mask, truth, strict=True) if t == isinstance(row, str)
+        ] == []
+        expected = [
+            row for t, row in zip(mask, truth, strict=True) if t and not isinstance(row, str)
+        ]
         for i, (column, array) in enumerate(zip(self.columns.columns, taken.columns, strict=True)):
             array.validate(full=True)
             assert array.type == column.type
             wanted = pa.array([row[i] for row in expected], column.type)
-            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name  # repr: 0.0 is not -0.0
+            # repr: 0.0 is not -0.0
+            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name
         return sum(mask), sum(not isinstance(row, str) for row in truth)
 
 
@@ -69,36 +76,58 @@ def strictly(strict: StrictAvro, message: bytes) -> list[Any] | str:
 @settings(max_examples=examples(150))
 @given(st.integers(0, 1 << 64))
 def test_whole_messages_are_read_as_fastavro_reads_them(seed: int) -> None:
-    """Any schema, any values, in any way in which a writer may write them: refused only for values that the columns can't hold."""
+    """Any schema, any values, in any way in which a writer may write them: refused only
+    for values that the columns can't hold.
+    """
     r = random.Random(seed)
     schema = made(r)
-    both, reference, writer = Both(schema), Reference(schema), Writer(r, schema, odd=r.choice((0.0, 0.1)))
+    both, reference, writer = (
+        Both(schema),
+        Reference(schema),
+        Writer(r, schema, odd=r.choice((0.0, 0.1))),
+    )
     messages = [writer.message() for _ in range(20)]
     reasons = [strictly(both.strict, message) for message in messages]
     assert {reason for reason in reasons if isinstance(reason, str)} <= HOLDS_NOT
-    rows = [message for message, reason in zip(messages, reasons, strict=True) if not isinstance(reason, str)]
+    rows = [
+        message
+        for message, reason in zip(messages, reasons, strict=True)
+        if not isinstance(reason, str)
+    ]
     fast, _ = both.compare(messages)
     assert fast == len(rows)
-    found = Machine(schema.columns.arrow_schema, both.fast, both.strict).decode(pa.array(rows, pa.binary()), "dead")
+    found = Machine(schema.columns.arrow_schema, both.fast, both.strict).decode(
+        pa.array(rows, pa.binary()), "dead"
+    )
     assert found.row_index.to_pylist() == list(range(len(rows)))
     read = [reference.row(message) for message in rows]
     for i, column in enumerate(schema.columns.columns):
-        assert repr(found.rows.column(i).to_pylist()) == repr(pa.array([row[i] for row in read], column.type).to_pylist()), column.name
+        assert repr(found.rows.column(i).to_pylist()) == repr(
+            pa.array([row[i] for row in read], column.type).to_pylist()
+        ), column.name
 
 
 @settings(max_examples=examples(100))
 @given(st.integers(0, 1 << 64))
 def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
-    """Whole messages among broken ones are the same rows as without them; a broken one is a row only if the truth takes it."""
+    """Whole messages among broken ones are the same rows as without them; a broken one
+    is a row only if the truth takes it.
+    """
     r = random.Random(seed)
     schema = made(r)
     both, writer = Both(schema), Writer(r, schema, odd=0.02)
     whole = [writer.message() for _ in range(15)]
-    strewn = [each for message in whole for each in (message, *(mutated(r, message) for _ in range(r.randrange(3))))]
+    strewn = [
+        each
+        for message in whole
+        for each in (message, *(mutated(r, message) for _ in range(r.randrange(3))))
+    ]
     both.compare(strewn)
     machine = Machine(schema.columns.arrow_schema, both.fast, both.strict)
     together = verdicts(machine.decode(pa.array(strewn, pa.binary()), "dead"))
-    alone = [verdicts(machine.decode(pa.array([message], pa.binary()), "dead"))[0] for message in strewn]
+    alone = [
+        verdicts(machine.decode(pa.array([message], pa.binary()), "dead"))[0] for message in strewn
+    ]
     assert repr([together[i] for i in range(len(strewn))]) == repr(alone)
 
 
@@ -126,10 +155,14 @@ def test_any_schema_with_any_messages(part: int, dice: random.Random) -> None:
 
 @pytest.mark.slow
 def test_no_byte_outside_its_memory_is_looked_at() -> None:
-    """The same code with checks of all bounds, in a process of its own, on schemas and messages as above: no index is ever wrong."""
+    """The same code with checks of all bounds, in a process of its own, on schemas and
+    messages as above: no index is ever wrong.
+    """
     command = [sys.executable, "-m", "tests.formats.avro.test_onepass"]
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
 
 
@@ -137,8 +170,20 @@ def test_parts_of_arrays_and_nulls() -> None:
     """A batch that is a part of another, one of nothing, and one with nulls."""
     schema = made(random.Random(3))
     both, writer = Both(schema), Writer(random.Random(4), schema)
-    messages = pa.array([b"\xff" * 30, None, *(writer.message() for _ in range(5)), None, b"x"], pa.binary())
-    assert both.fast.decode(messages).mask.tolist() == [False, False, True, True, True, True, True, False, False]
+    messages = pa.array(
+        [b"\xff" * 30, None, *(writer.message() for _ in range(5)), None, b"x"], pa.binary()
+    )
+    assert both.fast.decode(messages).mask.tolist() == [
+        False,
+        False,
+        True,
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert both.fast.decode(messages.slice(1, 4)).mask.tolist() == [False, True, True, True]
     assert both.fast.decode(messages.slice(0, 0)).mask.tolist() == []
 
@@ -150,7 +195,13 @@ def main() -> None:
         schema = made(dice, dice.choice((3, 8, 20)))
         both, writer = Both(schema), Writer(dice, schema, odd=0.05)
         whole = [writer.message() for _ in range(20)]
-        both.compare([*whole, *(mutated(dice, message) for message in whole), *(dice.randbytes(dice.randrange(30)) for _ in range(20))])
+        both.compare(
+            [
+                *whole,
+                *(mutated(dice, message) for message in whole),
+                *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
+            ]
+        )
     print("checked")
 
 

@@ -1,4 +1,6 @@
-"""A writer's schema for readers who want other fields: what the specification's schema resolution says, on both ways."""
+"""A writer's schema for readers who want other fields: what the specification's schema
+resolution says, on both ways.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Reader(pp.DataFrameModel):
     id: pl.Int64
     score: pl.Float64 = pp.Field(nullable=True)
     name: pl.String = pp.Field(nullable=True)
-    place: pl.Struct({"city": pl.String, "zip": pl.Struct({"code": pl.Int64})}) = pp.Field(nullable=True)
+    place: pl.Struct({"city": pl.String, "zip": pl.Struct({"code": pl.Int64})}) = pp.Field(
+        nullable=True
+    )
     tags: pl.List(pl.Struct({"k": pl.String, "v": pl.Int64})) = pp.Field(nullable=True)
 
 
@@ -39,23 +43,40 @@ COLUMNS = Columns.of(Reader)
 
 
 def record(name: str, /, **fields: Any) -> dict[str, Any]:
-    return {"type": "record", "name": name, "fields": [{"name": field, "type": kind} for field, kind in fields.items()]}
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": field, "type": kind} for field, kind in fields.items()],
+    }
 
 
 def read(
-    schema: Any, *messages: bytes, references: tuple[str, ...] = (), columns: Columns = COLUMNS, records: tuple[str, ...] = ()
+    schema: Any,
+    *messages: bytes,
+    references: tuple[str, ...] = (),
+    columns: Columns = COLUMNS,
+    records: tuple[str, ...] = (),
 ) -> list[Any]:
     """Of each message its row or its reason; both ways say the same."""
     made = resolved(parse_schema(json.dumps(schema), "a test", references), columns, records)
-    fast, strict = AvroPass(made, columns).decode(pa.array(messages, pa.binary())), StrictAvro(made, columns)
+    fast, strict = (
+        AvroPass(made, columns).decode(pa.array(messages, pa.binary())),
+        StrictAvro(made, columns),
+    )
     found = avro_machine(made, columns).decode(pa.array(messages, pa.binary()), "dead")
-    rows, dead = iter(found.rows.to_pylist()), dict(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), strict=True))
+    rows, dead = (
+        iter(found.rows.to_pylist()),
+        dict(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), strict=True)),
+    )
     verdicts = [dead[i] if i in dead else next(rows) for i in range(len(messages))]
     assert fast.mask.tolist() == [not isinstance(verdict, str) for verdict in verdicts]
     for message, verdict in zip(messages, verdicts, strict=True):
         if not isinstance(verdict, str):
             wanted = pa.RecordBatch.from_arrays(
-                [pa.array([v], f.type) for v, f in zip(strict.decode(message), columns.arrow_schema, strict=True)],
+                [
+                    pa.array([v], f.type)
+                    for v, f in zip(strict.decode(message), columns.arrow_schema, strict=True)
+                ],
                 schema=columns.arrow_schema,
             )
             assert wanted.to_pylist() == [verdict]
@@ -66,7 +87,9 @@ NONE: dict[str, Any] = {"score": None, "name": None, "place": None, "tags": None
 
 
 def test_a_writer_of_fewer_and_other_fields() -> None:
-    """Columns that the writer has no field for are null, fields that no column is for are passed over, numbers are promoted."""
+    """Columns that the writer has no field for are null, fields that no column is for
+    are passed over, numbers are promoted.
+    """
     writer = record("Old", more="string", id="int", score="long")
     assert read(writer, text("x") + varint(3) + varint(4)) == [{**NONE, "id": 3, "score": 4.0}]
 
@@ -83,41 +106,77 @@ def test_structs_of_fewer_fields() -> None:
     whole = varint(1) + varint(1) + varint(7) + text("p") + items(text("a"), text("b"))
     bare = varint(1) + varint(0) + text("p") + items()
     assert read(writer, whole, bare) == [
-        {**NONE, "id": 1, "place": {"city": None, "zip": {"code": None}}, "tags": [{"k": "a", "v": None}, {"k": "b", "v": None}]},
+        {
+            **NONE,
+            "id": 1,
+            "place": {"city": None, "zip": {"code": None}},
+            "tags": [{"k": "a", "v": None}, {"k": "b", "v": None}],
+        },
         {**NONE, "id": 1, "place": {"city": None, "zip": None}, "tags": []},
     ]
 
 
 def test_unions_of_more_types() -> None:
     """A type that can't become the column costs the messages that have it, and no others."""
-    writer = record("Old", id=["long", "string"], name=["null", "string", "int", record("N", a="int")])
+    writer = record(
+        "Old", id=["long", "string"], name=["null", "string", "int", record("N", a="int")]
+    )
     messages = [
-        varint(0) + varint(1) + varint(1) + text("a"), varint(1) + text("x") + varint(0), varint(0) + varint(1) + varint(2) + varint(5),
-        varint(0) + varint(2) + varint(3) + varint(5), varint(0) + varint(3) + varint(0),
-    ]  # fmt: skip
-    assert read(writer, *messages) == [{**NONE, "id": 1, "name": "a"}, "wrong_type", "wrong_type", "wrong_type", {**NONE, "id": 3}]
+        varint(0) + varint(1) + varint(1) + text("a"),
+        varint(1) + text("x") + varint(0),
+        varint(0) + varint(1) + varint(2) + varint(5),
+        varint(0) + varint(2) + varint(3) + varint(5),
+        varint(0) + varint(3) + varint(0),
+    ]
+    assert read(writer, *messages) == [
+        {**NONE, "id": 1, "name": "a"},
+        "wrong_type",
+        "wrong_type",
+        "wrong_type",
+        {**NONE, "id": 3},
+    ]
 
 
-@pytest.mark.parametrize(("records", "wanted"), [
-    ((), ["x", "other_record", "other_record"]), (("Second",), ["other_record", None, "other_record"]),
-    (("First", "a.Fewer"), ["x", "other_record", None]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("records", "wanted"),
+    [
+        ((), ["x", "other_record", "other_record"]),
+        (("Second",), ["other_record", None, "other_record"]),
+        (("First", "a.Fewer"), ["x", "other_record", None]),
+    ],
+)
 def test_unions_of_several_records(records: tuple[str, ...], wanted: list[str | None]) -> None:
-    """Another one is no struct of nulls, at any depth: the struct is one that is named, or else one that has all of its fields."""
-    place = ["null", record("First", city="string", zip=["null", record("Zip", code="int")]), record("Second", other="int"),
-             record("a.Fewer", zip=["null", "Zip"])]  # fmt: skip
+    """Another one is no struct of nulls, at any depth: the struct is one that is named,
+    or else one that has all of its fields.
+    """
+    place = [
+        "null",
+        record("First", city="string", zip=["null", record("Zip", code="int")]),
+        record("Second", other="int"),
+        record("a.Fewer", zip=["null", "Zip"]),
+    ]
     columns = Columns(tuple(column for column in COLUMNS.columns if column.name in {"id", "place"}))
-    messages = [varint(1) + varint(1) + text("x") + varint(0), varint(1) + varint(2) + varint(5), varint(1) + varint(3) + varint(0)]
+    messages = [
+        varint(1) + varint(1) + text("x") + varint(0),
+        varint(1) + varint(2) + varint(5),
+        varint(1) + varint(3) + varint(0),
+    ]
     found = read(record("R", id="long", place=place), *messages, columns=columns, records=records)
     assert [one if isinstance(one, str) else one["place"]["city"] for one in found] == wanted
 
 
-@pytest.mark.parametrize(("writer", "said"), [
-    (record("Old", id="string"), "id: string can't become int64"),
-    (record("Old", id=["null", "string"]), "id: string can't become int64"),
-    (record("Old", name="string"), "id: the Avro schema has no such"),
-    (record("Old", id="long", tags={"type": "array", "items": record("Empty")}), "tags: the items of the array have no bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("writer", "said"),
+    [
+        (record("Old", id="string"), "id: string can't become int64"),
+        (record("Old", id=["null", "string"]), "id: string can't become int64"),
+        (record("Old", name="string"), "id: the Avro schema has no such"),
+        (
+            record("Old", id="long", tags={"type": "array", "items": record("Empty")}),
+            "tags: the items of the array have no bytes",
+        ),
+    ],
+)
 def test_a_writer_whose_messages_can_never_be_rows(writer: Any, said: str) -> None:
     """The schema is refused whole, with the column."""
     with pytest.raises(SpecError, match=said):
@@ -126,8 +185,15 @@ def test_a_writer_whose_messages_can_never_be_rows(writer: Any, said: str) -> No
 
 def test_types_of_other_schemas() -> None:
     """A schema may use names of those that it refers to, which stand before it."""
-    references = (json.dumps(record("x.Zip", code="int")), json.dumps(record("x.Place", city="string", zip="x.Zip")))
-    found = read(record("x.Old", id="long", place="x.Place"), varint(1) + text("c") + varint(5), references=references)
+    references = (
+        json.dumps(record("x.Zip", code="int")),
+        json.dumps(record("x.Place", city="string", zip="x.Zip")),
+    )
+    found = read(
+        record("x.Old", id="long", place="x.Place"),
+        varint(1) + text("c") + varint(5),
+        references=references,
+    )
     assert found == [{**NONE, "id": 1, "place": {"city": "c", "zip": {"code": 5}}}]
     with pytest.raises(SpecError, match=r"there is no type 'x\.Zip' before it"):
         parse_schema(references[1], "a test")
@@ -141,7 +207,9 @@ def test_a_schema_that_is_no_record() -> None:
 
     columns = Columns.of(One)
     made = resolved(parse_schema('"int"', "a test", only="id"), columns)
-    assert avro_machine(made, columns).decode(pa.array([varint(-3)], pa.binary()), "dead").rows.to_pylist() == [{"id": -3}]
+    assert avro_machine(made, columns).decode(
+        pa.array([varint(-3)], pa.binary()), "dead"
+    ).rows.to_pylist() == [{"id": -3}]
     with pytest.raises(SpecError, match="is no record"):
         parse_schema('"int"', "a test")
 
@@ -167,27 +235,51 @@ def test_it_reads_what_the_reference_reads() -> None:
 
 
 WRITTEN_AS = {
-    "long": ("int", "long"), "double": ("int", "long", "float", "double"), "string": ("string", "bytes"), "bytes": ("bytes", "string"),
+    "long": ("int", "long"),
+    "double": ("int", "long", "float", "double"),
+    "string": ("string", "bytes"),
+    "bytes": ("bytes", "string"),
     "boolean": ("boolean",),
-}  # fmt: skip
+}
 """What the specification promotes to each type."""
 VALUES: dict[str, tuple[Any, ...]] = {
-    "int": (0, -5, 1 << 20), "long": (7, -(1 << 40)), "float": (1.5, -0.25), "double": (0.1, 1e300), "string": ("", "größe"),
-    "bytes": (b"", "größe".encode()), "boolean": (True, False),
-}  # fmt: skip
-TYPES = {"long": pa.int64(), "double": pa.float64(), "string": pa.string(), "bytes": pa.binary(), "boolean": pa.bool_()}
+    "int": (0, -5, 1 << 20),
+    "long": (7, -(1 << 40)),
+    "float": (1.5, -0.25),
+    "double": (0.1, 1e300),
+    "string": ("", "größe"),
+    "bytes": (b"", "größe".encode()),
+    "boolean": (True, False),
+}
+TYPES = {
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "boolean": pa.bool_(),
+}
 
 
-def versions(dice: random.Random) -> tuple[list[Column], list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
-    """Columns, the same as fields of a reader's schema, and the schema of another version with a message's values."""
+def versions(
+    dice: random.Random,
+) -> tuple[list[Column], list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
+    """Columns, the same as fields of a reader's schema, and the schema of another
+    version with a message's values.
+    """
     columns, wanted, written, values = [], [], [{"name": "more", "type": "string"}], {"more": "x"}
     for number, kind in enumerate(dice.choices(list(TYPES), k=6)):
-        name, nullable, default = f"f{number}", dice.random() < 0.5, dice.choice(VALUES[kind]) if dice.random() < 0.5 else None
+        name, nullable, default = (
+            f"f{number}",
+            dice.random() < 0.5,
+            dice.choice(VALUES[kind]) if dice.random() < 0.5 else None,
+        )
         default = None if kind == "bytes" else default
         aliases = dice.sample([f"old{number}", f"older{number}"], dice.randint(0, 2))
         both = ["null", kind] if default is None else [kind, "null"]
         said = {"default": default} if default is not None or nullable else {}
-        wanted.append({"name": name, "type": both if nullable else kind, "aliases": aliases, **said})
+        wanted.append(
+            {"name": name, "type": both if nullable else kind, "aliases": aliases, **said}
+        )
         scalar = None if default is None else pa.scalar(default, TYPES[kind])
         columns.append(Column(name, TYPES[kind], nullable, aliases=tuple(aliases), default=scalar))
         if said and number and dice.random() < 0.4:
@@ -200,7 +292,9 @@ def versions(dice: random.Random) -> tuple[list[Column], list[dict[str, Any]], d
 
 
 def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> None:
-    """Fields that are new, gone, renamed or of another type, in any order: as fastavro by the reader's schema."""
+    """Fields that are new, gone, renamed or of another type, in any order: as fastavro
+    by the reader's schema.
+    """
     for _ in range(150):
         columns, wanted, writer, values = versions(dice)
         out, whole = io.BytesIO(), Columns(tuple(columns))
@@ -209,21 +303,38 @@ def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> N
         expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, reader)
         parsed = parse_schema(json.dumps(writer), "a test")
         machine = avro_machine(resolved(parsed, whole.as_written(parsed.fields).columns), whole)
-        assert machine.decode(pa.array([out.getvalue()], pa.binary()), "dead").rows.to_pylist() == [expected]
+        assert machine.decode(pa.array([out.getvalue()], pa.binary()), "dead").rows.to_pylist() == [
+            expected
+        ]
 
 
 def test_what_unions_of_records_cost() -> None:
-    """A page of records in unions of records would be millions of instructions: refused, and soon."""
+    """A page of records in unions of records would be millions of instructions:
+    refused, and soon.
+    """
     level: Any = "int"
     for depth in range(5):
         level = [
-            record(f"R{depth}_{n}", zip=level if n == 0 else [f"R{depth - 1}_{m}" for m in range(12)] if depth else "int")
+            record(
+                f"R{depth}_{n}",
+                zip=(
+                    level
+                    if n == 0
+                    else [f"R{depth - 1}_{m}" for m in range(12)]
+                    if depth
+                    else "int"
+                ),
+            )
             for n in range(12)
         ]
     kind: Any = pl.Int64
     for _ in range(5):
         kind = pl.Struct({"zip": kind})
-    deep = type("Deep", (pp.DataFrameModel,), {"__annotations__": {"zip": kind}, "zip": pp.Field(nullable=True)})
+    deep = type(
+        "Deep",
+        (pp.DataFrameModel,),
+        {"__annotations__": {"zip": kind}, "zip": pp.Field(nullable=True)},
+    )
     with pytest.raises(SpecError, match=f"more than {MOST_TYPES} types"):
         read(record("Root", zip=level), b"", columns=Columns.of(deep))
 
@@ -232,10 +343,15 @@ def test_many_fields_of_one_enum() -> None:
     """Its symbols are kept once, not for each field: a page of both would be millions of them."""
     symbols = [f"s{n}" for n in range(1_000)]
     fields = {f"f{n}": "E" for n in range(1_000)}
-    writer = record("Old", id="long", name={"type": "enum", "name": "E", "symbols": symbols}, **fields)
-    assert read(writer, varint(1) + varint(7) * 1_001, varint(1) + varint(7) * 1_000 + varint(1_000)) == [
-        {**NONE, "id": 1, "name": "s7"}, "not_avro",
-    ]  # fmt: skip
+    writer = record(
+        "Old", id="long", name={"type": "enum", "name": "E", "symbols": symbols}, **fields
+    )
+    assert read(
+        writer, varint(1) + varint(7) * 1_001, varint(1) + varint(7) * 1_000 + varint(1_000)
+    ) == [
+        {**NONE, "id": 1, "name": "s7"},
+        "not_avro",
+    ]
     made = resolved(parse_schema(json.dumps(writer), "a test"), COLUMNS)
     assert len(program_of(made, COLUMNS).numbers) < 20 * 2_000
 
@@ -243,17 +359,30 @@ def test_many_fields_of_one_enum() -> None:
 def test_a_page_of_records_in_one_another() -> None:
     """However many there are, the messages decide which are too deep."""
     kinds = [record("r0", a="long"), *(record(f"r{n}", a=f"r{n - 1}") for n in range(1, 3_000))]
-    writer = record("Old", id="long", **{f"f{n}": {"type": "array", "items": kind} for n, kind in enumerate(kinds)})
+    writer = record(
+        "Old",
+        id="long",
+        **{f"f{n}": {"type": "array", "items": kind} for n, kind in enumerate(kinds)},
+    )
 
     def message(field: int) -> bytes:
-        return varint(1) + varint(0) * field + varint(1) + varint(5) + varint(0) * (len(kinds) - field)
+        return (
+            varint(1) + varint(0) * field + varint(1) + varint(5) + varint(0) * (len(kinds) - field)
+        )
 
     row = {**NONE, "id": 1}
-    assert read(writer, message(0), message(90), message(2_000), message(2_999)) == [row, row, "too_deep", "too_deep"]
+    assert read(writer, message(0), message(90), message(2_000), message(2_999)) == [
+        row,
+        row,
+        "too_deep",
+        "too_deep",
+    ]
 
 
 def test_what_fields_without_bytes_cost() -> None:
-    """Nothing, however many each item has: a message is judged in no more steps than it has bytes."""
+    """Nothing, however many each item has: a message is judged in no more steps than it
+    has bytes.
+    """
     item = record("Item", a="boolean", **{f"n{n}": "null" for n in range(10_000)})
     writer = record("Old", id="long", more={"type": "array", "items": item})
     whole = varint(1) + items(*[b"\1"] * 200_000)

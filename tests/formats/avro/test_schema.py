@@ -30,7 +30,12 @@ from windrow.ingest.schema.columns import Column, Columns
 
 
 def record(*types: Any, **more: Any) -> dict[str, Any]:
-    return {"type": "record", "name": "R", "fields": [{"name": f"f{i}", "type": kind} for i, kind in enumerate(types)], **more}
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": f"f{i}", "type": kind} for i, kind in enumerate(types)],
+        **more,
+    }
 
 
 def types_of(*types: Any, **more: Any) -> list[Any]:
@@ -40,21 +45,41 @@ def types_of(*types: Any, **more: Any) -> list[Any]:
 
 def test_types_are_what_they_say() -> None:
     """Each kind of type, long and short."""
-    fixed, enum = {"type": "fixed", "name": "F", "size": 3}, {"type": "enum", "name": "E", "symbols": ["A"]}
+    fixed, enum = (
+        {"type": "fixed", "name": "F", "size": 3},
+        {
+            "type": "enum",
+            "name": "E",
+            "symbols": ["A"],
+        },
+    )
     assert types_of("int", {"type": "int"}, {"type": {"type": "int"}}) == [PrimitiveType("int")] * 3
     assert types_of({"type": "array", "items": "string"}) == [ArrayType(PrimitiveType("string"))]
-    assert types_of({"type": "map", "values": ["null", "long"]}) == [MapType(UnionType((PrimitiveType("null"), PrimitiveType("long"))))]
+    assert types_of({"type": "map", "values": ["null", "long"]}) == [
+        MapType(UnionType((PrimitiveType("null"), PrimitiveType("long"))))
+    ]
     assert types_of(fixed, "F", enum, "E") == [FixedType("F", 3)] * 2 + [EnumType("E", ("A",))] * 2
     assert types_of(["null", "R"]) == [UnionType((PrimitiveType("null"), NamedReference("R")))]
 
 
 def test_names_are_looked_up_in_their_namespace() -> None:
-    """A name without dots belongs to the namespace around it; a nested type takes over its record's."""
-    inner = {"type": "record", "name": "a.b.Inner", "fields": [{"name": "x", "type": {"type": "fixed", "name": "F", "size": 1}}]}
+    """A name without dots belongs to the namespace around it; a nested type takes over
+    its record's.
+    """
+    inner = {
+        "type": "record",
+        "name": "a.b.Inner",
+        "fields": [{"name": "x", "type": {"type": "fixed", "name": "F", "size": 1}}],
+    }
     assert types_of(inner, "a.b.F", "a.b.Inner", namespace="shop") == [
-        NamedReference("a.b.Inner"), FixedType("a.b.F", 1), NamedReference("a.b.Inner"),
-    ]  # fmt: skip
-    assert types_of({"type": "fixed", "name": "G", "size": 1}, "G", "shop.G", namespace="shop") == [FixedType("shop.G", 1)] * 3
+        NamedReference("a.b.Inner"),
+        FixedType("a.b.F", 1),
+        NamedReference("a.b.Inner"),
+    ]
+    assert (
+        types_of({"type": "fixed", "name": "G", "size": 1}, "G", "shop.G", namespace="shop")
+        == [FixedType("shop.G", 1)] * 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,13 +90,22 @@ def test_names_are_looked_up_in_their_namespace() -> None:
         ({"type": "long", "logicalType": "timestamp-nanos"}, Logical("timestamp-nanos")),
         ({"type": "int", "logicalType": "timestamp-millis"}, None),
         ({"type": "string", "logicalType": "uuid"}, Logical("uuid")),
-        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, Logical("decimal", 5, 2)),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+            Logical("decimal", 5, 2),
+        ),
         ({"type": "bytes", "logicalType": "decimal", "precision": 5}, Logical("decimal", 5, 0)),
         ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 6}, None),
         ({"type": "bytes", "logicalType": "decimal"}, None),
-        ({"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 4}, Logical("decimal", 4, 0)),
+        (
+            {"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 4},
+            Logical("decimal", 4, 0),
+        ),
         ({"type": "fixed", "name": "F", "size": 2, "logicalType": "decimal", "precision": 5}, None),
-        ({"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"}, Logical("duration")),
+        (
+            {"type": "fixed", "name": "F", "size": 12, "logicalType": "duration"},
+            Logical("duration"),
+        ),
         ({"type": "int", "logicalType": "money"}, None),
         ({"type": "int", "logicalType": ["date"]}, None),
     ],
@@ -87,17 +121,35 @@ def test_the_digits_of_a_fixed() -> None:
     for size in range(1, 200):
         most = len(str((1 << 8 * size - 1) - 1)) - 1
         decimal = {"type": "fixed", "size": size, "logicalType": "decimal"}
-        fits, not_ = types_of({**decimal, "name": "F", "precision": most}, {**decimal, "name": "G", "precision": most + 1})
+        fits, not_ = types_of(
+            {**decimal, "name": "F", "precision": most},
+            {**decimal, "name": "G", "precision": most + 1},
+        )
         assert (fits.logical, not_.logical) == (Logical("decimal", most, 0), None)
-    (giant,) = types_of({"type": "fixed", "name": "F", "size": (1 << 31) - 1, "logicalType": "decimal", "precision": 4})
+    (giant,) = types_of(
+        {
+            "type": "fixed",
+            "name": "F",
+            "size": (1 << 31) - 1,
+            "logicalType": "decimal",
+            "precision": 4,
+        }
+    )
     assert giant.logical == Logical("decimal", 4, 0)
 
 
 @pytest.mark.parametrize("inner", [[], ["long"]])
 def test_many_records_in_one_another(inner: list[Any]) -> None:
-    """A page of records, each of which holds the one before, is read in no more steps than it has letters."""
-    types: list[Any] = [{"type": "record", "name": "r0", "fields": [{"name": "a", "type": kind} for kind in inner]}]
-    types += [{"type": "record", "name": f"r{n}", "fields": [{"name": "a", "type": f"r{n - 1}"}]} for n in range(1, 9_500)]
+    """A page of records, each of which holds the one before, is read in no more steps
+    than it has letters.
+    """
+    types: list[Any] = [
+        {"type": "record", "name": "r0", "fields": [{"name": "a", "type": kind} for kind in inner]}
+    ]
+    types += [
+        {"type": "record", "name": f"r{n}", "fields": [{"name": "a", "type": f"r{n - 1}"}]}
+        for n in range(1, 9_500)
+    ]
     parsed = parse_schema(json.dumps(record(*types)), "here")
     assert len(parsed.empty) == (0 if inner else len(parsed.records))
 
@@ -121,25 +173,62 @@ for _ in range(MOST_NESTED):
         ('"int"', "is no record"),
         ('{"type": "array", "items": "int"}', "is no record"),
         (json.dumps({"type": "record", "name": "R"}), "$: a record needs a list of fields"),
-        (json.dumps({"type": "record", "fields": []}), "$: a record, an enum and a fixed need a name"),
+        (
+            json.dumps({"type": "record", "fields": []}),
+            "$: a record, an enum and a fixed need a name",
+        ),
         (json.dumps({"type": "record", "name": "a..b", "fields": []}), "$: 'a..b' is no name"),
         (json.dumps({"type": "record", "name": "R(1)", "fields": []}), "$: 'R(1)' is no name"),
-        (json.dumps({"type": "record", "name": "R", "fields": [{"name": "a\n", "type": "int"}]}), "$.fields[0]: a field needs a name"),
+        (
+            json.dumps({"type": "record", "name": "R", "fields": [{"name": "a\n", "type": "int"}]}),
+            "$.fields[0]: a field needs a name",
+        ),
         (json.dumps({"type": "record", "name": "int", "fields": []}), "$: 'int' is no name"),
         (json.dumps(record("text")), "$.f0.type: there is no type 'text' before it"),
         (json.dumps(record({"type": "array"})), "$.f0.type: items is missing"),
-        (json.dumps(record({"type": "map", "values": 7})), "$.f0.type.values: a type is a name, an object or a list"),
+        (
+            json.dumps(record({"type": "map", "values": 7})),
+            "$.f0.type.values: a type is a name, an object or a list",
+        ),
         (json.dumps(record([])), "$.f0.type: a union of no types has no value"),
         (json.dumps(record(["int", ["null"]])), "$.f0.type: a union can't hold a union"),
         (json.dumps(record(["int", "int"])), "$.f0.type: a union can't hold int twice"),
-        (json.dumps(record([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}])), "can't hold array twice"),
-        (json.dumps(record({"type": "enum", "name": "E", "symbols": ["A", "A"]})), "symbols are there once each"),
-        (json.dumps(record({"type": "enum", "name": "E", "symbols": [1]})), "$.f0.type: an enum needs a list of symbols"),
-        (json.dumps(record({"type": "fixed", "name": "F", "size": -1})), "$.f0.type: a fixed needs a size"),
-        (json.dumps(record({"type": "fixed", "name": "F", "size": True})), "$.f0.type: a fixed needs a size"),
-        (json.dumps(record({"type": "fixed", "name": "R", "size": 1})), "$.f0.type: R is defined twice"),
-        (json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}] * 2}), "$: the field a is there twice"),
-        (json.dumps({"type": "record", "name": "R", "fields": [{"type": "int"}]}), "$.fields[0]: a field needs a name"),
+        (
+            json.dumps(
+                record([{"type": "array", "items": "int"}, {"type": "array", "items": "long"}])
+            ),
+            "can't hold array twice",
+        ),
+        (
+            json.dumps(record({"type": "enum", "name": "E", "symbols": ["A", "A"]})),
+            "symbols are there once each",
+        ),
+        (
+            json.dumps(record({"type": "enum", "name": "E", "symbols": [1]})),
+            "$.f0.type: an enum needs a list of symbols",
+        ),
+        (
+            json.dumps(record({"type": "fixed", "name": "F", "size": -1})),
+            "$.f0.type: a fixed needs a size",
+        ),
+        (
+            json.dumps(record({"type": "fixed", "name": "F", "size": True})),
+            "$.f0.type: a fixed needs a size",
+        ),
+        (
+            json.dumps(record({"type": "fixed", "name": "R", "size": 1})),
+            "$.f0.type: R is defined twice",
+        ),
+        (
+            json.dumps(
+                {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}] * 2}
+            ),
+            "$: the field a is there twice",
+        ),
+        (
+            json.dumps({"type": "record", "name": "R", "fields": [{"type": "int"}]}),
+            "$.fields[0]: a field needs a name",
+        ),
         (json.dumps(record(DEEP)), f"more than {MOST_NESTED} types in one another"),
         (json.dumps(record("int", doc="x" * (1 << 20))), "is longer than"),
     ],
@@ -152,24 +241,52 @@ def test_what_is_no_schema_is_refused(text: str, says: str) -> None:
 
 
 def test_names_that_others_write() -> None:
-    """Java's Avro and fastavro take more than the specification: only what becomes a column has to be nameable."""
+    """Java's Avro and fastavro take more than the specification: only what becomes a
+    column has to be nameable.
+    """
     parsed = parse_schema(
-        json.dumps({"type": "record", "name": "R", "namespace": "org.apache.Test$", "fields": [
-            {"name": "größe", "type": {"type": "enum", "name": "E-1", "symbols": ["größer", "a-b"]}}, {"name": "user-id", "type": "int"},
-        ]}), "here",
-    )  # fmt: skip
-    columns = Columns((Column("größe", pa.string(), nullable=False), Column("user-id", pa.int32(), nullable=False)))
-    found = avro_machine(parsed, columns).decode(pa.array([varint(0) + varint(5)], pa.binary()), "dead")
-    assert (parsed.root, found.rows.to_pylist()) == ("org.apache.Test$.R", [{"größe": "größer", "user-id": 5}])
+        json.dumps(
+            {
+                "type": "record",
+                "name": "R",
+                "namespace": "org.apache.Test$",
+                "fields": [
+                    {
+                        "name": "größe",
+                        "type": {"type": "enum", "name": "E-1", "symbols": ["größer", "a-b"]},
+                    },
+                    {"name": "user-id", "type": "int"},
+                ],
+            }
+        ),
+        "here",
+    )
+    columns = Columns(
+        (
+            Column("größe", pa.string(), nullable=False),
+            Column("user-id", pa.int32(), nullable=False),
+        )
+    )
+    found = avro_machine(parsed, columns).decode(
+        pa.array([varint(0) + varint(5)], pa.binary()), "dead"
+    )
+    assert (parsed.root, found.rows.to_pylist()) == (
+        "org.apache.Test$.R",
+        [{"größe": "größer", "user-id": 5}],
+    )
 
 
 def test_what_fastavro_reads_is_read(dice: random.Random) -> None:
-    """Random schemas, whole and with one of their texts exchanged: what is read here fastavro reads too."""
+    """Random schemas, whole and with one of their texts exchanged: what is read here
+    fastavro reads too.
+    """
     for _ in range(200):
         text = json.dumps(made(dice).avro)
         parse_schema(text, "here")
         other = text.replace(
-            dice.choice(('"int"', '"string"', '"record"', '"items"', '"name"')), dice.choice(('"x"', "7", '"long"', "[]")), 1
+            dice.choice(('"int"', '"string"', '"record"', '"items"', '"name"')),
+            dice.choice(('"x"', "7", '"long"', "[]")),
+            1,
         )
         try:
             parse_schema(other, "here")

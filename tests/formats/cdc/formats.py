@@ -12,14 +12,20 @@ from windrow.ingest.settings.kinds import kind_at
 HERE = Path(__file__).parent
 
 
-def made(name: str, model: str, primary_key: tuple[str, ...] = (), folder: Path = HERE, **decode: Any) -> Decoder:
+def made(
+    name: str, model: str, primary_key: tuple[str, ...] = (), folder: Path = HERE, **decode: Any
+) -> Decoder:
     """What a `decode` section makes, of a table with a primary key, if there is one."""
-    section = kind_at(FORMATS[name]).section.model_validate({"format": name, "schema": f"models.py:{model}", **decode})
+    section = kind_at(FORMATS[name]).section.model_validate(
+        {"format": name, "schema": f"models.py:{model}", **decode}
+    )
     return make_decoder(section, folder, primary_key)
 
 
 CUSTOMERS = made("debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"})
-WITH_SCHEMA = made("debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"}, schema_include=True)
+WITH_SCHEMA = made(
+    "debezium-json", "Customer", envelope={"op": "op", "at": "source.ts_ms"}, schema_include=True
+)
 FORMS = made("debezium-json", "Written", decimal_format="base64")
 INSIDE = made("debezium-json", "Inside", decimal_format="base64", timestamps="epoch_ms")
 STATED = made("debezium-json", "Inside", schema_include=True)

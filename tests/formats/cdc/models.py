@@ -57,10 +57,14 @@ class Inside(pa.DataFrameModel):
 
     days: pl.List(pl.Date) = pa.Field(nullable=True)
     prices: pl.List(pl.Decimal(8, 2)) = pa.Field(nullable=True)
-    money: pl.Struct({"amount": pl.Decimal(14, 2), "at": pl.List(pl.Datetime("us", "UTC"))}) = pa.Field(nullable=True)
+    money: pl.Struct({"amount": pl.Decimal(14, 2), "at": pl.List(pl.Datetime("us", "UTC"))}) = (
+        pa.Field(nullable=True)
+    )
     any: pl.Decimal(20, 4) = pa.Field(nullable=True)
     at: pl.Datetime("us", "UTC") = pa.Field(nullable=True, metadata={"epoch": "us"})
-    rates: pl.List(pl.Struct({"key": pl.String, "value": pl.Decimal(8, 2)})) = pa.Field(nullable=True)
+    rates: pl.List(pl.Struct({"key": pl.String, "value": pl.Decimal(8, 2)})) = pa.Field(
+        nullable=True
+    )
 
 
 class Part(pa.DataFrameModel):
@@ -104,7 +108,9 @@ class Toasted(pa.DataFrameModel):
     text: pl.String = pa.Field(nullable=True)
     texts: pl.List(pl.String) = pa.Field(nullable=True)
     numbers: pl.List(pl.Int64) = pa.Field(nullable=True)
-    pairs: pl.List(pl.Struct({"key": pl.String, "value": pl.String})) = pa.Field(nullable=True, metadata={"map": True})
+    pairs: pl.List(pl.Struct({"key": pl.String, "value": pl.String})) = pa.Field(
+        nullable=True, metadata={"map": True}
+    )
 
 
 class Blob(pa.DataFrameModel):

@@ -26,20 +26,38 @@ _PARSED = fastavro.parse_schema(WRITER)
 ASKED: dict[str, Any] = {"envelope": {"op": "op", "at": "source.ts_ms"}}
 EVENTS = made("debezium-avro", "Debtor", writer_schema="customers.avsc", **ASKED)
 IN_JSON = made("debezium-json", "Debtor", **ASKED)
-ANN = {"id": 1, "first_name": "Ann", "email": None, "born": 10957, "debt": "2.50", "seen": 1767603600000001, "more": "x"}
+ANN = {
+    "id": 1,
+    "first_name": "Ann",
+    "email": None,
+    "born": 10957,
+    "debt": "2.50",
+    "seen": 1767603600000001,
+    "more": "x",
+}
 EVE = {**ANN, "more": "hunter2"}
 
 
-def event(op: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None) -> dict[str, Any]:
+def event(
+    op: str, before: dict[str, Any] | None = None, after: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """An event, as JSON has it."""
-    return {"op": op, "before": before, "after": after, "source": {"version": "3", "ts_ms": 1767603600123, "db": "shop", "table": None}}
+    return {
+        "op": op,
+        "before": before,
+        "after": after,
+        "source": {"version": "3", "ts_ms": 1767603600123, "db": "shop", "table": None},
+    }
 
 
 def encoded(document: dict[str, Any]) -> bytes:
     """The same in Avro."""
     out = io.BytesIO()
     exact = {
-        name: image and {**image, "debt": None if image.get("debt") is None else Decimal(image["debt"])}
+        name: (
+            image
+            and {**image, "debt": None if image.get("debt") is None else Decimal(image["debt"])}
+        )
         for name, image in document.items()
         if name in {"before", "after"}
     }
@@ -57,11 +75,16 @@ class TestDebeziumAvro(DecoderContract):
         encoded(event("r", ANN, ANN)),
     ]
     BAD: ClassVar = [
-        encoded(event("hunter2", None, ANN)), encoded(event("c", EVE)), encoded(event("d", None, EVE)),
-        encoded(event("c", None, {**EVE, "first_name": None})), encoded(event("c", None, {**EVE, "born": 2**31 - 1})),
-        encoded(event("t", None, EVE)), encoded(event("c", None, EVE))[:-1], encoded(event("c", None, EVE)) + b"\x00",
+        encoded(event("hunter2", None, ANN)),
+        encoded(event("c", EVE)),
+        encoded(event("d", None, EVE)),
+        encoded(event("c", None, {**EVE, "first_name": None})),
+        encoded(event("c", None, {**EVE, "born": 2**31 - 1})),
+        encoded(event("t", None, EVE)),
+        encoded(event("c", None, EVE))[:-1],
+        encoded(event("c", None, EVE)) + b"\x00",
         encoded(event("c", None, EVE)).replace(b"Ann", b"\xff\xff\xff"),
-    ]  # fmt: skip
+    ]
 
     @pytest.fixture
     def decoder(self) -> Decoder:
@@ -69,12 +92,20 @@ class TestDebeziumAvro(DecoderContract):
 
 
 def test_an_event_becomes_its_row() -> None:
-    """Dates are days, decimals Avro's own, timestamps in the unit that the model says, in the row and in the envelope."""
+    """Dates are days, decimals Avro's own, timestamps in the unit that the model says,
+    in the row and in the envelope.
+    """
     found = EVENTS.open()(valued([TestDebeziumAvro.GOOD[0], None, encoded(event("m"))]))
     row = {
-        "id": 1, "first_name": "Ann", "email": None, "born": date(2000, 1, 1), "debt": Decimal("2.50"),
-        "seen": datetime(2026, 1, 5, 9, 0, 0, 1, UTC), "op": "c", "at": datetime(2026, 1, 5, 9, 0, 0, 123000, UTC),
-    }  # fmt: skip
+        "id": 1,
+        "first_name": "Ann",
+        "email": None,
+        "born": date(2000, 1, 1),
+        "debt": Decimal("2.50"),
+        "seen": datetime(2026, 1, 5, 9, 0, 0, 1, UTC),
+        "op": "c",
+        "at": datetime(2026, 1, 5, 9, 0, 0, 123000, UTC),
+    }
     assert verdicts(found) == {0: [row]}
     assert (found.dropped, found.filtered) == (1, 1)
 
@@ -83,26 +114,42 @@ def test_why_events_are_refused() -> None:
     """Reasons are those of JSON, by the same paths; what isn't Avro is said so."""
     found = EVENTS.open()(valued(TestDebeziumAvro.BAD))
     assert [reason for _, _, reason in dead(found)] == [
-        "unknown_change", "missing", "missing", "missing", "out_of_range", "truncate", "not_avro", "not_avro", "invalid_utf8",
-    ]  # fmt: skip
+        "unknown_change",
+        "missing",
+        "missing",
+        "missing",
+        "out_of_range",
+        "truncate",
+        "not_avro",
+        "not_avro",
+        "invalid_utf8",
+    ]
     assert found.dead_detail.to_pylist()[2:5] == [
-        "Expected a value, got none - at $.before", "Expected a value, got none - at $.after.first_name",
+        "Expected a value, got none - at $.before",
+        "Expected a value, got none - at $.after.first_name",
         "Expected a date that the calendar has - at $.after.born",
-    ]  # fmt: skip
+    ]
 
 
 _ROWS = st.none() | st.builds(
     lambda i, name, born: {**ANN, "id": i, "first_name": name, "born": born},
-    st.integers(0, 2), st.sampled_from(["Ann", "é", None]), st.sampled_from([None, 0, -719162, 2932896, 2932897]),
-)  # fmt: skip
+    st.integers(0, 2),
+    st.sampled_from(["Ann", "é", None]),
+    st.sampled_from([None, 0, -719162, 2932896, 2932897]),
+)
 
 
 @pytest.mark.parametrize("primary_key", [(), ("id",)], ids=["growing", "keyed"])
 @given(events=st.lists(st.builds(event, st.sampled_from("crudtmx"), _ROWS, _ROWS), max_size=8))
-def test_avro_and_json_say_the_same(primary_key: tuple[str, ...], events: list[dict[str, Any]]) -> None:
+def test_avro_and_json_say_the_same(
+    primary_key: tuple[str, ...], events: list[dict[str, Any]]
+) -> None:
     """Whatever images an event has: rows, deletes, counts, and reasons with their paths."""
     found = []
-    for name, write, options in (("debezium-avro", encoded, {"writer_schema": "customers.avsc"}), ("debezium-json", in_json, {})):
+    for name, write, options in (
+        ("debezium-avro", encoded, {"writer_schema": "customers.avsc"}),
+        ("debezium-json", in_json, {}),
+    ):
         decoder = made(name, "Debtor", primary_key, **ASKED, **options)
         decoded = decoder.open()(valued([write(one) for one in events]))
         whole(decoded, decoder.columns.arrow_schema, len(events))
@@ -116,67 +163,129 @@ def in_json(document: dict[str, Any]) -> bytes:
 
 
 def test_a_schema_that_is_no_envelope(tmp_path: Path) -> None:
-    """It is refused before anything is read, with what it hasn't; so is a file that isn't there. It may stand in the spec."""
+    """It is refused before anything is read, with what it hasn't; so is a file that isn't there.
+
+    It may stand in the spec.
+    """
     assert made("debezium-avro", "Debtor", writer_schema=WRITER, **ASKED).columns == EVENTS.columns
     with pytest.raises(SpecError, match="op: the Avro schema has no such field"):
-        _ = made("debezium-avro", "Debtor", writer_schema=WRITER["fields"][0]["type"][1], **ASKED).columns
-    with pytest.raises(SpecError, match=r"after\.name: the record shop.inventory.customers.Value has no such field"):
+        _ = made(
+            "debezium-avro", "Debtor", writer_schema=WRITER["fields"][0]["type"][1], **ASKED
+        ).columns
+    with pytest.raises(
+        SpecError, match=r"after\.name: the record shop.inventory.customers.Value has no such field"
+    ):
         _ = made("debezium-avro", "Part", writer_schema=WRITER).columns
     with pytest.raises(SpecError, match=r"none\.avsc can't be read"):
         _ = made("debezium-avro", "Part", writer_schema="none.avsc").columns
 
 
 def test_a_schema_in_a_file_that_changes(tmp_path: Path) -> None:
-    """The next time it is opened it reads by what the file says then, also in a worker that lives on."""
+    """The next time it is opened it reads by what the file says then, also in a worker
+    that lives on.
+    """
     (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
-    decoder, value = made("debezium-avro", "Part", folder=tmp_path, writer_schema="e.avsc"), encoded(event("c", None, ANN))
+    decoder, value = (
+        made("debezium-avro", "Part", folder=tmp_path, writer_schema="e.avsc"),
+        encoded(event("c", None, ANN)),
+    )
     for part, name in (("first_name", "more"), ("more", "first_name")):
         (tmp_path / "e.avsc").write_text(
-            json.dumps(WRITER).replace(f'"{part}"', '"part"').replace(f'{{"name": "{name}"', '{"name": "name"')
+            json.dumps(WRITER)
+            .replace(f'"{part}"', '"part"')
+            .replace(f'{{"name": "{name}"', '{"name": "name"')
         )
-        assert verdicts(decoder.open()(valued([value]))) == {0: [{"id": 1, "part": ANN[part], "name": ANN[name]}]}
+        assert verdicts(decoder.open()(valued([value]))) == {
+            0: [{"id": 1, "part": ANN[part], "name": ANN[name]}]
+        }
 
 
 def test_types_that_connect_names(tmp_path: Path) -> None:
-    """What Debezium writes of a time with a zone, of arrays, and of numbers without a scale, is what it says."""
+    """What Debezium writes of a time with a zone, of arrays, and of numbers without a
+    scale, is what it says.
+    """
     day = {"type": "int", "connect.name": "io.debezium.time.Date"}
     money = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
     any_scale = {
-        "type": "record", "name": "VariableScaleDecimal", "namespace": "io.debezium.data",
+        "type": "record",
+        "name": "VariableScaleDecimal",
+        "namespace": "io.debezium.data",
         "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
-    }  # fmt: skip
+    }
     kinds: dict[str, Any] = {
-        "at": {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "days": {"type": "array", "items": day},
-        "amounts": {"type": "array", "items": money}, "number": any_scale,
-    }  # fmt: skip
-    row = {"type": "record", "name": "Value", "fields": [{"name": name, "type": kind} for name, kind in kinds.items()]}
-    images = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}, {"name": "op", "type": "string"}]
+        "at": {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"},
+        "days": {"type": "array", "items": day},
+        "amounts": {"type": "array", "items": money},
+        "number": any_scale,
+    }
+    row = {
+        "type": "record",
+        "name": "Value",
+        "fields": [{"name": name, "type": kind} for name, kind in kinds.items()],
+    }
+    images = [
+        {"name": "before", "type": ["null", row]},
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+    ]
     (tmp_path / "models.py").write_text(
-        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Thing(pa.DataFrameModel):\n"
-        '    at: pl.Datetime("us", "UTC")\n    days: pl.List(pl.Date)\n    amounts: pl.List(pl.Decimal(9, 2))\n'
-        "    number: pl.Decimal(20, 4)\n"
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Thing(pa.DataFrameModel):\n   "
+        ' at: pl.Datetime("us", "UTC")\n    days: pl.List(pl.Date)\n    amounts:'
+        " pl.List(pl.Decimal(9, 2))\n    number: pl.Decimal(20, 4)\n"
     )
-    decoder = made("debezium-avro", "Thing", folder=tmp_path, writer_schema={"type": "record", "name": "Envelope", "fields": images})
-    after = text("2020-01-01T00:00:00Z") + items(varint(10_957)) + items(text(b"09")) + varint(2) + text(b"09")
+    decoder = made(
+        "debezium-avro",
+        "Thing",
+        folder=tmp_path,
+        writer_schema={"type": "record", "name": "Envelope", "fields": images},
+    )
+    after = (
+        text("2020-01-01T00:00:00Z")
+        + items(varint(10_957))
+        + items(text(b"09"))
+        + varint(2)
+        + text(b"09")
+    )
     found = decoder.open()(valued([varint(0) + varint(1) + after + text("c")]))
     assert verdicts(found) == {
-        0: [{
-            "at": datetime(2020, 1, 1, tzinfo=UTC), "days": [date(2000, 1, 1)], "amounts": [Decimal("123.45")],
-            "number": Decimal("123.4500"),
-        }]
-    }  # fmt: skip
+        0: [
+            {
+                "at": datetime(2020, 1, 1, tzinfo=UTC),
+                "days": [date(2000, 1, 1)],
+                "amounts": [Decimal("123.45")],
+                "number": Decimal("123.4500"),
+            }
+        ]
+    }
 
 
 def test_bytes_that_a_change_left_alone_are_none() -> None:
     """The mark's own bytes, and nothing else."""
-    image = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}, {"name": "photo", "type": ["null", "bytes"]}]}
-    writer = {"type": "record", "name": "Envelope", "fields": [
-        {"name": "before", "type": ["null", image]}, {"name": "after", "type": ["null", "Value"]}, {"name": "op", "type": "string"},
-    ]}  # fmt: skip
+    image = {
+        "type": "record",
+        "name": "Value",
+        "fields": [{"name": "id", "type": "long"}, {"name": "photo", "type": ["null", "bytes"]}],
+    }
+    writer = {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", image]},
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "op", "type": "string"},
+        ],
+    }
     mark, values = b"__debezium_unavailable_value", []
     for photo in (mark, mark + b"x"):
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, fastavro.parse_schema(writer), {"op": "u", "before": None, "after": {"id": 1, "photo": photo}})
+        fastavro.schemaless_writer(
+            out,
+            fastavro.parse_schema(writer),
+            {"op": "u", "before": None, "after": {"id": 1, "photo": photo}},
+        )
         values.append(out.getvalue())
     found = made("debezium-avro", "Blob", writer_schema=writer).open()(valued(values))
-    assert (dead(found), found.rows["photo"].to_pylist()) == ([(0, "schema", "unavailable")], [mark + b"x"])
+    assert (dead(found), found.rows["photo"].to_pylist()) == (
+        [(0, "schema", "unavailable")],
+        [mark + b"x"],
+    )

@@ -1,4 +1,6 @@
-"""Values as Kafka Connect's JsonConverter writes them, each by the schema beside it: generated, of all types, in one another."""
+"""Values as Kafka Connect's JsonConverter writes them, each by the schema beside it:
+generated, of all types, in one another.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from windrow.ingest.schema.columns import Column
 
 CONNECT, DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
 EPOCH, INSTANT = datetime(1970, 1, 1, tzinfo=UTC), pa.timestamp("us", tz="UTC")
-OTHER_READINGS = [Reading(), Reading("epoch_s", lenient=True, decimals="base64", dates="epoch_days", zone="Europe/Berlin")]
+OTHER_READINGS = [
+    Reading(),
+    Reading("epoch_s", lenient=True, decimals="base64", dates="epoch_days", zone="Europe/Berlin"),
+]
 """What a spec may say: of values with a schema it counts for nothing."""
 
 Value = tuple[pa.DataType, dict[str, Any], Any, Any]
@@ -27,7 +32,9 @@ Value = tuple[pa.DataType, dict[str, Any], Any, Any]
 
 def base64_of(unscaled: int) -> str:
     """A decimal's bytes, as Java's BigInteger has them."""
-    return base64.b64encode(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)).decode()
+    return base64.b64encode(
+        unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True)
+    ).decode()
 
 
 def decimal(dice: random.Random) -> Value:
@@ -41,7 +48,12 @@ def decimal(dice: random.Random) -> Value:
             {"scale": scale, "value": base64_of(unscaled)},
             is_,
         )
-    return kind, {"type": "bytes", "name": f"{CONNECT}Decimal", "parameters": {"scale": str(scale)}}, base64_of(unscaled), is_
+    return (
+        kind,
+        {"type": "bytes", "name": f"{CONNECT}Decimal", "parameters": {"scale": str(scale)}},
+        base64_of(unscaled),
+        is_,
+    )
 
 
 def day(dice: random.Random) -> Value:
@@ -49,30 +61,55 @@ def day(dice: random.Random) -> Value:
     days = dice.randint(-100_000, 100_000)
     is_ = date(1970, 1, 1) + timedelta(days)
     if dice.random() < 0.3:
-        return pa.date32(), {"type": "string", "name": f"{DEBEZIUM}IsoDate"}, f"{is_.isoformat()}Z", is_
-    return pa.date32(), {"type": "int32", "name": dice.choice([f"{CONNECT}Date", f"{DEBEZIUM}Date"])}, days, is_
+        return (
+            pa.date32(),
+            {"type": "string", "name": f"{DEBEZIUM}IsoDate"},
+            f"{is_.isoformat()}Z",
+            is_,
+        )
+    return (
+        pa.date32(),
+        {"type": "int32", "name": dice.choice([f"{CONNECT}Date", f"{DEBEZIUM}Date"])},
+        days,
+        is_,
+    )
 
 
 def instant(dice: random.Random) -> Value:
     """A timestamp in a unit of its own, or as a text."""
     micros = dice.randint(-(10**15), 10**16)
-    name, per, times = dice.choice([
-        (f"{CONNECT}Timestamp", 1_000, 1), (f"{DEBEZIUM}Timestamp", 1_000, 1), (f"{DEBEZIUM}MicroTimestamp", 1, 1),
-        (f"{DEBEZIUM}NanoTimestamp", 1, 1_000), (f"{DEBEZIUM}ZonedTimestamp", 1, 0), (f"{DEBEZIUM}IsoTimestamp", 1, 0),
-    ])  # fmt: skip
+    name, per, times = dice.choice(
+        [
+            (f"{CONNECT}Timestamp", 1_000, 1),
+            (f"{DEBEZIUM}Timestamp", 1_000, 1),
+            (f"{DEBEZIUM}MicroTimestamp", 1, 1),
+            (f"{DEBEZIUM}NanoTimestamp", 1, 1_000),
+            (f"{DEBEZIUM}ZonedTimestamp", 1, 0),
+            (f"{DEBEZIUM}IsoTimestamp", 1, 0),
+        ]
+    )
     is_ = EPOCH + timedelta(microseconds=micros // per * per)
     if not times:
-        return INSTANT, {"type": "string", "name": name}, is_.isoformat().replace("+00:00", "Z"), is_
+        return (
+            INSTANT,
+            {"type": "string", "name": name},
+            is_.isoformat().replace("+00:00", "Z"),
+            is_,
+        )
     return INSTANT, {"type": "int64", "name": name}, micros // per * times, is_
 
 
 def plain(dice: random.Random) -> Value:
     """What a schema says nothing of that its JSON doesn't."""
     number = dice.randint(-(1 << 31), (1 << 31) - 1)
-    return dice.choice([
-        (pa.int64(), {"type": "int32"}, number, number), (pa.string(), {"type": "string"}, str(number), str(number)),
-        (pa.float64(), {"type": "double"}, number / 8, number / 8), (pa.bool_(), {"type": "boolean"}, number > 0, number > 0),
-    ])  # fmt: skip
+    return dice.choice(
+        [
+            (pa.int64(), {"type": "int32"}, number, number),
+            (pa.string(), {"type": "string"}, str(number), str(number)),
+            (pa.float64(), {"type": "double"}, number / 8, number / 8),
+            (pa.bool_(), {"type": "boolean"}, number > 0, number > 0),
+        ]
+    )
 
 
 def value(dice: random.Random, depth: int = 0) -> Value:
@@ -86,7 +123,12 @@ def value(dice: random.Random, depth: int = 0) -> Value:
     if roll < 0.7:
         return pa.list_(kind), {"type": "array", "items": schema}, [written, None], [is_, None]
     if roll < 0.8:
-        return pa.map_(pa.string(), kind), {"type": "map", "keys": {"type": "string"}, "values": schema}, {"a b": written}, [("a b", is_)]
+        return (
+            pa.map_(pa.string(), kind),
+            {"type": "map", "keys": {"type": "string"}, "values": schema},
+            {"a b": written},
+            [("a b", is_)],
+        )
     more = value(dice, depth + 1)
     fields = [{"field": "x", **schema}, {"field": "y", **more[1]}]
     return (
@@ -98,13 +140,30 @@ def value(dice: random.Random, depth: int = 0) -> Value:
 
 
 def test_every_value_is_what_its_schema_says(dice: random.Random) -> None:
-    """Whatever the spec says of dates, timestamps and decimals: units, scales and texts are the message's own, at any depth."""
+    """Whatever the spec says of dates, timestamps and decimals: units, scales and texts
+    are the message's own, at any depth.
+    """
     for number in range(60):
         found = [value(dice) for _ in range(3)]
         names = ["a", "b", "c"]
-        columns = nested([(("payload", name), Column("", kind, nullable=True)) for name, (kind, *_) in zip(names, found, strict=True)])
-        schema = {"type": "struct", "fields": [{"field": name, **of} for name, (_, of, *_) in zip(names, found, strict=True)]}
-        document = {"schema": schema, "payload": {name: written for name, (_, _, written, _) in zip(names, found, strict=True)}}
+        columns = nested(
+            [
+                (("payload", name), Column("", kind, nullable=True))
+                for name, (kind, *_) in zip(names, found, strict=True)
+            ]
+        )
+        schema = {
+            "type": "struct",
+            "fields": [
+                {"field": name, **of} for name, (_, of, *_) in zip(names, found, strict=True)
+            ],
+        }
+        document = {
+            "schema": schema,
+            "payload": {
+                name: written for name, (_, _, written, _) in zip(names, found, strict=True)
+            },
+        }
         decode = JsonInner(OTHER_READINGS[number % 2], with_schema=True).open(columns, "dead")
         decoded = decode(valued([json.dumps(document).encode()]))
         assert decoded.dead_detail.to_pylist() == []

@@ -15,12 +15,18 @@ from windrow.ingest.ports.decoder import Decoder
 
 def good(corpus: Corpus) -> list[bytes]:
     """What becomes rows."""
-    return [value for _, value, verdict in corpus if isinstance(verdict, list) and value is not None]
+    return [
+        value for _, value, verdict in corpus if isinstance(verdict, list) and value is not None
+    ]
 
 
 def bad(corpus: Corpus) -> list[bytes]:
     """What is refused, and holds the word that must not be seen again."""
-    return [value for _, value, verdict in corpus if isinstance(verdict, tuple) and value is not None and b"hunter2" in value]
+    return [
+        value
+        for _, value, verdict in corpus
+        if isinstance(verdict, tuple) and value is not None and b"hunter2" in value
+    ]
 
 
 class TestDebezium(DecoderContract):

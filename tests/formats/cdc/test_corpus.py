@@ -1,4 +1,6 @@
-"""The corpora of changes: each message becomes what stands beside it, alone and among all others."""
+"""The corpora of changes: each message becomes what stands beside it, alone and among
+all others.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,20 @@ import pytest
 
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.formats.cdc import formats
-from tests.formats.cdc.corpus import CANAL, DEBEZIUM, INSIDE, KEYED, MAXWELL, MISSING, STATED, WRITTEN, A, Corpus, Verdict, text
+from tests.formats.cdc.corpus import (
+    CANAL,
+    DEBEZIUM,
+    INSIDE,
+    KEYED,
+    MAXWELL,
+    MISSING,
+    STATED,
+    WRITTEN,
+    A,
+    Corpus,
+    Verdict,
+    text,
+)
 from tests.formats.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, WITH_SCHEMA, made
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.cdc.heads import is_called_after
@@ -24,17 +39,26 @@ from windrow.ingest.settings.kinds import kind_at
 
 
 def wrapped(corpus: Corpus) -> Corpus:
-    """The same with each message's schema beside it, where it is one that can stand inside something else."""
+    """The same with each message's schema beside it, where it is one that can stand
+    inside something else.
+    """
     inside = [one for one in corpus if isinstance(one[2], list) or one[2] == "filtered"]
-    return [(name, b'{"schema":{"type":"struct","fields":[]},"payload":' + (value or b"") + b"}", what) for name, value, what in inside]
+    return [
+        (name, b'{"schema":{"type":"struct","fields":[]},"payload":' + (value or b"") + b"}", what)
+        for name, value, what in inside
+    ]
 
 
 NUMBERED = "of", "number"
 CORPORA: dict[str, tuple[Decoder, Corpus]] = {
-    "debezium": (CUSTOMERS, DEBEZIUM), "debezium with schema": (WITH_SCHEMA, wrapped(DEBEZIUM)), "debezium's forms": (FORMS, WRITTEN),
-    "inside others": (formats.INSIDE, INSIDE), "stated by schemas": (formats.STATED, STATED), "canal": (PRODUCTS, CANAL),
+    "debezium": (CUSTOMERS, DEBEZIUM),
+    "debezium with schema": (WITH_SCHEMA, wrapped(DEBEZIUM)),
+    "debezium's forms": (FORMS, WRITTEN),
+    "inside others": (formats.INSIDE, INSIDE),
+    "stated by schemas": (formats.STATED, STATED),
+    "canal": (PRODUCTS, CANAL),
     "maxwell": (BINLOG, MAXWELL),
-}  # fmt: skip
+}
 
 
 def became(decoder: Decoder, values: Sequence[bytes | None]) -> list[Verdict]:
@@ -43,7 +67,15 @@ def became(decoder: Decoder, values: Sequence[bytes | None]) -> list[Verdict]:
     whole(decoded, decoder.columns.arrow_schema, len(values))
     found = verdicts(decoded)
     return [
-        "gone" if i not in found else [tuple(row.values()) for row in found[i]] if isinstance(found[i][0], dict) else found[i][0][:2]
+        (
+            "gone"
+            if i not in found
+            else (
+                [tuple(row.values()) for row in found[i]]
+                if isinstance(found[i][0], dict)
+                else found[i][0][:2]
+            )
+        )
         for i in range(len(values))
     ]
 
@@ -55,17 +87,26 @@ def expected(verdict: Verdict) -> Verdict:
 
 def each(corpora: dict[str, Corpus]) -> list[Any]:
     """Which corpus, and which number in it, by its name."""
-    return [pytest.param(of, i, id=f"{of}: {one[0]}") for of, corpus in corpora.items() for i, one in enumerate(corpus)]
+    return [
+        pytest.param(of, i, id=f"{of}: {one[0]}")
+        for of, corpus in corpora.items()
+        for i, one in enumerate(corpus)
+    ]
 
 
 @pytest.mark.parametrize(NUMBERED, each({of: corpus for of, (_, corpus) in CORPORA.items()}))
 def test_a_message_becomes_what_stands_beside_it(of: str, number: int) -> None:
-    """Its rows to the last digit, or stage and reason; what is neither is counted as dropped or filtered."""
+    """Its rows to the last digit, or stage and reason; what is neither is counted as
+    dropped or filtered.
+    """
     decoder, corpus = CORPORA[of]
     _, value, verdict = corpus[number]
     assert became(decoder, [value]) == [expected(verdict)]
     decoded = decoder.open()(valued([value]))
-    assert (decoded.dropped, decoded.filtered) == (int(verdict == "dropped"), int(verdict == "filtered"))
+    assert (decoded.dropped, decoded.filtered) == (
+        int(verdict == "dropped"),
+        int(verdict == "filtered"),
+    )
 
 
 @pytest.mark.parametrize("of", CORPORA)
@@ -74,12 +115,16 @@ def test_messages_do_not_move_each_other(of: str) -> None:
     r, (decoder, corpus) = random.Random(7), CORPORA[of]
     for _ in range(20):
         strewn = r.choices(corpus, k=120)
-        assert became(decoder, [value for _, value, _ in strewn]) == [expected(verdict) for _, _, verdict in strewn]
+        assert became(decoder, [value for _, value, _ in strewn]) == [
+            expected(verdict) for _, _, verdict in strewn
+        ]
 
 
 @pytest.mark.parametrize(NUMBERED, each(KEYED))
 def test_changes_of_a_table_with_a_key(of: str, number: int) -> None:
-    """What a message takes out, by the key of the row as it was, and the rows that are there then; between two other messages."""
+    """What a message takes out, by the key of the row as it was, and the rows that are
+    there then; between two other messages.
+    """
     decoder, (_, value, verdict) = made(of, "Part", primary_key=("id", "part")), KEYED[of][number]
     first = KEYED[of][0]
     decoded = decoder.open()(valued([first[1], value, first[1]]))
@@ -87,15 +132,30 @@ def test_changes_of_a_table_with_a_key(of: str, number: int) -> None:
     found = verdicts(decoded)
     assert (found[0], found[2]) == (first[2], first[2])
     became = found.get(1, [])
-    assert (became[0][:2] if became and isinstance(became[0], tuple) else became) == ([] if isinstance(verdict, str) else verdict)
-    assert (decoded.dropped, decoded.filtered) == (int(verdict == "dropped"), int(verdict == "filtered"))
+    assert (became[0][:2] if became and isinstance(became[0], tuple) else became) == (
+        [] if isinstance(verdict, str) else verdict
+    )
+    assert (decoded.dropped, decoded.filtered) == (
+        int(verdict == "dropped"),
+        int(verdict == "filtered"),
+    )
 
 
 def test_a_key_that_the_messages_key_has() -> None:
-    """A deletion takes out the row of its message's key, whatever its value says of the row; so does a tombstone."""
-    decoder = made("debezium-json", "Part", ("part", "id"), key={"fields": ["part", "id"]}, fields_include="except_key")
+    """A deletion takes out the row of its message's key, whatever its value says of the
+    row; so does a tombstone.
+    """
+    decoder = made(
+        "debezium-json",
+        "Part",
+        ("part", "id"),
+        key={"fields": ["part", "id"]},
+        fields_include="except_key",
+    )
     key, row = b'{"id":1,"part":"a"}', b'{"op":"c","after":{"name":"x"}}'
-    decoded = decoder.open()(valued([row, b'{"op":"d"}', None, b'{"op":"d"}', row], [key, key, key, b'{"id":1}', key]))
+    decoded = decoder.open()(
+        valued([row, b'{"op":"d"}', None, b'{"op":"d"}', row], [key, key, key, b'{"id":1}', key])
+    )
     whole(decoded, decoder.columns.arrow_schema, 5)
     gone = [[{"part": "a", "id": 1}]]
     refused = [("key", "key:missing", "Object misses a required field - at the key's $.part")]
@@ -106,19 +166,33 @@ def test_a_former_key_in_a_form_of_its_own() -> None:
     """A former key is read as the key is: one that is none refuses the message."""
     decoder = made("debezium-json", "Dated", ("day",))
     befores = [{"day": 1}, {"day": 2}, {}, None, {"day": 2932897}]
-    decoded = decoder.open()(valued([json.dumps({"op": "u", "before": b, "after": {"day": 2}}).encode() for b in befores]))
+    decoded = decoder.open()(
+        valued(
+            [json.dumps({"op": "u", "before": b, "after": {"day": 2}}).encode() for b in befores]
+        )
+    )
     assert [index for index, _ in deleted(decoded)] == [0]
     assert deleted(decoded)[0][1] == {"day": date(1970, 1, 2)}
     assert decoded.row_index.to_pylist() == [0, 1, 2, 3]
-    assert decoded.dead_detail.to_pylist() == ["Expected a date that the calendar has - at $.before.day"]
+    assert decoded.dead_detail.to_pylist() == [
+        "Expected a date that the calendar has - at $.before.day"
+    ]
 
 
 def test_a_key_that_is_a_part_of_the_messages_key() -> None:
     """What the message's key doesn't have of the primary key, the deleted row has."""
-    decoder = made("debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key")
-    values = [b'{"op":"d","before":{"part":"a"}}', b'{"op":"u","before":{"part":"b"},"after":{"part":"a"}}']
+    decoder = made(
+        "debezium-json", "Part", ("part", "id"), key={"fields": ["id"]}, fields_include="except_key"
+    )
+    values = [
+        b'{"op":"d","before":{"part":"a"}}',
+        b'{"op":"u","before":{"part":"b"},"after":{"part":"a"}}',
+    ]
     decoded = decoder.open()(valued(values, [b'{"id":1}'] * 2))
-    assert verdicts(decoded) == {0: [[{"part": "a", "id": 1}]], 1: [[{"part": "b", "id": 1}], {"id": 1, "part": "a", "name": None}]}
+    assert verdicts(decoded) == {
+        0: [[{"part": "a", "id": 1}]],
+        1: [[{"part": "b", "id": 1}], {"id": 1, "part": "a", "name": None}],
+    }
 
 
 def test_the_corpora_are_large_enough() -> None:
@@ -131,59 +205,104 @@ def test_the_corpora_are_large_enough() -> None:
 def test_reasons_say_where() -> None:
     """What is refused is told by its path in the envelope, whatever the envelope lies in."""
     details = {name: became_in_words(CUSTOMERS, value) for name, value, _ in DEBEZIUM}
-    assert details["row that misses a column"] == "Expected a value, got none - at $.after.first_name"
-    assert details["delete without a before-image"] == "Expected a value, got none - at $.before"
-    assert details["unknown operation"] == "Expected a change that Debezium has (c, r, u, d, t, m) - at $.op"
-    assert details["truncate"] == "Expected the change of a row, got all rows' removal - at $.op"
-    assert details["row that is a text, as MongoDB's"] == (
-        "Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState unwrap them, and take json - at $.after"
+    assert (
+        details["row that misses a column"] == "Expected a value, got none - at $.after.first_name"
     )
-    assert details["a row of another table"] == (
-        "Expected a row of the table that the topic is called after; decode.table_include says which tables' rows are wanted"
-        " - at $.source.table"
+    assert details["delete without a before-image"] == "Expected a value, got none - at $.before"
+    assert (
+        details["unknown operation"]
+        == "Expected a change that Debezium has (c, r, u, d, t, m) - at $.op"
+    )
+    assert details["truncate"] == "Expected the change of a row, got all rows' removal - at $.op"
+    assert (
+        details["row that is a text, as MongoDB's"]
+        == "Expected a row, got a text, as events of MongoDB have it: have ExtractNewDocumentState"
+        " unwrap them, and take json - at $.after"
+    )
+    assert (
+        details["a row of another table"]
+        == "Expected a row of the table that the topic is called after; decode.table_include says"
+        " which tables' rows are wanted - at $.source.table"
     )
     assert details["source's time as a text"] == "Expected int, got str - at $.source.ts_ms"
     inside = became_in_words(WITH_SCHEMA, b'{"payload":{"op":"c","after":{"id":1}}}')
     assert inside == "Expected a value, got none - at $.payload.after.first_name"
     canal = {name: became_in_words(PRODUCTS, value) for name, value, _ in CANAL}
-    assert canal["one row of several misses its name"] == "Expected a value, got none - at $.data[...].name"
+    assert (
+        canal["one row of several misses its name"]
+        == "Expected a value, got none - at $.data[...].name"
+    )
     assert canal["a row that is null"] == "Expected a value, got none - at $.data[...]"
     assert canal["no table"] == "Expected a value, got none - at $.table"
 
 
 def test_tables_that_are_wanted() -> None:
-    """By name, with the schema's or without it, whatever the topic is called; what tells no table is refused, marks are counted only."""
-    sources = [{"table": "orders"}, {"table": "orders", "schema": "s"}, {"table": "s.orders"}, {"table": "customers"}, {}]
+    """By name, with the schema's or without it, whatever the topic is called; what
+    tells no table is refused, marks are counted only.
+    """
+    sources = [
+        {"table": "orders"},
+        {"table": "orders", "schema": "s"},
+        {"table": "s.orders"},
+        {"table": "customers"},
+        {},
+    ]
     values = [text({"op": "c", "after": A, "source": source}) for source in sources]
     found: dict[str, list[Any]] = {
-        "orders": [[A], [A], "gone", "gone"], r"s\.orders": ["gone", [A], [A], "gone"], "orders|customers": [[A], [A], "gone", [A]],
-    }  # fmt: skip
+        "orders": [[A], [A], "gone", "gone"],
+        r"s\.orders": ["gone", [A], [A], "gone"],
+        "orders|customers": [[A], [A], "gone", [A]],
+    }
     for pattern, verdict in found.items():
         decoder = made("debezium-json", "Part", table_include=pattern)
         decoded = decoder.open()(valued([*values, text({"ts_ms": 1})]))
         assert [verdicts(decoded).get(i, "gone") for i in range(4)] == verdict
-        assert (dead(decoded), decoded.filtered) == ([(4, "schema", "missing")], 1 + verdict.count("gone"))
+        assert (dead(decoded), decoded.filtered) == (
+            [(4, "schema", "missing")],
+            1 + verdict.count("gone"),
+        )
     decoder = made("debezium-json", "Part", database_include="a")
-    values = [text({"op": "c", "after": A, "source": {"db": db, "table": "customers"}}) for db in "ab"]
+    values = [
+        text({"op": "c", "after": A, "source": {"db": db, "table": "customers"}}) for db in "ab"
+    ]
     assert list(verdicts(decoder.open()(valued(values)))) == [0]
 
 
 MARK = "__debezium_unavailable_value"
 MARKED: dict[str, tuple[str, Any]] = {
-    "text": ("text", MARK), "base64": ("text", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="), "hex": ("text", MARK.encode().hex()),
-    "hstore as JSON": ("text", json.dumps({MARK: MARK}, separators=(",", ":"))), "array of texts": ("texts", [MARK]),
-    "array of numbers": ("numbers", list(MARK.encode())), "hstore": ("pairs", {MARK: MARK}),
-}  # fmt: skip
+    "text": ("text", MARK),
+    "base64": ("text", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
+    "hex": ("text", MARK.encode().hex()),
+    "hstore as JSON": ("text", json.dumps({MARK: MARK}, separators=(",", ":"))),
+    "array of texts": ("texts", [MARK]),
+    "array of numbers": ("numbers", list(MARK.encode())),
+    "hstore": ("pairs", {MARK: MARK}),
+}
 
 
 @pytest.mark.parametrize("name", MARKED)
 def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
-    """In each form that the mark comes in the change is a dead letter, or the value is null; what only looks like it is a value."""
+    """In each form that the mark comes in the change is a dead letter, or the value is
+    null; what only looks like it is a value.
+    """
     column, mark = MARKED[name]
-    alike: Any = {"x": MARK} if isinstance(mark, dict) else mark + mark if isinstance(mark, list) else f" {mark}"
+    alike: Any = (
+        {"x": MARK}
+        if isinstance(mark, dict)
+        else mark + mark
+        if isinstance(mark, list)
+        else f" {mark}"
+    )
     held = [("x", MARK)] if isinstance(mark, dict) else alike
-    values = [text({"op": op, side: {"id": 1, column: value}}) for op, side, value in
-              (("u", "after", mark), ("u", "after", alike), ("d", "before", mark), ("u", "after", None))]  # fmt: skip
+    values = [
+        text({"op": op, side: {"id": 1, column: value}})
+        for op, side, value in (
+            ("u", "after", mark),
+            ("u", "after", alike),
+            ("d", "before", mark),
+            ("u", "after", None),
+        )
+    ]
     null = {"id": 1, "text": None, "texts": None, "numbers": None, "pairs": None}
     refused = made("debezium-json", "Toasted").open()(valued(values))
     assert dead(refused) == [(0, "schema", "unavailable"), (2, "schema", "unavailable")]
@@ -196,18 +315,27 @@ def test_a_value_that_a_change_left_alone_is_none(name: str) -> None:
 
 
 def test_marks_in_lists_of_other_kinds() -> None:
-    """An hstore in a list of keys and values, dates that are the mark's bytes, and the UUID that Java makes of it; also in a slice."""
+    """An hstore in a list of keys and values, dates that are the mark's bytes, and the
+    UUID that Java makes of it; also in a slice.
+    """
     entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
     numbers = pa.array([[1], list(MARK.encode()), None, [2, 3]], pa.list_(pa.int32()))
     uuid = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
     for values in (
         pa.array([[("x", MARK)], [(MARK, MARK)], None, []], entries),
-        pa.ListArray.from_arrays(numbers.offsets, numbers.values.view(pa.date32()), mask=numbers.is_null()),
+        pa.ListArray.from_arrays(
+            numbers.offsets, numbers.values.view(pa.date32()), mask=numbers.is_null()
+        ),
         pa.array([[uuid, uuid], [uuid], None, ["x"]], pa.list_(pa.string())),
     ):
-        assert [None if found is None else found.tolist() for found in map(unavailable, (values, values[1:3], values[2:]))] == [
-            [False, True, False, False], [True, False], None,
-        ]  # fmt: skip
+        assert [
+            None if found is None else found.tolist()
+            for found in map(unavailable, (values, values[1:3], values[2:]))
+        ] == [
+            [False, True, False, False],
+            [True, False],
+            None,
+        ]
 
 
 def kept(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
@@ -217,15 +345,26 @@ def kept(decoder: Decoder, *events: Any) -> tuple[Any, Any]:
 
 
 def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
-    """Of an update whose key stays, and of columns that may be null; of another one nobody knows which row has the value."""
+    """Of an update whose key stays, and of columns that may be null; of another one
+    nobody knows which row has the value.
+    """
     keeping = make_keeping()
     old, new = {**A, "name": "x"}, {**A, "name": MARK}
     update = {"op": "u", "before": None, "after": new}
-    assert kept(keeping, update, {**update, "after": old}, {**update, "before": A}) == ([["name"], [], ["name"]], [])
+    assert kept(keeping, update, {**update, "after": old}, {**update, "before": A}) == (
+        [["name"], [], ["name"]],
+        [],
+    )
     refused = (3, "schema", "unavailable")
-    created, moved, of_key = {**update, "op": "c"}, {**update, "before": {"part": "b"}}, {**update, "after": {**old, "part": MARK}}
+    created, moved, of_key = (
+        {**update, "op": "c"},
+        {**update, "before": {"part": "b"}},
+        {**update, "after": {**old, "part": MARK}},
+    )
     for event in (created, {**created, "op": "r"}, moved, of_key):
-        assert kept(keeping, update, {**update, "op": "d", "before": A}, {**update, "after": old}, event) == ([["name"], []], [refused])
+        assert kept(
+            keeping, update, {**update, "op": "d", "before": A}, {**update, "after": old}, event
+        ) == ([["name"], []], [refused])
     assert kept(make_keeping(unavailable="null"), update) == (None, [])
     assert kept(make_keeping(unavailable="dead"), update) == (None, [(0, "schema", "unavailable")])
     with pytest.raises(SpecError, match="keep needs a table whose rows can keep"):
@@ -234,24 +373,33 @@ def test_what_a_change_leaves_alone_is_named_where_the_table_keeps_it() -> None:
 
 def make_keeping(**decode: Any) -> Decoder:
     """The decoder for a table with a key whose rows keep what changes leave alone."""
-    section = kind_at(FORMATS["debezium-json"]).section.model_validate({"format": "debezium-json", "schema": "models.py:Part", **decode})
+    section = kind_at(FORMATS["debezium-json"]).section.model_validate(
+        {"format": "debezium-json", "schema": "models.py:Part", **decode}
+    )
     return make_decoder(section, HERE, ("id", "part"), keeps=True)
 
 
 def test_a_value_that_must_be_there_is_never_none() -> None:
     """Where the column isn't nullable, null is no way out."""
     value = text({"op": "u", "after": {**A, "part": MARK}})
-    assert dead(made("debezium-json", "Part", unavailable="null").open()(valued([value]))) == [(0, *MISSING)]
+    assert dead(made("debezium-json", "Part", unavailable="null").open()(valued([value]))) == [
+        (0, *MISSING)
+    ]
 
 
 @pytest.mark.parametrize(
     ("topic", "table", "own"),
     [
-        ("shop.public.customers", "customers", True), ("customers", "Customers", True), ("shop.my_table", "my$table", True),
-        ("shop.public._orders", "_orders", True), ("shop.public.__", "表格", True),
-        ("reorders", "orders", False), ("shop.customers", "orders", False), ("all", "customers", False),
+        ("shop.public.customers", "customers", True),
+        ("customers", "Customers", True),
+        ("shop.my_table", "my$table", True),
+        ("shop.public._orders", "_orders", True),
+        ("shop.public.__", "表格", True),
+        ("reorders", "orders", False),
+        ("shop.customers", "orders", False),
+        ("all", "customers", False),
     ],
-)  # fmt: skip
+)
 def test_a_topic_that_is_called_after_a_table(topic: str, table: str, own: bool) -> None:
     """As Debezium calls it, and where somebody cuts the beginning off."""
     assert is_called_after(topic, table) == own
@@ -271,7 +419,9 @@ def of_many(count: int, sql: str = "") -> bytes:
 
 @pytest.mark.parametrize("primary_key", [(), ("id", "part")], ids=["growing", "keyed"])
 def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
-    """Each is there; what stands beside them in the envelope and in the key is there for each, and doesn't stop the message."""
+    """Each is there; what stands beside them in the envelope and in the key is there
+    for each, and doesn't stop the message.
+    """
     decoder = made("canal-json", "Part", primary_key, envelope={"name": "sql"})
     found = decoder.open()(valued([of_many(50_000, "x"), of_many(2, "y")], [b"k" * 40] * 2))
     assert (found.rows.num_rows, len(found.dead_index)) == (50_002, 0)
@@ -279,11 +429,14 @@ def test_a_message_may_have_many_rows(primary_key: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "key", "header"), [("x" * 1_000_000, b"k", b"h"), ("x", b"k" * 1_000_000, b"h"), ("x", b"k", b"h" * 1_000_000)],
+    ("sql", "key", "header"),
+    [("x" * 1_000_000, b"k", b"h"), ("x", b"k" * 1_000_000, b"h"), ("x", b"k", b"h" * 1_000_000)],
     ids=["envelope", "key", "header"],
-)  # fmt: skip
+)
 def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, header: bytes) -> None:
-    """Where many rows would each get a long text of their message, it is refused: a megabyte would become a hundred gigabytes."""
+    """Where many rows would each get a long text of their message, it is refused: a
+    megabyte would become a hundred gigabytes.
+    """
     decoder = made("canal-json", "Part", envelope={"name": "sql"})
     values, keys = [of_many(100_000, sql), of_many(1, sql), of_many(1)], [key, key, None]
     found = decoder.open()(valued(values, keys, [[("h", header)], [("h", header)], []]))
@@ -293,9 +446,14 @@ def test_rows_times_what_stands_beside_them_is_bounded(sql: str, key: bytes, hea
 
 @pytest.mark.parametrize("rows", [20, 70, 100, 130, 200, 600, 2_000, 20_000])
 def test_a_batch_of_messages_made_for_it_is_bounded(rows: int) -> None:
-    """However large each is: a batch of 16 MB must not become more than an array of texts can hold."""
+    """However large each is: a batch of 16 MB must not become more than an array of
+    texts can hold.
+    """
     decoder = made("canal-json", "Loose", envelope={"name": "sql"})
-    value = b'{"type":"INSERT","data":[%s],"sql":"%s"}' % (b",".join([b"{}"] * rows), b"x" * 3 * rows)
+    value = b'{"type":"INSERT","data":[%s],"sql":"%s"}' % (
+        b",".join([b"{}"] * rows),
+        b"x" * 3 * rows,
+    )
     found = decoder.open()(valued([value] * 3 + [of_many(1)]))
     assert found.rows.nbytes < 120 * 3 * len(value)
     assert found.row_index.to_pylist()[-1] == 3

@@ -17,15 +17,43 @@ from windrow.ingest.settings.kinds import kind_at
     ("name", "decode", "says"),
     [
         ("debezium-json", {"envelope": {"op": ""}}, "at least 1 item"),
-        ("debezium-json", {"envelope": {"op": "source..ts_ms"}}, "must be a field of the envelope, or one inside another"),
-        ("debezium-json", {"envelope": {"a": "source", "b": "source.ts_ms"}}, "a field becomes one column, whole or in parts"),
-        ("debezium-json", {"envelope": {"a": "op", "b": "op"}}, "op and op: a field becomes one column"),
-        ("debezium-json", {"envelope": {"op": "op"}, "headers": {"op": "x"}}, "op: comes from the key or a header already"),
-        ("debezium-json", {"envelope": {"op": "op"}, "key": {"fields": ["op"]}}, "op: comes from the key or a header already"),
+        (
+            "debezium-json",
+            {"envelope": {"op": "source..ts_ms"}},
+            "must be a field of the envelope, or one inside another",
+        ),
+        (
+            "debezium-json",
+            {"envelope": {"a": "source", "b": "source.ts_ms"}},
+            "a field becomes one column, whole or in parts",
+        ),
+        (
+            "debezium-json",
+            {"envelope": {"a": "op", "b": "op"}},
+            "op and op: a field becomes one column",
+        ),
+        (
+            "debezium-json",
+            {"envelope": {"op": "op"}, "headers": {"op": "x"}},
+            "op: comes from the key or a header already",
+        ),
+        (
+            "debezium-json",
+            {"envelope": {"op": "op"}, "key": {"fields": ["op"]}},
+            "op: comes from the key or a header already",
+        ),
         ("debezium-json", {"unknown": "dead"}, "Extra inputs"),
         ("canal-json", {"schema_include": True}, "Extra inputs"),
-        ("canal-json", {"database_include": "("}, "must be a regular expression, which the whole name has to match"),
-        ("maxwell-json", {"table_include": "a{99999999999999999999}"}, "must be a regular expression"),
+        (
+            "canal-json",
+            {"database_include": "("},
+            "must be a regular expression, which the whole name has to match",
+        ),
+        (
+            "maxwell-json",
+            {"table_include": "a{99999999999999999999}"},
+            "must be a regular expression",
+        ),
     ],
 )
 def test_what_does_not_go_together(name: str, decode: dict[str, Any], says: str) -> None:
@@ -41,13 +69,39 @@ def test_what_does_not_go_together(name: str, decode: dict[str, Any], says: str)
         ("debezium-json", "Bytes", (), {}, "no bytes: after.photo"),
         ("debezium-json", "Bytes", (), {"schema_include": True}, "no bytes: payload.after.photo"),
         ("canal-json", "Bytes", (), {}, "no bytes: data"),
-        ("maxwell-json", "Part", (), {"table_include": "(?=a)"}, "decode.table_include is no regular expression that RE2 takes"),
-        ("debezium-json", "Part", (), {"envelope": {"op": "op"}}, "decode.envelope names op, which the schema hasn't"),
-        ("debezium-json", "Bare", (), {"envelope": {"id": "op"}}, "no column of the schema is left"),
-        ("debezium-json", "Part", ("id",), {"envelope": {"id": "source.pos"}}, "The primary key has no column of the changed row"),
+        (
+            "maxwell-json",
+            "Part",
+            (),
+            {"table_include": "(?=a)"},
+            "decode.table_include is no regular expression that RE2 takes",
+        ),
+        (
+            "debezium-json",
+            "Part",
+            (),
+            {"envelope": {"op": "op"}},
+            "decode.envelope names op, which the schema hasn't",
+        ),
+        (
+            "debezium-json",
+            "Bare",
+            (),
+            {"envelope": {"id": "op"}},
+            "no column of the schema is left",
+        ),
+        (
+            "debezium-json",
+            "Part",
+            ("id",),
+            {"envelope": {"id": "source.pos"}},
+            "The primary key has no column of the changed row",
+        ),
     ],
 )
-def test_what_does_not_fit_the_schema(name: str, model: str, primary_key: tuple[str, ...], decode: dict[str, Any], says: str) -> None:
+def test_what_does_not_fit_the_schema(
+    name: str, model: str, primary_key: tuple[str, ...], decode: dict[str, Any], says: str
+) -> None:
     """It is told when the columns are asked for, before anything is read."""
     with pytest.raises(SpecError) as refused:
         _ = made(name, model, primary_key, **decode).columns
@@ -60,12 +114,35 @@ def test_each_option_counts() -> None:
         "json": {"dates": "epoch_days", "decimal_format": "base64"},
         "json-schema-confluent": {"dates": "epoch_days", "decimal_format": "base64"},
         "debezium-json": {
-            "schema_include": True, "dates": "iso-8601", "decimal_format": "base64", "timestamps": "epoch_ms", "on_null": "dead",
-            "envelope": {"op": "op"}, "database_include": "a", "table_include": "a", "unavailable": "null",
+            "schema_include": True,
+            "dates": "iso-8601",
+            "decimal_format": "base64",
+            "timestamps": "epoch_ms",
+            "on_null": "dead",
+            "envelope": {"op": "op"},
+            "database_include": "a",
+            "table_include": "a",
+            "unavailable": "null",
         },
-        "canal-json": {"timestamps": "iso-8601", "coerce": "strict", "database_include": "a", "table_include": "a", "on_null": "dead"},
-        "maxwell-json": {"timestamps": "iso-8601", "coerce": "lenient", "database_include": "a", "table_include": "a", "on_null": "dead"},
-    }  # fmt: skip
+        "canal-json": {
+            "timestamps": "iso-8601",
+            "coerce": "strict",
+            "database_include": "a",
+            "table_include": "a",
+            "on_null": "dead",
+        },
+        "maxwell-json": {
+            "timestamps": "iso-8601",
+            "coerce": "lenient",
+            "database_include": "a",
+            "table_include": "a",
+            "on_null": "dead",
+        },
+    }
     for name, each in options.items():
         plain = made(name, "Customer")
-        assert [option for option, value in each.items() if made(name, "Customer", **{option: value}) == plain] == []
+        assert [
+            option
+            for option, value in each.items()
+            if made(name, "Customer", **{option: value}) == plain
+        ] == []

@@ -1,4 +1,6 @@
-"""The compiled pass and the strict way agree about every message; and what changes do to a table is what a plain reading of them does."""
+"""The compiled pass and the strict way agree about every message; and what changes do
+to a table is what a plain reading of them does.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,47 @@ NAMES = ("debezium-json", "canal-json", "maxwell-json")
 GROWING = {name: made(name, "Part") for name in NAMES}
 KEYED = {name: made(name, "Part", primary_key=("id", "part")) for name in NAMES}
 
-_SCALARS = st.none() | st.integers(0, 3) | st.sampled_from(["a", "b", "1", "2.0", "\\", "é"]) | st.booleans() | st.floats(0, 3)
+_SCALARS = (
+    st.none()
+    | st.integers(0, 3)
+    | st.sampled_from(["a", "b", "1", "2.0", "\\", "é"])
+    | st.booleans()
+    | st.floats(0, 3)
+)
 _ROWS = st.dictionaries(st.sampled_from(["id", "part", "name", "more"]), _SCALARS, max_size=4)
 _IMAGES = st.none() | _ROWS | _SCALARS | st.lists(st.none() | _ROWS, max_size=3)
-_WORDS = st.sampled_from([*"crudtm", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "QUERY", "insert", "update", "delete", "bootstrap-start"])
+_WORDS = st.sampled_from(
+    [
+        *"crudtm",
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "TRUNCATE",
+        "QUERY",
+        "insert",
+        "update",
+        "delete",
+        "bootstrap-start",
+    ]
+)
 _ENVELOPES = st.fixed_dictionaries(
-    {}, optional={
-        "op": _WORDS | _SCALARS, "type": _WORDS | _SCALARS, "before": _IMAGES, "after": _IMAGES, "data": _IMAGES, "old": _IMAGES,
-        "isDdl": st.sampled_from([False, False, True, None, 1]), "source": _IMAGES,
+    {},
+    optional={
+        "op": _WORDS | _SCALARS,
+        "type": _WORDS | _SCALARS,
+        "before": _IMAGES,
+        "after": _IMAGES,
+        "data": _IMAGES,
+        "old": _IMAGES,
+        "isDdl": st.sampled_from([False, False, True, None, 1]),
+        "source": _IMAGES,
     },
-)  # fmt: skip
-_VALUES = st.none() | st.binary(max_size=8) | _ENVELOPES.map(lambda document: json.dumps(document).encode())
+)
+_VALUES = (
+    st.none()
+    | st.binary(max_size=8)
+    | _ENVELOPES.map(lambda document: json.dumps(document).encode())
+)
 
 
 def decoded(decoder: Decoder, values: list[bytes | None]) -> Decoded:
@@ -45,7 +77,9 @@ def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
     """The same where the pass takes nothing."""
 
     def nothing(machine: Machine, messages: pa.BinaryArray) -> Taken:
-        return Taken(np.zeros(len(messages), np.bool_), [pa.array([], f.type) for f in machine._schema])
+        return Taken(
+            np.zeros(len(messages), np.bool_), [pa.array([], f.type) for f in machine._schema]
+        )
 
     with mock.patch.object(Machine, "_taken", nothing):
         return decoded(decoder, values)
@@ -54,20 +88,31 @@ def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("decoders", [GROWING, KEYED], ids=["growing", "keyed"])
 @given(values=st.lists(_VALUES, max_size=12))
-def test_both_ways_say_the_same(name: str, decoders: dict[str, Decoder], values: list[bytes | None]) -> None:
-    """Whatever the envelope holds: the same rows, deletes and counts; the same refusals for the same reasons."""
+def test_both_ways_say_the_same(
+    name: str, decoders: dict[str, Decoder], values: list[bytes | None]
+) -> None:
+    """Whatever the envelope holds: the same rows, deletes and counts; the same refusals
+    for the same reasons.
+    """
     fast, slow = decoded(decoders[name], values), slowly(decoders[name], values)
     assert verdicts(fast) == verdicts(slow)
     assert (fast.dropped, fast.filtered) == (slow.dropped, slow.filtered)
 
 
-# ------------------------------------------------------------------------------------------------------------- a plain reading
+# --------------------------------------------------------------------------------------------------
 
 _KEYS = st.tuples(st.integers(0, 2), st.sampled_from(["a", "b"]))
 _CHANGES = st.lists(
-    st.lists(st.tuples(_KEYS, st.none() | _KEYS, st.sampled_from(["x", "y", None]), st.booleans()), min_size=1, max_size=3), max_size=12
+    st.lists(
+        st.tuples(_KEYS, st.none() | _KEYS, st.sampled_from(["x", "y", None]), st.booleans()),
+        min_size=1,
+        max_size=3,
+    ),
+    max_size=12,
 )
-"""Messages of changes: the key, the one before if there was one, a name, and whether it is a deletion (the first one says it for all)."""
+"""Messages of changes: the key, the one before if there was one, a name, and whether it
+is a deletion (the first one says it for all).
+"""
 
 
 def row(key: tuple[int, str], name: str | None) -> dict[str, Any]:
@@ -77,14 +122,20 @@ def row(key: tuple[int, str], name: str | None) -> dict[str, Any]:
 
 def messages(name: str, changes: list[list[tuple[Any, ...]]]) -> list[list[tuple[Any, ...]]]:
     """The same as the tool would send it: only Canal puts several into one message."""
-    return changes if name == "canal-json" else [[change] for message in changes for change in message]
+    return (
+        changes if name == "canal-json" else [[change] for message in changes for change in message]
+    )
 
 
 def written(name: str, message: list[tuple[Any, ...]]) -> bytes:
     """A message in the tool's envelope."""
     key, before, text, gone = message[0]
     if name == "debezium-json":
-        images = {"before": row(key, text)} if gone else {"before": before and row(before, text), "after": row(key, text)}
+        images = (
+            {"before": row(key, text)}
+            if gone
+            else {"before": before and row(before, text), "after": row(key, text)}
+        )
         return json.dumps({**images, "op": "d" if gone else "u" if before else "c"}).encode()
     former = [before and {"part": before[1], "id": before[0]} for _, before, _, _ in message]
     if name == "maxwell-json":
@@ -105,8 +156,12 @@ def read_plainly(message: list[tuple[Any, ...]], table: dict[Any, Any]) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(changes=_CHANGES)
-def test_changes_do_to_a_table_what_they_say(name: str, changes: list[list[tuple[Any, ...]]]) -> None:
-    """Inserts, updates, deletions and changes of keys, by deletes and rows, leave the table that a plain reading of them leaves."""
+def test_changes_do_to_a_table_what_they_say(
+    name: str, changes: list[list[tuple[Any, ...]]]
+) -> None:
+    """Inserts, updates, deletions and changes of keys, by deletes and rows, leave the
+    table that a plain reading of them leaves.
+    """
     sent, plainly, table = messages(name, changes), {}, {}  # type: ignore[var-annotated]
     found = decoded(KEYED[name], [written(name, message) for message in sent])
     assert dead(found) == []

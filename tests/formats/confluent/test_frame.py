@@ -18,13 +18,21 @@ from windrow.ingest.formats.confluent.frame import MOST_STEPS, NAMELESS, NULL, F
 GUID = uuid.UUID(int=7)
 IDS = st.sampled_from([0, 1, 2, 256, (1 << 32) - 1])
 FRAMED = st.builds(lambda id_, rest: struct.pack(">bI", 0, id_) + rest, IDS, st.binary(max_size=8))
-BY_GUID = st.builds(lambda low, rest: b"\x01" + uuid.UUID(int=low).bytes + rest, st.integers(0, 2), st.binary(max_size=8))
+BY_GUID = st.builds(
+    lambda low, rest: b"\x01" + uuid.UUID(int=low).bytes + rest,
+    st.integers(0, 2),
+    st.binary(max_size=8),
+)
 VALUES = st.none() | st.binary(max_size=20) | FRAMED | BY_GUID
-HEADERS = st.lists(st.tuples(st.sampled_from(["__value_schema_id", "__key_schema_id"]), VALUES), max_size=2)
+HEADERS = st.lists(
+    st.tuples(st.sampled_from(["__value_schema_id", "__key_schema_id"]), VALUES), max_size=2
+)
 
 
 def reference(octets: bytes, *, paths: bool) -> Frame | None:
-    """The frame as confluent-kafka's own code reads it; None where that fails, or reads what nobody writes."""
+    """The frame as confluent-kafka's own code reads it; None where that fails, or reads
+    what nobody writes.
+    """
     found = SchemaId("PROTOBUF" if paths else "AVRO")
     try:
         behind = found.from_bytes(io.BytesIO(octets))
@@ -37,7 +45,9 @@ def reference(octets: bytes, *, paths: bool) -> Frame | None:
 
 
 @given(st.lists(st.tuples(VALUES, HEADERS), max_size=12), st.booleans())
-def test_frames_are_what_the_client_reads(messages: list[tuple[bytes | None, list[tuple[str, bytes | None]]]], paths: bool) -> None:
+def test_frames_are_what_the_client_reads(
+    messages: list[tuple[bytes | None, list[tuple[str, bytes | None]]]], paths: bool
+) -> None:
     """The header counts where there is one, the last of several; each message is told alone."""
     values, headers = [value for value, _ in messages], [headers for _, headers in messages]
     found = frames_of(valued(values, None, headers), "__value_schema_id", paths=paths)
@@ -53,7 +63,14 @@ def test_frames_are_what_the_client_reads(messages: list[tuple[bytes | None, lis
         assert (None if number == NAMELESS else found.frames[number]) == wanted
 
 
-@pytest.mark.parametrize("octets", [b"\x00\x00\x00\x00\x01", b"\x00\x00\x00\x00\x01\x80\x80\x80\x80\x80\x80", b"\x00\x00\x00\x00\x01\x01"])
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"\x00\x00\x00\x00\x01",
+        b"\x00\x00\x00\x00\x01\x80\x80\x80\x80\x80\x80",
+        b"\x00\x00\x00\x00\x01\x01",
+    ],
+)
 def test_paths_that_are_none(octets: bytes) -> None:
     """A path that ends too soon, is too long a number, or has steps below none names nothing."""
     assert frames_of(valued([octets]), "h", paths=True).numbers.tolist() == [NAMELESS]

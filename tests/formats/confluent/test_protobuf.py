@@ -1,4 +1,6 @@
-"""Protobuf behind a schema's id and a path: the contract of every format, and which message of a schema is meant."""
+"""Protobuf behind a schema's id and a path: the contract of every format, and which
+message of a schema is meant.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ message Order {
   string name = 2;
 }
 """
-NAME = 'syntax = "proto3"; package parts; import "google/protobuf/timestamp.proto"; message Name { google.protobuf.Timestamp at = 1; }'
+NAME = (
+    'syntax = "proto3"; package parts; import "google/protobuf/timestamp.proto"; message Name {'
+    " google.protobuf.Timestamp at = 1; }"
+)
 OLD = 'syntax = "proto2"; message Old { required int32 id = 1; }'
 NEWER = 'syntax = "proto3"; message Flat { int32 id = 7; string name = 8; bytes more = 9; }'
 
@@ -42,21 +47,33 @@ NEWER = 'syntax = "proto3"; message Flat { int32 id = 7; string name = 8; bytes 
 def chain(count: int) -> str:
     """Messages in one another."""
     inner = "".join(f"message R{n} {{ R{n + 1} x = 1; }} " for n in range(count))
-    return f'syntax = "proto3"; message Flat {{ int32 id = 7; string name = 8; R0 x = 9; }} {inner} message R{count} {{}}'
+    return (
+        f'syntax = "proto3"; message Flat {{ int32 id = 7; string name = 8; R0 x = 9; }} {inner}'
+        f" message R{count} {{}}"
+    )
 
 
 SCHEMAS = (
-    WriterSchema("1", "PROTOBUF", SCHEMA, (("parts/name.proto", NAME),)), WriterSchema("2", "PROTOBUF", NEWER),
+    WriterSchema("1", "PROTOBUF", SCHEMA, (("parts/name.proto", NAME),)),
+    WriterSchema("2", "PROTOBUF", NEWER),
     WriterSchema("3", "PROTOBUF", OLD),
-    WriterSchema("4", "PROTOBUF", "message {"), WriterSchema("5", "PROTOBUF", SCHEMA), WriterSchema("6", "AVRO", '"string"'),
+    WriterSchema("4", "PROTOBUF", "message {"),
+    WriterSchema("5", "PROTOBUF", SCHEMA),
+    WriterSchema("6", "AVRO", '"string"'),
     WriterSchema("7", "PROTOBUF", NEWER, (("../../evil.proto", NEWER),)),
     WriterSchema("8", "PROTOBUF", NEWER, (("/tmp/evil.proto", NEWER),)),
     WriterSchema("9", "PROTOBUF", NEWER, (("windrow-schema.proto", OLD),)),
     WriterSchema("10", "PROTOBUF", NEWER, (("a/../../../evil.proto", NEWER),)),
     WriterSchema("11", "PROTOBUF", NEWER, (("a", NEWER), ("a/b", NEWER))),
-    WriterSchema("12", "PROTOBUF", chain(300)), WriterSchema("13", "PROTOBUF", chain(10_000)),
-)  # fmt: skip
-DECODER = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS))
+    WriterSchema("12", "PROTOBUF", chain(300)),
+    WriterSchema("13", "PROTOBUF", chain(10_000)),
+)
+DECODER = ConfluentDecoder(
+    ModelReference("models.py:Flat", AVRO),
+    ProtobufPayloads(),
+    Subjects(),
+    registry=FixedRegistry(SCHEMAS),
+)
 FLAT = number(7, 5) + text(8, "a")
 
 
@@ -69,13 +86,17 @@ class TestProtobuf(DecoderContract):
     """Of two schemas, by short and by long paths."""
 
     GOOD: ClassVar = [
-        framed(1, number(1, 5) + text(2, "a"), b"\x02\x02"), framed(2, FLAT), framed(2, FLAT + text(9, b"\xff"), b"\x02\x00"),
+        framed(1, number(1, 5) + text(2, "a"), b"\x02\x02"),
+        framed(2, FLAT),
+        framed(2, FLAT + text(9, b"\xff"), b"\x02\x00"),
         framed(1, number(1, 6), b"\x02\x02"),
-    ]  # fmt: skip
+    ]
     BAD: ClassVar = [
-        framed(2, text(8, b"\xffhunter2")), framed(1, b"hunter2", b"\x02\x06"), framed(9, b"hunter2"),
+        framed(2, text(8, b"\xffhunter2")),
+        framed(1, b"hunter2", b"\x02\x06"),
+        framed(9, b"hunter2"),
         framed(3, number(1, 1) + text(2, "hunter2")),
-    ]  # fmt: skip
+    ]
 
     @pytest.fixture
     def decoder(self) -> ConfluentDecoder:
@@ -84,25 +105,37 @@ class TestProtobuf(DecoderContract):
     def test_a_decoder_travels(self, decoder: Any) -> None:
         """With as many schemas as this one knows it is larger than others."""
         super().test_a_decoder_travels(
-            ConfluentDecoder(ModelReference("models.py:Flat", AVRO), decoder.payloads, Subjects(), registry=FixedRegistry(SCHEMAS[:2]))
+            ConfluentDecoder(
+                ModelReference("models.py:Flat", AVRO),
+                decoder.payloads,
+                Subjects(),
+                registry=FixedRegistry(SCHEMAS[:2]),
+            )
         )
 
 
-@pytest.mark.parametrize(("message", "said"), [
-    (framed(1, b""), "id: string can't become int64; name: shop.Other has no such field"),
-    (framed(1, b"", b"\x02\x06"), "has no message at [3]"),
-    (framed(1, b"", b"\x06\x02\x02\x00"), "has no message at [1, 1, 0]"),
-    (framed(4, b""), "the schema can't be compiled: windrow-schema.proto:1"),
-    (framed(5, b""), "parts/name.proto"), (framed(6, b""), "it is of kind AVRO, not PROTOBUF"),
-    (framed(7, b""), "file called '../../evil.proto'"),
-    (framed(8, b""), "file called '/tmp/evil.proto'"), (framed(9, b""), "file called 'windrow-schema.proto'"),
-    (framed(10, b""), "file called 'a/../../../evil.proto'"),
-    (framed(11, b""), "file called 'a/b'"),
-    (framed(13, b""), "message type Flat leads through too many others"),
-    (framed(1, b"", b"\x04\x02\x02"), "name: message parts.Name can't become string"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (framed(1, b""), "id: string can't become int64; name: shop.Other has no such field"),
+        (framed(1, b"", b"\x02\x06"), "has no message at [3]"),
+        (framed(1, b"", b"\x06\x02\x02\x00"), "has no message at [1, 1, 0]"),
+        (framed(4, b""), "the schema can't be compiled: windrow-schema.proto:1"),
+        (framed(5, b""), "parts/name.proto"),
+        (framed(6, b""), "it is of kind AVRO, not PROTOBUF"),
+        (framed(7, b""), "file called '../../evil.proto'"),
+        (framed(8, b""), "file called '/tmp/evil.proto'"),
+        (framed(9, b""), "file called 'windrow-schema.proto'"),
+        (framed(10, b""), "file called 'a/../../../evil.proto'"),
+        (framed(11, b""), "file called 'a/b'"),
+        (framed(13, b""), "message type Flat leads through too many others"),
+        (framed(1, b"", b"\x04\x02\x02"), "name: message parts.Name can't become string"),
+    ],
+)
 def test_a_schema_that_will_not_do(message: bytes, said: str) -> None:
-    """Each message that names it is a dead letter, with the id and why; no file is written where a name says."""
+    """Each message that names it is a dead letter, with the id and why; no file is
+    written where a name says.
+    """
     found = DECODER.open()(valued([message, framed(2, FLAT)]))
     assert dead(found) == [(0, "schema", "incompatible_schema")]
     assert said in found.dead_detail[0].as_py()
@@ -110,14 +143,20 @@ def test_a_schema_that_will_not_do(message: bytes, said: str) -> None:
     assert not Path("/tmp/evil.proto").exists()
 
 
-@pytest.mark.parametrize(("imported", "field"), [
-    ("confluent/meta.proto", 'string name = 2 [(confluent.field_meta).doc = "x"];'),
-    ("confluent/type/decimal.proto", "confluent.type.Decimal name = 2;"),
-    ("confluent/types/decimal.proto", "confluent.type.Decimal name = 2;"),
-    ("confluent/type/variant.proto", "confluent.type.Variant name = 2;"), ("google/type/date.proto", "google.type.Date name = 2;"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("imported", "field"),
+    [
+        ("confluent/meta.proto", 'string name = 2 [(confluent.field_meta).doc = "x"];'),
+        ("confluent/type/decimal.proto", "confluent.type.Decimal name = 2;"),
+        ("confluent/types/decimal.proto", "confluent.type.Decimal name = 2;"),
+        ("confluent/type/variant.proto", "confluent.type.Variant name = 2;"),
+        ("google/type/date.proto", "google.type.Date name = 2;"),
+    ],
+)
 def test_files_that_serializers_do_not_register(imported: str, field: str) -> None:
-    """They are known, as they are to whoever wrote the message; of one that is registered that counts."""
+    """They are known, as they are to whoever wrote the message; of one that is
+    registered that counts.
+    """
     schema = f'syntax = "proto3"; import "{imported}"; message A {{ int64 id = 1; {field} }}'
     kind = descriptors.message_type(descriptors.compiled_text(schema, (), "a test"), "A", "a test")
     assert [of.name for of in kind.fields] == ["id", "name"]
@@ -128,16 +167,28 @@ def test_files_that_serializers_do_not_register(imported: str, field: str) -> No
 
 def test_types_in_one_another() -> None:
     """Hundreds of them are no trouble: how deep a message goes is its own."""
-    found = DECODER.open()(valued([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))]))
+    found = DECODER.open()(
+        valued([framed(12, FLAT), framed(12, FLAT + text(9, text(1, b"\x0a\x00")))])
+    )
     assert found.rows.to_pylist() == [{"id": 5, "name": "a"}] * 2
 
 
 def test_columns_that_the_type_does_not_have() -> None:
     """They are null; where one must be there, no message of that type is a row."""
     without = 'syntax = "proto3"; message M { string more = 1; %s}'
-    schemas = tuple(WriterSchema(str(n), "PROTOBUF", without % fields) for n, fields in enumerate(("int64 id = 2; ", "string name = 2; ")))
-    decoder = ConfluentDecoder(ModelReference("models.py:Loose", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(schemas))
-    found = decoder.open()(valued([framed(0, number(2, 7)), framed(0, text(1, "x")), framed(1, text(2, "x"))]))
+    schemas = tuple(
+        WriterSchema(str(n), "PROTOBUF", without % fields)
+        for n, fields in enumerate(("int64 id = 2; ", "string name = 2; "))
+    )
+    decoder = ConfluentDecoder(
+        ModelReference("models.py:Loose", AVRO),
+        ProtobufPayloads(),
+        Subjects(),
+        registry=FixedRegistry(schemas),
+    )
+    found = decoder.open()(
+        valued([framed(0, number(2, 7)), framed(0, text(1, "x")), framed(1, text(2, "x"))])
+    )
     none = {"name": None, "tags": None, "place": None}
     assert found.rows.to_pylist() == [{"id": 7, **none}, {"id": 0, **none}]
     assert found.dead_detail.to_pylist() == [
@@ -146,13 +197,26 @@ def test_columns_that_the_type_does_not_have() -> None:
 
 
 @pytest.mark.parametrize("path", [None, ".", ""])
-def test_nothing_that_a_registry_names_is_run(path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schema may refer to files that are named like Python's modules, however PYTHONPATH is set: they are text for the compiler alone."""
+def test_nothing_that_a_registry_names_is_run(
+    path: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schema may refer to files that are named like Python's modules, however
+    PYTHONPATH is set: they are text for the compiler alone.
+    """
     if path is not None:
         monkeypatch.setenv("PYTHONPATH", path + ":" + ":".join(sys.path))
     descriptors.compiled_text.cache_clear()
     ran = f"open({str(tmp_path / 'ran')!r}, 'w')"
-    files = tuple((name, ran) for name in ("grpc_tools/__init__.py", "grpc_tools/protoc.py", "sitecustomize.py", "runpy.py", "google.py"))
+    files = tuple(
+        (name, ran)
+        for name in (
+            "grpc_tools/__init__.py",
+            "grpc_tools/protoc.py",
+            "sitecustomize.py",
+            "runpy.py",
+            "google.py",
+        )
+    )
     assert descriptors.compiled_text(NEWER, files, "the schema")
     assert not (tmp_path / "ran").exists()
 
@@ -165,22 +229,31 @@ def test_a_schema_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "_by_protoc", lambda *args: calls.append(args) or real(*args))
     for model in ("Flat", "Order"):
         decoder = ConfluentDecoder(
-            ModelReference(f"models.py:{model}", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS[1:2])
+            ModelReference(f"models.py:{model}", AVRO),
+            ProtobufPayloads(),
+            Subjects(),
+            registry=FixedRegistry(SCHEMAS[1:2]),
         )
         decoder.open()(valued([framed(2, FLAT)]))
     assert len(calls) == 1
 
 
 def test_many_types_of_one_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The schema is read once, however many of its types messages name, and whether these will do."""
+    """The schema is read once, however many of its types messages name, and whether
+    these will do.
+    """
     calls: list[object] = []
     real = descriptor_pool.DescriptorPool
     monkeypatch.setattr(descriptor_pool, "DescriptorPool", lambda: calls.append(1) or real())
     texts = "".join(f"message M{n} {{ string id = 1; }} " for n in range(60))
     registry = FixedRegistry((WriterSchema("1", "PROTOBUF", f'syntax = "proto3"; {texts}'),))
-    decoder = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), registry=registry)
+    decoder = ConfluentDecoder(
+        ModelReference("models.py:Flat", AVRO), ProtobufPayloads(), Subjects(), registry=registry
+    )
     messages = [framed(1, b"", b"\x02" + varint(2 * n)) for n in range(120)]
-    assert dead(decoder.open()(valued(messages))) == [(n, "schema", "incompatible_schema") for n in range(120)]
+    assert dead(decoder.open()(valued(messages))) == [
+        (n, "schema", "incompatible_schema") for n in range(120)
+    ]
     assert len(calls) == 1
 
 
@@ -188,9 +261,14 @@ def test_a_schema_that_nests_too_deep_never_does() -> None:
     """Whoever asks, and however often."""
     for model in ("Flat", "Loose", "Flat"):
         decoder = ConfluentDecoder(
-            ModelReference(f"models.py:{model}", AVRO), ProtobufPayloads(), Subjects(), registry=FixedRegistry(SCHEMAS)
+            ModelReference(f"models.py:{model}", AVRO),
+            ProtobufPayloads(),
+            Subjects(),
+            registry=FixedRegistry(SCHEMAS),
         )
-        assert dead(decoder.open()(valued([framed(13, FLAT), framed(2, FLAT)]))) == [(0, "schema", "incompatible_schema")]
+        assert dead(decoder.open()(valued([framed(13, FLAT), framed(2, FLAT)]))) == [
+            (0, "schema", "incompatible_schema")
+        ]
     with pytest.raises(SpecError, match="leads through too many"):
         ProtobufPayloads().machine(SCHEMAS[-1], Frame("13", 6, (0,)), decoder.columns, ())
 
@@ -204,7 +282,9 @@ def test_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_compiler_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given up, and no verdict on the schema: the machine may have less to do the next time."""
+    """It is given up, and no verdict on the schema: the machine may have less to do the
+    next time.
+    """
     monkeypatch.setattr(descriptors, "LIMIT_SECONDS", 0.001)
     with pytest.raises(UnreachableError, match="took more than"):
         descriptors.compiled_text(NEWER + " ", (), "the schema")

@@ -1,4 +1,6 @@
-"""A message of another record than the table's is never a row of nulls: names, and where no names are told, fields."""
+"""A message of another record than the table's is never a row of nulls: names, and
+where no names are told, fields.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,35 @@ AVRO = Path(__file__).parents[1] / "avro"
 def record(name: str, /, *aliases: str, **fields: str) -> dict[str, Any]:
     """A record's schema."""
     more = {"aliases": list(aliases)} if aliases else {}
-    return {"type": "record", "name": name, **more, "fields": [{"name": field, "type": kind} for field, kind in fields.items()]}
+    return {
+        "type": "record",
+        "name": name,
+        **more,
+        "fields": [{"name": field, "type": kind} for field, kind in fields.items()],
+    }
 
 
-CREATED, CANCELLED = record("shop.OrderCreated", id="long", name="string"), record("shop.OrderCancelled", id="long", why="string")
+CREATED, CANCELLED = (
+    record("shop.OrderCreated", id="long", name="string"),
+    record("shop.OrderCancelled", id="long", why="string"),
+)
 DELETED = record("UserDeleted", user="string")
 UNION = ["null", record("shop.OrderCreated", id="long"), record("OrderNamed", name="string")]
 ONE, OTHER = varint(1) + text("a"), varint(1) + text("late")
 
 
 def decoder(*schemas: Any, **more: Any) -> ConfluentDecoder:
-    """Of a model of two columns that may be null, with a registry that has these schemas under any subject."""
+    """Of a model of two columns that may be null, with a registry that has these
+    schemas under any subject.
+    """
     registry = FixedRegistry((*avro(*map(json.dumps, schemas)),))
-    return ConfluentDecoder(ModelReference("models.py:Named", AVRO), AvroPayloads(), Subjects(), registry=registry, **more)
+    return ConfluentDecoder(
+        ModelReference("models.py:Named", AVRO),
+        AvroPayloads(),
+        Subjects(),
+        registry=registry,
+        **more,
+    )
 
 
 def decoded(made: Any, *values: bytes) -> Decoded:
@@ -46,63 +64,115 @@ def decoded(made: Any, *values: bytes) -> Decoded:
     return found
 
 
-@pytest.mark.parametrize("records", [("OrderCreated",), ("shop.OrderCreated",), ("Other", "OrderCreated")])
+@pytest.mark.parametrize(
+    "records", [("OrderCreated",), ("shop.OrderCreated",), ("Other", "OrderCreated")]
+)
 def test_records_that_are_rows(records: tuple[str, ...]) -> None:
-    """By their names, with a namespace or without: a message of another one with a field of that name is a dead letter."""
-    found = decoded(decoder(CREATED, CANCELLED, records=records), framed(1, ONE), framed(2, OTHER), framed(1, ONE))
+    """By their names, with a namespace or without: a message of another one with a
+    field of that name is a dead letter.
+    """
+    found = decoded(
+        decoder(CREATED, CANCELLED, records=records),
+        framed(1, ONE),
+        framed(2, OTHER),
+        framed(1, ONE),
+    )
     assert found.rows.to_pylist() == [{"id": 1, "name": "a"}] * 2
     assert dead(found) == [(1, "schema", "other_record")]
-    assert found.dead_detail[0].as_py() == "Schema id 2: Expected a record that is a row, got shop.OrderCancelled"
+    assert (
+        found.dead_detail[0].as_py()
+        == "Schema id 2: Expected a record that is a row, got shop.OrderCancelled"
+    )
 
 
 def test_others_that_are_filtered() -> None:
     """They are counted, and no dead letters."""
-    found = decoded(decoder(CREATED, CANCELLED, records=("OrderCreated",), other_records="filter"), framed(2, OTHER), framed(1, ONE))
+    found = decoded(
+        decoder(CREATED, CANCELLED, records=("OrderCreated",), other_records="filter"),
+        framed(2, OTHER),
+        framed(1, ONE),
+    )
     assert (found.valid, found.filtered, dead(found)) == (1, 1, [])
 
 
 def test_another_namespace_that_is_named() -> None:
     """It is another record then."""
-    assert dead(decoded(decoder(CREATED, records=("store.OrderCreated",)), framed(1, ONE))) == [(0, "schema", "other_record")]
+    assert dead(decoded(decoder(CREATED, records=("store.OrderCreated",)), framed(1, ONE))) == [
+        (0, "schema", "other_record")
+    ]
 
 
 def test_an_alias_of_the_writers() -> None:
     """It is a name, too."""
-    assert decoded(decoder(record("New", "shop.Old", id="long", name="string"), records=("Old",)), framed(1, ONE)).valid == 1
+    assert (
+        decoded(
+            decoder(record("New", "shop.Old", id="long", name="string"), records=("Old",)),
+            framed(1, ONE),
+        ).valid
+        == 1
+    )
 
 
 def test_a_record_that_has_none_of_the_columns() -> None:
     """It is no row, where no names are told, and under a name that is."""
     for records in ((), ("UserDeleted",)):
-        assert dead(decoded(decoder(DELETED, records=records), framed(1, text("joe")))) == [(0, "schema", "other_record")]
+        assert dead(decoded(decoder(DELETED, records=records), framed(1, text("joe")))) == [
+            (0, "schema", "other_record")
+        ]
 
 
 def test_a_union_of_records() -> None:
-    """Each message says first which one it is; what it says beyond them, or nothing, is no Avro; null is no row."""
-    values = [varint(1) + varint(5), varint(2) + text("a"), varint(0), varint(3), varint(-1), b"", b"\xff", b"\x82\x00" + varint(6)]
+    """Each message says first which one it is; what it says beyond them, or nothing, is
+    no Avro; null is no row.
+    """
+    values = [
+        varint(1) + varint(5),
+        varint(2) + text("a"),
+        varint(0),
+        varint(3),
+        varint(-1),
+        b"",
+        b"\xff",
+        b"\x82\x00" + varint(6),
+    ]
     messages = [framed(1, value) for value in values]
     every = decoded(decoder(UNION), *messages)
-    assert every.rows.to_pylist() == [{"id": 5, "name": None}, {"id": None, "name": "a"}, {"id": 6, "name": None}]
+    assert every.rows.to_pylist() == [
+        {"id": 5, "name": None},
+        {"id": None, "name": "a"},
+        {"id": 6, "name": None},
+    ]
     assert [reason for _, _, reason in dead(every)] == ["other_record", *["not_avro"] * 4]
     named = decoded(decoder(UNION, records=("OrderCreated",)), *messages)
     assert named.rows.to_pylist() == [{"id": 5, "name": None}, {"id": 6, "name": None}]
     assert dead(named)[0] == (1, "schema", "other_record")
 
 
-@pytest.mark.parametrize("schemas", [
-    (CREATED, record("store.OrderCreated", id="long")), (record("New", "OrderCreated", id="long"), CREATED), (CREATED, DELETED),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        (CREATED, record("store.OrderCreated", id="long")),
+        (record("New", "OrderCreated", id="long"), CREATED),
+        (CREATED, DELETED),
+    ],
+)
 def test_the_record_of_the_topics_subject(schemas: tuple[Any, ...]) -> None:
-    """Where no names are told it is expected: the one that all versions there are, by a namespace or an alias of their own."""
+    """Where no names are told it is expected: the one that all versions there are, by a
+    namespace or an alias of their own.
+    """
     made = decoder(*schemas[:2], {})
     if schemas[1] is DELETED:
-        with pytest.raises(SpecError, match=r"Subject t-value .* holds several records: OrderCreated, UserDeleted") as refused:
+        with pytest.raises(
+            SpecError, match=r"Subject t-value .* holds several records: OrderCreated, UserDeleted"
+        ) as refused:
             made.foreseen(["t"])
         assert "decode.records: [NAME]" in refused.value.do
         return
     expecting: Any = made.foreseen(["t"]).decoder
     stray = WriterSchema("9", "AVRO", json.dumps(CANCELLED))
-    found = decoded(expecting.with_schemas([stray]), framed(2, varint(1) + text("a")), framed(9, OTHER))
+    found = decoded(
+        expecting.with_schemas([stray]), framed(2, varint(1) + text("a")), framed(9, OTHER)
+    )
     assert dead(found)[-1] == (1, "schema", "other_record")
     assert 0 not in [index for index, _, reason in dead(found) if reason == "other_record"]
 
@@ -112,29 +182,49 @@ def test_a_topic_without_a_subject() -> None:
     for part, setting in (("value", "decode.records"), ("key", "decode.key.records")):
         subjects: Any = Subjects(part=part)  # type: ignore[arg-type]
         with pytest.raises(SpecError, match=f"has no subject t-{part}") as refused:
-            ConfluentDecoder(ModelReference("models.py:Named", AVRO), AvroPayloads(), subjects, registry=FixedRegistry()).foreseen(["t"])
+            ConfluentDecoder(
+                ModelReference("models.py:Named", AVRO),
+                AvroPayloads(),
+                subjects,
+                registry=FixedRegistry(),
+            ).foreseen(["t"])
         assert f"{setting}: [NAME]" in refused.value.do
 
 
 def test_columns_that_say_the_schema(tmp_path: Path) -> None:
-    """The id and the record's name, in the order of the model, also where a batch has several; a column that is no String is refused."""
+    """The id and the record's name, in the order of the model, also where a batch has
+    several; a column that is no String is refused.
+    """
     (tmp_path / "models.py").write_text(
-        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Event(pa.DataFrameModel):\n    kind: pl.String\n    id: pl.Int64\n"
-        "    schema_id: pl.String\n"
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Event(pa.DataFrameModel):\n   "
+        " kind: pl.String\n    id: pl.Int64\n    schema_id: pl.String\n"
     )
-    asked: Any = {"written_with": (("schema_id", "schema_id"), ("kind", "record")), "records": ("OrderCreated", "OrderCancelled")}
-    made = replace(decoder(CREATED, CANCELLED, **asked), model=ModelReference("models.py:Event", tmp_path))
+    asked: Any = {
+        "written_with": (("schema_id", "schema_id"), ("kind", "record")),
+        "records": ("OrderCreated", "OrderCancelled"),
+    }
+    made = replace(
+        decoder(CREATED, CANCELLED, **asked), model=ModelReference("models.py:Event", tmp_path)
+    )
     found = decoded(made, framed(2, OTHER), framed(1, ONE), framed(1, b""))
     assert found.rows.to_pylist() == [
-        {"kind": "shop.OrderCancelled", "id": 1, "schema_id": "2"}, {"kind": "shop.OrderCreated", "id": 1, "schema_id": "1"},
-    ]  # fmt: skip
-    with pytest.raises(SpecError, match=r"decode\.written_with names id: the schema has no such String column"):
+        {"kind": "shop.OrderCancelled", "id": 1, "schema_id": "2"},
+        {"kind": "shop.OrderCreated", "id": 1, "schema_id": "1"},
+    ]
+    with pytest.raises(
+        SpecError, match=r"decode\.written_with names id: the schema has no such String column"
+    ):
         _ = replace(made, written_with=(("id", "record"),)).columns
     (tmp_path / "models.py").write_text(
-        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Only(pa.DataFrameModel):\n    kind: pl.String\n"
+        "import pandera.polars as pa\nimport polars as pl\n\n\nclass Only(pa.DataFrameModel):\n   "
+        " kind: pl.String\n"
     )
     with pytest.raises(SpecError, match="names all columns of the value"):
-        _ = replace(made, model=ModelReference("models.py:Only", tmp_path), written_with=(("kind", "record"),)).columns
+        _ = replace(
+            made,
+            model=ModelReference("models.py:Only", tmp_path),
+            written_with=(("kind", "record"),),
+        ).columns
 
 
 PROTO = """\
@@ -142,14 +232,18 @@ syntax = "proto3"; package shop; // message Not {}
 /* message Neither { */
 message Created { message Line { int64 id = 1; } enum E { A = 0; } string name = 2 [json_name = "} message Nor {"]; int64 id = 1; }
 message Deleted { int64 id = 1; string message = 5; }
-"""
+"""  # noqa: E501
 
 
 def test_protobuf_messages() -> None:
     """The one that a message names by its index counts, with its full name."""
     registry = FixedRegistry((WriterSchema("1", "PROTOBUF", PROTO),))
     made = ConfluentDecoder(
-        ModelReference("models.py:Named", AVRO), ProtobufPayloads(), Subjects(), records=("shop.Created",), registry=registry
+        ModelReference("models.py:Named", AVRO),
+        ProtobufPayloads(),
+        Subjects(),
+        records=("shop.Created",),
+        registry=registry,
     )
     values = [framed(1, path + b"\x08\x05") for path in (b"\x00", b"\x02\x02", b"\x04\x00\x00")]
     found = decoded(made, *values)
@@ -157,7 +251,9 @@ def test_protobuf_messages() -> None:
     assert dead(found) == [(1, "schema", "other_record"), (2, "schema", "other_record")]
     assert found.dead_detail[1].as_py().endswith("got shop.Created.Line")
     with pytest.raises(SpecError, match="holds several records: Created, Deleted"):
-        ConfluentDecoder(made.model, ProtobufPayloads(), Subjects(), registry=registry).foreseen(["t"])
+        ConfluentDecoder(made.model, ProtobufPayloads(), Subjects(), registry=registry).foreseen(
+            ["t"]
+        )
 
 
 def test_messages_of_a_proto_file() -> None:

@@ -30,7 +30,13 @@ from windrow.ingest.schema.load import ModelReference
 
 AVRO = Path(__file__).parents[1] / "avro"
 ROWS = [{"id": n, "name": f"größer {n}"} for n in range(5)]
-JSON_SCHEMA = json.dumps({"title": "Flat", "type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}})
+JSON_SCHEMA = json.dumps(
+    {
+        "title": "Flat",
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+    }
+)
 
 
 @pytest.fixture
@@ -40,9 +46,16 @@ def client(schema_registry: RegistryServer) -> Iterator[SchemaRegistryClient]:
         yield made
 
 
-def read(schema_registry: RegistryServer, payloads: Any, messages: list[bytes], headers: Any = ()) -> list[Any]:
+def read(
+    schema_registry: RegistryServer, payloads: Any, messages: list[bytes], headers: Any = ()
+) -> list[Any]:
     """The rows that windrow makes."""
-    decoder = ConfluentDecoder(ModelReference("models.py:Flat", AVRO), payloads, Subjects(), registry=Registry(schema_registry.url))
+    decoder = ConfluentDecoder(
+        ModelReference("models.py:Flat", AVRO),
+        payloads,
+        Subjects(),
+        registry=Registry(schema_registry.url),
+    )
     found = decoder.open()(valued(messages, None, headers))
     assert found.dead_detail.to_pylist() == []
     rows: list[Any] = found.rows.to_pylist()
@@ -50,7 +63,9 @@ def read(schema_registry: RegistryServer, payloads: Any, messages: list[bytes], 
 
 
 @pytest.mark.parametrize("in_header", [False, True])
-def test_avro(schema_registry: RegistryServer, client: SchemaRegistryClient, in_header: bool) -> None:
+def test_avro(
+    schema_registry: RegistryServer, client: SchemaRegistryClient, in_header: bool
+) -> None:
     """By its id before the value, or by its GUID in a header."""
     conf = {"schema.id.serializer": header_schema_id_serializer} if in_header else {}
     serialize = AvroSerializer(client, FLAT, conf=conf)
@@ -73,8 +88,16 @@ def test_json(schema_registry: RegistryServer, client: SchemaRegistryClient) -> 
 def test_what_the_client_expects_of_a_registry(client: SchemaRegistryClient) -> None:
     """Subjects, versions, references, GUIDs and deletion; and each refusal by its code."""
     inner = Schema('{"type": "record", "name": "In", "fields": []}')
-    outer = Schema('{"type": "record", "name": "Out", "fields": [{"name": "in", "type": "In"}]}', "AVRO", [SchemaReference("In", "in", 1)])
-    assert (client.register_schema("in", inner), client.register_schema("out", outer), client.register_schema("too", inner)) == (1, 2, 1)
+    outer = Schema(
+        '{"type": "record", "name": "Out", "fields": [{"name": "in", "type": "In"}]}',
+        "AVRO",
+        [SchemaReference("In", "in", 1)],
+    )
+    assert (
+        client.register_schema("in", inner),
+        client.register_schema("out", outer),
+        client.register_schema("too", inner),
+    ) == (1, 2, 1)
     assert client.register_schema("out", inner) == 1
     assert sorted(client.get_subjects()) == ["in", "out", "too"]
     assert client.get_versions("out") == [1, 2]
@@ -92,9 +115,12 @@ def test_what_the_client_expects_of_a_registry(client: SchemaRegistryClient) -> 
     assert client.get_subjects() == ["in", "too"]
     assert client.get_version("out", 1, deleted=True).schema_id == 2
     for ask, code in [
-        (lambda: client.get_schema(99), 40403), (lambda: client.get_versions("out"), 40401), (lambda: client.get_version("in", 9), 40402),
-        (lambda: client.lookup_schema("in", outer), 40403), (lambda: client.lookup_schema("none", outer), 40401),
-    ]:  # fmt: skip
+        (lambda: client.get_schema(99), 40403),
+        (lambda: client.get_versions("out"), 40401),
+        (lambda: client.get_version("in", 9), 40402),
+        (lambda: client.lookup_schema("in", outer), 40403),
+        (lambda: client.lookup_schema("none", outer), 40401),
+    ]:
         with pytest.raises(SchemaRegistryError) as refused:
             ask()
         assert (refused.value.http_status_code, refused.value.error_code) == (404, code)

@@ -1,4 +1,6 @@
-"""Lines, good and hostile, with their verdicts by `Order` (id, name, amount, note), where `-` stands for null: a row, or a reason."""
+"""Lines, good and hostile, with their verdicts by `Order` (id, name, amount, note),
+where `-` stands for null: a row, or a reason.
+"""
 
 from __future__ import annotations
 

@@ -24,22 +24,40 @@ class TestOrders(DecoderContract):
 
     @pytest.fixture
     def decoder(self) -> CsvDecoder:
-        return CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-"))
+        return CsvDecoder(
+            ModelReference("models.py:Order", HERE), dialect=Dialect(null_literal="-")
+        )
 
 
 class TestOneColumn(DecoderContract):
     """A line of one field, in another dialect; an empty one is a field too."""
 
     GOOD: ClassVar = [b"a", b"", b"'a;b'", b"'it''s'", b"a\\;b", b"a\n", b"b"]
-    BAD: ClassVar = [b"\xef\xbb\xbfhunter2", b"hunter2;b", b"'hunter2", b"hunter2\\", b"hunter2\na", b"\xffhunter2", b"''hunter2"]
+    BAD: ClassVar = [
+        b"\xef\xbb\xbfhunter2",
+        b"hunter2;b",
+        b"'hunter2",
+        b"hunter2\\",
+        b"hunter2\na",
+        b"\xffhunter2",
+        b"''hunter2",
+    ]
 
     @pytest.fixture
     def decoder(self) -> CsvDecoder:
-        return CsvDecoder(ModelReference("models.py:One", HERE), on_null="drop", dialect=Dialect(";", "'", "\\"))
+        return CsvDecoder(
+            ModelReference("models.py:One", HERE), on_null="drop", dialect=Dialect(";", "'", "\\")
+        )
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
         """Megabytes of one byte are one field here, those of quotes and escapes as well."""
-        monsters = [b"\x00" * (4 << 20), b"''" * (2 << 20), b"\\\\" * (2 << 20), b"'" + b"'" * (4 << 20), b";" * (4 << 20)]
+        monsters = [
+            b"\x00" * (4 << 20),
+            b"''" * (2 << 20),
+            b"\\\\" * (2 << 20),
+            b"'" + b"'" * (4 << 20),
+            b";" * (4 << 20),
+        ]
         found = self.decoded(decoder, [b"a", *monsters, b"b"])
         assert found.row_index.to_pylist()[0] == 0
         assert found.rows["text"].to_pylist()[-1] == "b"

@@ -20,7 +20,10 @@ ORDERS = CsvDecoder(ModelReference("models.py:Order", HERE), dialect=Dialect(nul
 def became(lines: list[bytes]) -> list[object]:
     """A row's values, or a reason, for each line."""
     found = verdicts(ORDERS.open()(valued(lines)))
-    return [tuple(one.values()) if isinstance(one := found[i][0], dict) else one[1] for i in range(len(lines))]
+    return [
+        tuple(one.values()) if isinstance(one := found[i][0], dict) else one[1]
+        for i in range(len(lines))
+    ]
 
 
 @pytest.mark.parametrize("line", [*GOOD, *BAD], ids=repr)
@@ -30,7 +33,9 @@ def test_a_line_becomes_what_stands_beside_it(line: bytes) -> None:
 
 
 def test_lines_do_not_move_each_other() -> None:
-    """All lines in one batch, good and hostile strewn among each other in any order, become what they are alone."""
+    """All lines in one batch, good and hostile strewn among each other in any order,
+    become what they are alone.
+    """
     r = random.Random(7)
     lines = [*GOOD, *BAD]
     for _ in range(20):

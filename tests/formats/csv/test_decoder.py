@@ -23,22 +23,27 @@ def rows(lines: list[bytes | None], **options: Any) -> list[dict[str, Any]]:
     return CSV.decoder(section, HERE).open()(valued(lines)).rows.to_pylist()
 
 
-@pytest.mark.parametrize(("options", "line", "note"), [
-    ({}, b'1,a,2,""', ""),
-    ({}, b"1,a,2,", ""),
-    ({"null_literal": ""}, b"1,a,2,", None),
-    ({"null_literal": ""}, b'1,a,2,""', ""),
-    ({"null_literal": "NULL"}, b"1,a,2,NULL", None),
-    ({"null_literal": "NULL"}, b'1,a,2,"NULL"', "NULL"),
-    ({"null_literal": "\\N", "escape": "\\"}, b"1,a,2,\\N", None),
-    ({"null_literal": "none"}, b"1,a,2,none", "none"),
-    ({"delimiter": "\t"}, b"1\ta\t2\tx,y", "x,y"),
-    ({"quote": "'"}, b"1,a,2,'x,y'", "x,y"),
-    ({"quote": "none"}, b'1,a,2,"', '"'),
-    ({"quote": "none", "escape": "\\"}, b"1,a,2,x\\,y", "x,y"),
-    ({"escape": "\\"}, b'1,a,2,"x\\"y"', 'x"y'),
-])  # fmt: skip
-def test_each_option_changes_what_a_line_says(options: dict[str, Any], line: bytes, note: str | None) -> None:
+@pytest.mark.parametrize(
+    ("options", "line", "note"),
+    [
+        ({}, b'1,a,2,""', ""),
+        ({}, b"1,a,2,", ""),
+        ({"null_literal": ""}, b"1,a,2,", None),
+        ({"null_literal": ""}, b'1,a,2,""', ""),
+        ({"null_literal": "NULL"}, b"1,a,2,NULL", None),
+        ({"null_literal": "NULL"}, b'1,a,2,"NULL"', "NULL"),
+        ({"null_literal": "\\N", "escape": "\\"}, b"1,a,2,\\N", None),
+        ({"null_literal": "none"}, b"1,a,2,none", "none"),
+        ({"delimiter": "\t"}, b"1\ta\t2\tx,y", "x,y"),
+        ({"quote": "'"}, b"1,a,2,'x,y'", "x,y"),
+        ({"quote": "none"}, b'1,a,2,"', '"'),
+        ({"quote": "none", "escape": "\\"}, b"1,a,2,x\\,y", "x,y"),
+        ({"escape": "\\"}, b'1,a,2,"x\\"y"', 'x"y'),
+    ],
+)
+def test_each_option_changes_what_a_line_says(
+    options: dict[str, Any], line: bytes, note: str | None
+) -> None:
     """The last field, by the dialect of the spec."""
     assert [row["note"] for row in rows([line], **options)] == [note]
 
@@ -46,34 +51,57 @@ def test_each_option_changes_what_a_line_says(options: dict[str, Any], line: byt
 def test_timestamps_in_other_forms() -> None:
     """As SQL writes them, and as numbers."""
     empty = [""] * 7
-    for form, text in (("sql", "2026-01-05 09:00:00"), ("epoch_ms", "1767603600000"), ("iso-8601", "2026-01-05T09:00:00Z")):
-        section = CsvSection.model_validate({"schema": "models.py:Every", "null_literal": "", "timestamps": form})
-        decoded = CSV.decoder(section, HERE).open()(valued([",".join([*empty, text, "", "", ""]).encode()]))
-        assert [row["at"].isoformat() for row in decoded.rows.to_pylist()] == ["2026-01-05T09:00:00+00:00"]
+    for form, text in (
+        ("sql", "2026-01-05 09:00:00"),
+        ("epoch_ms", "1767603600000"),
+        ("iso-8601", "2026-01-05T09:00:00Z"),
+    ):
+        section = CsvSection.model_validate(
+            {"schema": "models.py:Every", "null_literal": "", "timestamps": form}
+        )
+        decoded = CSV.decoder(section, HERE).open()(
+            valued([",".join([*empty, text, "", "", ""]).encode()])
+        )
+        assert [row["at"].isoformat() for row in decoded.rows.to_pylist()] == [
+            "2026-01-05T09:00:00+00:00"
+        ]
 
 
 def test_timestamps_without_an_offset_or_finer_than_a_microsecond() -> None:
     """By the zone and the word of the spec, and counted, by both ways."""
-    lines = [",".join([*[""] * 7, text, "", "", ""]).encode() for text in ("2026-01-05 09:00", "2026-01-05T08:00:00.0000009Z")]
+    lines = [
+        ",".join([*[""] * 7, text, "", "", ""]).encode()
+        for text in ("2026-01-05 09:00", "2026-01-05T08:00:00.0000009Z")
+    ]
     for finer, row_index, truncated in (("truncate", [0, 1], 1), ("dead", [0], 0)):
-        options = {"schema": "models.py:Every", "null_literal": "", "zone": "Europe/Berlin", "finer": finer}
+        options = {
+            "schema": "models.py:Every",
+            "null_literal": "",
+            "zone": "Europe/Berlin",
+            "finer": finer,
+        }
         decoded = CSV.decoder(CsvSection.model_validate(options), HERE).open()(valued(lines))
-        assert {row["at"].isoformat() for row in decoded.rows.to_pylist()} == {"2026-01-05T08:00:00+00:00"}
+        assert {row["at"].isoformat() for row in decoded.rows.to_pylist()} == {
+            "2026-01-05T08:00:00+00:00"
+        }
         assert (decoded.row_index.to_pylist(), decoded.truncated) == (row_index, truncated)
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    ({"zone": "Berlin"}, "must be the name of a time zone"),
-    ({"zone": "UTC", "timestamps": "epoch_s"}, "goes with timestamps that are text"),
-    ({"delimiter": ",,"}, "must be one character"),
-    ({"delimiter": "a"}, "must be one character"),
-    ({"delimiter": "\n"}, "must be one character"),
-    ({"delimiter": "ü"}, "must be one character"),
-    ({"quote": ","}, "is the same as delimiter"),
-    ({"escape": '"'}, "is the same as quote"),
-    ({"null_literal": "a,b"}, "no field would ever be that"),
-    ({"null_literal": '"'}, "what stands in quotes is never null"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"zone": "Berlin"}, "must be the name of a time zone"),
+        ({"zone": "UTC", "timestamps": "epoch_s"}, "goes with timestamps that are text"),
+        ({"delimiter": ",,"}, "must be one character"),
+        ({"delimiter": "a"}, "must be one character"),
+        ({"delimiter": "\n"}, "must be one character"),
+        ({"delimiter": "ü"}, "must be one character"),
+        ({"quote": ","}, "is the same as delimiter"),
+        ({"escape": '"'}, "is the same as quote"),
+        ({"null_literal": "a,b"}, "no field would ever be that"),
+        ({"null_literal": '"'}, "what stands in quotes is never null"),
+    ],
+)
 def test_characters_that_can_not_be(options: dict[str, Any], said: str) -> None:
     """Each has one meaning, and a setting that would have none is a mistake."""
     with pytest.raises(ValidationError, match=said):
@@ -81,10 +109,16 @@ def test_characters_that_can_not_be(options: dict[str, Any], said: str) -> None:
 
 
 def test_tombstones_and_empty_messages() -> None:
-    """A message without a value is a dead letter or is counted; one without bytes is a line of one empty field."""
-    for on_null, letters, dropped in (("dead", [(0, "value", "tombstone"), (1, "schema", "field_count")], 0),
-                                      ("drop", [(1, "schema", "field_count")], 1)):  # fmt: skip
-        found = CsvDecoder(ModelReference("models.py:Order", HERE), on_null=on_null).open()(valued([None, b""]))  # type: ignore[arg-type]
+    """A message without a value is a dead letter or is counted; one without bytes is a
+    line of one empty field.
+    """
+    for on_null, letters, dropped in (
+        ("dead", [(0, "value", "tombstone"), (1, "schema", "field_count")], 0),
+        ("drop", [(1, "schema", "field_count")], 1),
+    ):
+        found = CsvDecoder(ModelReference("models.py:Order", HERE), on_null=on_null).open()(
+            valued([None, b""])
+        )  # type: ignore[arg-type]
         assert (dead(found), found.dropped) == (letters, dropped)
 
 

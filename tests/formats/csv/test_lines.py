@@ -13,9 +13,14 @@ from windrow.ingest.formats.csv.lines import Dialect, Lines
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 DIALECTS = [
-    Dialect(), Dialect(escape="\\"), Dialect(";", "'", "\\"), Dialect("\t", None), Dialect("|", None, "\\"), Dialect("^", "]", "-"),
+    Dialect(),
+    Dialect(escape="\\"),
+    Dialect(";", "'", "\\"),
+    Dialect("\t", None),
+    Dialect("|", None, "\\"),
+    Dialect("^", "]", "-"),
     Dialect(".", "*", "$"),
-]  # fmt: skip
+]
 
 
 def ours(text: str, dialect: Dialect) -> list[str] | None:
@@ -30,7 +35,12 @@ def theirs(text: str, dialect: Dialect) -> list[str] | None:
     """As the standard library reads a file of this one line."""
     quoting = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     reader = csv.reader(
-        [text], delimiter=dialect.delimiter, quotechar=dialect.quote, escapechar=dialect.escape, quoting=quoting, strict=True
+        [text],
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote,
+        escapechar=dialect.escape,
+        quoting=quoting,
+        strict=True,
     )
     try:
         rows = list(reader)
@@ -42,10 +52,19 @@ def theirs(text: str, dialect: Dialect) -> list[str] | None:
 @pytest.mark.parametrize("dialect", DIALECTS, ids=repr)
 @settings(max_examples=examples(2000))
 @given(data=st.data())
-def test_a_line_is_what_the_standard_library_makes_of_it(dialect: Dialect, data: st.DataObject) -> None:
-    """The same fields; and what only the library takes has a line break in a place of its own, or ends with an escape."""
+def test_a_line_is_what_the_standard_library_makes_of_it(
+    dialect: Dialect, data: st.DataObject
+) -> None:
+    """The same fields; and what only the library takes has a line break in a place of
+    its own, or ends with an escape.
+    """
     special = [c for c in (dialect.delimiter, dialect.quote, dialect.escape) if c]
-    text = data.draw(st.text(st.sampled_from([*special, "a", "\n", "\r", '"']) | st.characters(codec="utf-8"), max_size=12))
+    text = data.draw(
+        st.text(
+            st.sampled_from([*special, "a", "\n", "\r", '"']) | st.characters(codec="utf-8"),
+            max_size=12,
+        )
+    )
     mine, library = ours(text, dialect), theirs(text, dialect)
     if mine is not None:
         assert mine == library
@@ -57,7 +76,9 @@ def test_a_line_is_what_the_standard_library_makes_of_it(dialect: Dialect, data:
 @settings(max_examples=examples(300))
 @given(data=st.data())
 def test_what_is_written_is_read(dialect: Dialect, data: st.DataObject) -> None:
-    """Fields of any text come back from a line that is written by the grammar: each in quotes, or with its escapes."""
+    """Fields of any text come back from a line that is written by the grammar: each in
+    quotes, or with its escapes.
+    """
     fields = data.draw(st.lists(st.text(max_size=6), min_size=1, max_size=5))
     if dialect.quote is None:
         fields = [field.replace("\r", "").replace("\n", "") for field in fields]
@@ -68,17 +89,40 @@ def test_what_is_written_is_read(dialect: Dialect, data: st.DataObject) -> None:
 
 def written(fields: list[str], dialect: Dialect) -> str:
     """A line with these fields."""
-    escaped = [field.replace(dialect.escape, dialect.escape * 2) if dialect.escape else field for field in fields]
+    escaped = [
+        field.replace(dialect.escape, dialect.escape * 2) if dialect.escape else field
+        for field in fields
+    ]
     if dialect.quote is not None:
-        return dialect.delimiter.join(f"{dialect.quote}{f.replace(dialect.quote, dialect.quote * 2)}{dialect.quote}" for f in escaped)
-    return dialect.delimiter.join(f.replace(dialect.delimiter, f"{dialect.escape or ''}{dialect.delimiter}") for f in escaped)
+        return dialect.delimiter.join(
+            f"{dialect.quote}{f.replace(dialect.quote, dialect.quote * 2)}{dialect.quote}"
+            for f in escaped
+        )
+    return dialect.delimiter.join(
+        f.replace(dialect.delimiter, f"{dialect.escape or ''}{dialect.delimiter}") for f in escaped
+    )
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ('a,"b', "a quote that nothing closes in the field that begins there (character 2)"),
-    ('a,"b"c', "something else than a delimiter behind a closing quote in the field that begins there (character 2)"),
-    ("a\nb", "a line break, or an escape with nothing behind it in the field that begins there (character 0)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('a,"b', "a quote that nothing closes in the field that begins there (character 2)"),
+        (
+            'a,"b"c',
+            (
+                "something else than a delimiter behind a closing quote in the field that begins"
+                " there (character 2)"
+            ),
+        ),
+        (
+            "a\nb",
+            (
+                "a line break, or an escape with nothing behind it in the field that begins there"
+                " (character 0)"
+            ),
+        ),
+    ],
+)
 def test_what_is_wrong_with_a_line(text: str, said: str) -> None:
     """It is told with where the field begins, and never with what stands there."""
     with pytest.raises(RefusedValueError) as refused:

@@ -1,4 +1,6 @@
-"""The fast way takes only what the strict one takes, as the very same rows: over columns of every type, and in any dialect."""
+"""The fast way takes only what the strict one takes, as the very same rows: over
+columns of every type, and in any dialect.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,81 @@ from windrow.ingest.formats.json.values import Reading
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
 
-DIALECTS = [Dialect(null_literal=""), Dialect(), Dialect("\t", None, null_literal="null"), Dialect(";", "'", "\\", "\\N")]
-READINGS = [Reading(form) for form in ("iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns")]
+DIALECTS = [
+    Dialect(null_literal=""),
+    Dialect(),
+    Dialect("\t", None, null_literal="null"),
+    Dialect(";", "'", "\\", "\\N"),
+]
+READINGS = [
+    Reading(form) for form in ("iso-8601", "sql", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns")
+]
 COLUMNS = Columns.of(Every)
 
 NUMBERS = [
-    "0", "-0", "1", "-7", "12", "127", "128", "-128", "-129", "123456789012345678", "9223372036854775807", "9223372036854775808", "01",
-    "+1", "0.5", "-0.0", "1.10", "2.005", "1e2", "1E-5", "1e39", "3.5e38", "1e400", "16777217", "9007199254740993", "9999999.99", ".5",
-    "1.", "1,0", "0.1234567890123456789", "1.7976931348623157e308", "5e-324", "nan", "inf", "1_0", " 1", "10000000", "9" * 30 + ".5",
-]  # fmt: skip
+    "0",
+    "-0",
+    "1",
+    "-7",
+    "12",
+    "127",
+    "128",
+    "-128",
+    "-129",
+    "123456789012345678",
+    "9223372036854775807",
+    "9223372036854775808",
+    "01",
+    "+1",
+    "0.5",
+    "-0.0",
+    "1.10",
+    "2.005",
+    "1e2",
+    "1E-5",
+    "1e39",
+    "3.5e38",
+    "1e400",
+    "16777217",
+    "9007199254740993",
+    "9999999.99",
+    ".5",
+    "1.",
+    "1,0",
+    "0.1234567890123456789",
+    "1.7976931348623157e308",
+    "5e-324",
+    "nan",
+    "inf",
+    "1_0",
+    " 1",
+    "10000000",
+    "9" * 30 + ".5",
+]
 DAYS = [
-    "2026-01-05", "2024-02-29", "2026-02-29", "2026-04-31", "2026-12-31", "0001-01-01", "9999-12-31", "0000-01-01", "2026-1-5", "20260105",
+    "2026-01-05",
+    "2024-02-29",
+    "2026-02-29",
+    "2026-04-31",
+    "2026-12-31",
+    "0001-01-01",
+    "9999-12-31",
+    "0000-01-01",
+    "2026-1-5",
+    "20260105",
     "2026-13-01",
-]  # fmt: skip
-CLOCKS = ["09:00:00", "23:59:59.999999", "24:00:00", "09:00:60", "09:00:00.1234567", "09:00:00.100000000", "09:00", "9:00:00", "00:00:00.5"]
+]
+CLOCKS = [
+    "09:00:00",
+    "23:59:59.999999",
+    "24:00:00",
+    "09:00:60",
+    "09:00:00.1234567",
+    "09:00:00.100000000",
+    "09:00",
+    "9:00:00",
+    "00:00:00.5",
+]
 OFFSETS = ["Z", "z", "", "+01:00", "-23:59", "+24:00", "+0100", "-05", " Z", "+01:60"]
 EPOCHS = [
     "0",
@@ -48,7 +111,24 @@ EPOCHS = [
     "1e3",
     *("9" * n for n in (11, 12, 14, 15, 17, 18, 19)),
 ]
-ODD = ["", "null", "\\N", '"', "'", "a", "\ufeff", "ü", '"x"', "'x'", "\n", "\r\n", "True", "\\", "x,y", "\x00"]
+ODD = [
+    "",
+    "null",
+    "\\N",
+    '"',
+    "'",
+    "a",
+    "\ufeff",
+    "ü",
+    '"x"',
+    "'x'",
+    "\n",
+    "\r\n",
+    "True",
+    "\\",
+    "x,y",
+    "\x00",
+]
 SWITCHES = ["true", "false", "True", "1"]
 TEXTS = {"fine": SWITCHES, "text": ["a", "ü€", "x y", "1"], "day": DAYS}
 """Of these columns; those of timestamps are put together, all others are numbers."""
@@ -69,7 +149,9 @@ def field(r: random.Random, name: str, form: str) -> str:
     return r.choice(["1", "12", "-7"] if kind < 0.9 else NUMBERS)
 
 
-def strictly(lines: list[bytes | None], dialect: Dialect, reading: Reading, columns: Columns = COLUMNS) -> list[list[Any] | None]:
+def strictly(
+    lines: list[bytes | None], dialect: Dialect, reading: Reading, columns: Columns = COLUMNS
+) -> list[list[Any] | None]:
     """Each line's values by the strict way, as Arrow has them; None for a line that is refused."""
     strict, found = StrictLine(columns, dialect, reading), []
     for line in lines:
@@ -77,7 +159,13 @@ def strictly(lines: list[bytes | None], dialect: Dialect, reading: Reading, colu
             values = strict.decode(line) if line is not None else None
         except RefusedValueError:
             values = None
-        found.append(values and [pa.array([v], f.type)[0].as_py() for v, f in zip(values, columns.arrow_schema, strict=True)])
+        found.append(
+            values
+            and [
+                pa.array([v], f.type)[0].as_py()
+                for v, f in zip(values, columns.arrow_schema, strict=True)
+            ]
+        )
     return found
 
 
@@ -87,23 +175,34 @@ def same(one: Any, other: Any) -> bool:
 
 
 def held(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple[int, int]:
-    """Prove the promise for each line; how many are taken by the fast way, and how many are rows."""
+    """Prove the promise for each line; how many are taken by the fast way, and how many
+    are rows.
+    """
     truth = strictly(lines, dialect, reading)
     taken = CsvPass(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()))
     made = [list(values) for values in zip(*(c.to_pylist() for c in taken.columns), strict=True)]
     assert same(made, [truth[i] for i in np.flatnonzero(taken.mask)])
     decoded = csv_machine(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()), "dead")
-    assert same([[*row.values()] for row in decoded.rows.to_pylist()], [row for row in truth if row is not None])
+    assert same(
+        [[*row.values()] for row in decoded.rows.to_pylist()],
+        [row for row in truth if row is not None],
+    )
     assert decoded.row_index.to_pylist() == [i for i, row in enumerate(truth) if row is not None]
     return len(made), len(decoded.row_index)
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.timestamps)
 @pytest.mark.parametrize("dialect", DIALECTS, ids=repr)
-def test_what_is_taken_is_what_the_strict_way_takes(dialect: Dialect, reading: Reading, dice: random.Random) -> None:
-    """Every line that the fast way takes is the strict way's row; the machine as a whole gives the strict way's verdicts."""
+def test_what_is_taken_is_what_the_strict_way_takes(
+    dialect: Dialect, reading: Reading, dice: random.Random
+) -> None:
+    """Every line that the fast way takes is the strict way's row; the machine as a
+    whole gives the strict way's verdicts.
+    """
     count = examples(2_000)
-    taken, rows = held([_line(dice, dialect, reading.timestamps) for _ in range(count)], dialect, reading)
+    taken, rows = held(
+        [_line(dice, dialect, reading.timestamps) for _ in range(count)], dialect, reading
+    )
     assert taken > count / 10, "too few lines are taken to show anything"
     assert rows > taken or count < 2_000, "no line is left to the strict way"
 
@@ -113,11 +212,26 @@ def test_every_odd_field_in_every_column(reading: Reading) -> None:
     """One field after the other is each of the odd ones, where all others are plain."""
     names = [column.name for column in COLUMNS.columns]
     at = PLAIN.get(reading.timestamps, "17")
-    plain = {**dict.fromkeys(names, "1"), "text": "a", "at": at, "ms": "17", "day": "2026-01-05", "fine": "true"}
-    instants = [f"{day}{t}{clock}{offset}" for day in DAYS for t in "Tt " for clock in CLOCKS for offset in OFFSETS]
+    plain = {
+        **dict.fromkeys(names, "1"),
+        "text": "a",
+        "at": at,
+        "ms": "17",
+        "day": "2026-01-05",
+        "fine": "true",
+    }
+    instants = [
+        f"{day}{t}{clock}{offset}"
+        for day in DAYS
+        for t in "Tt "
+        for clock in CLOCKS
+        for offset in OFFSETS
+    ]
     fields = [*NUMBERS, *DAYS, *EPOCHS, *(odd for odd in ODD if "," not in odd), *SWITCHES]
     lines: list[bytes | None] = [
-        ",".join({**plain, name: odd}.values()).encode() for name in names for odd in (fields + instants if name == "at" else fields)
+        ",".join({**plain, name: odd}.values()).encode()
+        for name in names
+        for odd in (fields + instants if name == "at" else fields)
     ]
     assert held(lines, Dialect(), reading)[0] > 100
 
@@ -128,24 +242,45 @@ def _line(r: random.Random, dialect: Dialect, form: str) -> bytes | None:
     if r.random() < 0.03:
         fields = fields[1:] if r.random() < 0.5 else [*fields, "1"]
     text = dialect.delimiter.join(fields) + r.choice([""] * 8 + ["\n", "\r\n", "\n\n"])
-    return None if r.random() < 0.01 else text.encode() if r.random() < 0.98 else text.encode()[:-1] + b"\xff"
+    return (
+        None
+        if r.random() < 0.01
+        else text.encode()
+        if r.random() < 0.98
+        else text.encode()[:-1] + b"\xff"
+    )
 
 
 GOOD = {
-    "whole": st.integers(-(2**63), 2**63 - 1), "small": st.integers(-128, 127), "share": st.floats(allow_nan=False, allow_infinity=False),
-    "single": st.floats(width=32, allow_nan=False, allow_infinity=False), "text": st.text(max_size=8),
-    "price": st.decimals(-9_999_999, 9_999_999, places=2), "huge": st.decimals(-(10**20), 10**20, places=4),
+    "whole": st.integers(-(2**63), 2**63 - 1),
+    "small": st.integers(-128, 127),
+    "share": st.floats(allow_nan=False, allow_infinity=False),
+    "single": st.floats(width=32, allow_nan=False, allow_infinity=False),
+    "text": st.text(max_size=8),
+    "price": st.decimals(-9_999_999, 9_999_999, places=2),
+    "huge": st.decimals(-(10**20), 10**20, places=4),
     "at": st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1), timezones=st.just(dt.UTC)),  # noqa: DTZ001
-    "ms": st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1), timezones=st.just(dt.UTC)).map(lambda t: t.replace(microsecond=0)),  # noqa: DTZ001
-    "day": st.dates(), "fine": st.booleans(),
-}  # fmt: skip
+    "ms": (
+        st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1), timezones=st.just(dt.UTC)).map(  # noqa: DTZ001
+            lambda t: t.replace(microsecond=0)
+        )
+    ),
+    "day": st.dates(),
+    "fine": st.booleans(),
+}
 
 
 def written(name: str, value: Any) -> str:
     """A field in quotes, as somebody would write it."""
     if value is None:
         return ""
-    text = str(value).lower() if name == "fine" else repr(value) if name in {"share", "single"} else str(value)
+    text = (
+        str(value).lower()
+        if name == "fine"
+        else repr(value)
+        if name in {"share", "single"}
+        else str(value)
+    )
     if name == "at":
         text = value.isoformat().replace("+00:00", "Z")
     if name == "ms":
@@ -154,21 +289,52 @@ def written(name: str, value: Any) -> str:
 
 
 @settings(max_examples=examples(300))
-@given(rows=st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in GOOD.items()}), max_size=5))
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries({name: st.none() | values for name, values in GOOD.items()}),
+        max_size=5,
+    )
+)
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     """Values of every type come back as they were, nulls too."""
-    lines = [",".join(written(c.name, row[c.name]) for c in COLUMNS.columns).encode() for row in rows]
-    decoded = csv_machine(COLUMNS, Dialect(null_literal="")).decode(pa.array(lines, pa.binary()), "dead")
+    lines = [
+        ",".join(written(c.name, row[c.name]) for c in COLUMNS.columns).encode() for row in rows
+    ]
+    decoded = csv_machine(COLUMNS, Dialect(null_literal="")).decode(
+        pa.array(lines, pa.binary()), "dead"
+    )
     assert decoded.dead_detail.to_pylist() == []
     for found, row in zip(decoded.rows.to_pylist(), rows, strict=True):
-        assert {name: value for name, value in found.items() if name != "single"} == {n: v for n, v in row.items() if n != "single"}
+        assert {name: value for name, value in found.items() if name != "single"} == {
+            n: v for n, v in row.items() if n != "single"
+        }
 
 
 def test_most_lines_go_the_fast_way() -> None:
-    """What an ordinary producer writes is taken at once, quotes and an end of line with it; odd numbers and broken lines are not."""
-    lines = [b"1,a,2.50,x", b"2,b,0,", b"-3,c,-1.5,\n", b"4,d,1,x\r\n", "5,ü,1,x".encode(), b'6,"a",2,x', b'7,"a""b,""",2,"x\n"\n']
-    slow = [b'1,"a"b,2,x', b'1,"a,2,x', b"1,a,1e2,x", b"1,a\xff,2,x", b"1,a,2", b"\xef\xbb\xbf1,a,2,x", b"1,a,2,x\n\n"]
-    taken = CsvPass(Columns.of(Order), Dialect(), Reading()).decode(pa.array([*lines, *slow, None], pa.binary()))
+    """What an ordinary producer writes is taken at once, quotes and an end of line with
+    it; odd numbers and broken lines are not.
+    """
+    lines = [
+        b"1,a,2.50,x",
+        b"2,b,0,",
+        b"-3,c,-1.5,\n",
+        b"4,d,1,x\r\n",
+        "5,ü,1,x".encode(),
+        b'6,"a",2,x',
+        b'7,"a""b,""",2,"x\n"\n',
+    ]
+    slow = [
+        b'1,"a"b,2,x',
+        b'1,"a,2,x',
+        b"1,a,1e2,x",
+        b"1,a\xff,2,x",
+        b"1,a,2",
+        b"\xef\xbb\xbf1,a,2,x",
+        b"1,a,2,x\n\n",
+    ]
+    taken = CsvPass(Columns.of(Order), Dialect(), Reading()).decode(
+        pa.array([*lines, *slow, None], pa.binary())
+    )
     assert taken.mask.tolist() == [True] * len(lines) + [False] * (len(slow) + 1)
     assert taken.columns[1].to_pylist()[-1] == 'a"b,"'
 
@@ -177,4 +343,6 @@ def test_a_part_of_a_batch_is_judged_as_the_whole() -> None:
     """Where a batch begins in a larger one changes nothing."""
     lines = pa.array([b"1,a,2,x", b"2,b,3,y", None, b"3,c,4,z"], pa.binary())
     pass_ = CsvPass(Columns.of(Order), Dialect(), Reading())
-    assert [c.to_pylist() for c in pass_.decode(lines.slice(1)).columns] == [c.to_pylist()[1:] for c in pass_.decode(lines).columns]
+    assert [c.to_pylist() for c in pass_.decode(lines.slice(1)).columns] == [
+        c.to_pylist()[1:] for c in pass_.decode(lines).columns
+    ]

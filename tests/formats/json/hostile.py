@@ -1,7 +1,9 @@
 """Messages that are made to cost much: each family grows with the number of bytes it is asked for.
 
-python -m tests.formats.json.hostile BYTES                each family by the strict way, in a fifth of the size by both; a JSON document
-python -m tests.formats.json.hostile BYTES COUNT FAMILY   so many messages of a family in one batch: rows, and the peak of the memory in MB
+python -m tests.formats.json.hostile BYTES                each family by the strict way,
+in a fifth of the size by both; a JSON document python -m tests.formats.json.hostile
+BYTES COUNT FAMILY   so many messages of a family in one batch: rows, and the peak of
+the memory in MB
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from windrow.ingest.schema.columns import Columns
 
 def _id(field: str, head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
     """A document whose one field is `head`, then `again` as often as it takes, then `tail`."""
-    return lambda n: b'{"id":1,"' + field.encode() + b'":' + head + again * (n // len(again)) + tail + b"}"
+    return lambda n: (
+        b'{"id":1,"' + field.encode() + b'":' + head + again * (n // len(again)) + tail + b"}"
+    )
 
 
 def _raw(head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
@@ -30,7 +34,9 @@ def _raw(head: bytes, again: bytes, tail: bytes = b"") -> Callable[[int], bytes]
 
 
 OPEN = b"[" * 60 + b'"' + b"[" * 60
-"""More brackets than may lie in one another, if those in strings counted, and a string that begins."""
+"""More brackets than may lie in one another, if those in strings counted, and a string
+that begins.
+"""
 
 FAMILIES: dict[str, Callable[[int], bytes]] = {
     "unterminated string with escaped quotes": _raw(OPEN, rb"\""),
@@ -62,9 +68,17 @@ FAMILIES: dict[str, Callable[[int], bytes]] = {
     "an unknown key again and again": _id("more", b'{"a":1', b',"a":1', b"}"),
     "objects with a key twice": _id("more", b"[1", b',{"a":1,"a":1}', b"]"),
     "objects in objects with a key twice": _id("more", b"[1", b',{"a":{"b":1,"b":1}}', b"]"),
-    "many keys": lambda n: b'{"id":1,"more":{' + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b"}}",
-    "many keys, some twice": lambda n: b'{"id":1,"more":{' + b",".join(b'"%07d":1' % (i % (n // 13)) for i in range(n // 12)) + b"}}",
-    "many columns' keys": lambda n: b"{" + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b',"id":1}',
+    "many keys": (
+        lambda n: b'{"id":1,"more":{' + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b"}}"
+    ),
+    "many keys, some twice": lambda n: (
+        b'{"id":1,"more":{'
+        + b",".join(b'"%07d":1' % (i % (n // 13)) for i in range(n // 12))
+        + b"}}"
+    ),
+    "many columns' keys": (
+        lambda n: b"{" + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b',"id":1}'
+    ),
     "small integers": _id("more", b"[1", b",1", b"]"),
     "small fractions": _id("more", b"[1", b",0.5", b"]"),
     "small floats": _id("more", b"[1", b",1e1", b"]"),
@@ -93,7 +107,9 @@ FAMILIES: dict[str, Callable[[int], bytes]] = {
     "lines": _id("lines", b"[{}", b",{}", b"]"),
     "lines with unknown fields": _id("lines", b"[{}", b',{"price":1,"more":{}}', b"]"),
     "prices": _id("lines", b"[{}", b',{"price":1.5}', b"]"),
-    "stock": lambda n: b'{"id":1,"stock":{' + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b"}}",
+    "stock": (
+        lambda n: b'{"id":1,"stock":{' + b",".join(b'"%07d":1' % i for i in range(n // 12)) + b"}}"
+    ),
 }
 
 LISTS = ("tags", "lines", "prices", "stock")
@@ -109,21 +125,38 @@ def _refusal(strict: Strict, message: bytes) -> str | None:
 
 
 def main(size: int) -> None:
-    """The reason of each family, or null for a row: the strict way's for a message of `size`, the decoder's for one that both ways see."""
+    """The reason of each family, or null for a row: the strict way's for a message of
+    `size`, the decoder's for one that both ways see.
+    """
     found = {}
     for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
-        strict, machine = Strict(Columns.of(model), unknown), json_machine(Columns.of(model), unknown)
+        strict, machine = (
+            Strict(Columns.of(model), unknown),
+            json_machine(Columns.of(model), unknown),
+        )
         for name, family in FAMILIES.items():
             decoded = machine.decode(pa.array([family(size // 5)], pa.binary()), "dead")
-            found[f"{name}: {model.__name__}"] = [_refusal(strict, family(size)), next(iter(decoded.dead_reason.to_pylist()), None)]
+            found[f"{name}: {model.__name__}"] = [
+                _refusal(strict, family(size)),
+                next(iter(decoded.dead_reason.to_pylist()), None),
+            ]
     print(json.dumps(found))
 
 
 def peak(size: int, count: int, family: str) -> None:
-    """Rows and peak in MB, as the kernel saw it. Not `ru_maxrss`, which a process takes over from the one that started it."""
+    """Rows and peak in MB, as the kernel saw it.
+
+    Not `ru_maxrss`, which a process takes over from the one that started it.
+    """
     model = Nested if family in LISTS else Scalars
-    decoded = json_machine(Columns.of(model), "ignore").decode(pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead")
-    (seen,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    decoded = json_machine(Columns.of(model), "ignore").decode(
+        pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead"
+    )
+    (seen,) = (
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     print(json.dumps([decoded.rows.num_rows, int(seen.split()[1]) / 1024]))
 
 

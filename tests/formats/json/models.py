@@ -21,9 +21,13 @@ class Scalars(pp.DataFrameModel):
     at: pl.Datetime("us", "UTC") = pp.Field(nullable=True)
     ms: pl.Datetime("us", "UTC") = pp.Field(nullable=True, metadata={"epoch": "ms"})
     day: pl.Date = pp.Field(nullable=True)
-    place: pl.Struct({"city": pl.String, "zip": pl.Int16, "geo": pl.Struct({"lat": pl.Float64, "at": pl.Datetime("us", "UTC")})}) = (
-        pp.Field(nullable=True)
-    )
+    place: pl.Struct(
+        {
+            "city": pl.String,
+            "zip": pl.Int16,
+            "geo": pl.Struct({"lat": pl.Float64, "at": pl.Datetime("us", "UTC")}),
+        }
+    ) = pp.Field(nullable=True)
     odd: pl.Int64 = pp.Field(nullable=True, alias="o'd\"d /~é.[0]")
 
 
@@ -32,8 +36,12 @@ class Nested(pp.DataFrameModel):
 
     id: pl.Int64
     tags: pl.List(pl.String) = pp.Field(nullable=True)
-    lines: pl.List(pl.Struct({"sku": pl.String, "price": pl.Decimal(8, 2)})) = pp.Field(nullable=True)
-    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(nullable=True, metadata={"map": True})
+    lines: pl.List(pl.Struct({"sku": pl.String, "price": pl.Decimal(8, 2)})) = pp.Field(
+        nullable=True
+    )
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
+        nullable=True, metadata={"map": True}
+    )
 
 
 class Connect(pp.DataFrameModel):
@@ -41,5 +49,9 @@ class Connect(pp.DataFrameModel):
 
     id: pl.Int64
     price: pl.Decimal(20, 4) = pp.Field(nullable=True)
-    lines: pl.List(pl.Struct({"price": pl.Decimal(8, 2), "days": pl.List(pl.Date)})) = pp.Field(nullable=True)
-    rates: pl.List(pl.Struct({"key": pl.String, "value": pl.Decimal(8, 2)})) = pp.Field(nullable=True)
+    lines: pl.List(pl.Struct({"price": pl.Decimal(8, 2), "days": pl.List(pl.Date)})) = pp.Field(
+        nullable=True
+    )
+    rates: pl.List(pl.Struct({"key": pl.String, "value": pl.Decimal(8, 2)})) = pp.Field(
+        nullable=True
+    )

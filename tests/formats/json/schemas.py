@@ -1,4 +1,6 @@
-"""Seeded schemas of any kinds, and JSON documents for them: whole ones, and broken ones made from these."""
+"""Seeded schemas of any kinds, and JSON documents for them: whole ones, and broken ones
+made from these.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,67 @@ from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import EPOCH_UNITS, TIMESTAMP
 
 NAMES = (
-    "id", "name", "amount", "a", "b", "ab", "created_at", "customer_address_line", "größe", "o'd\"d /~é.[0]", "back\\slash", "😀",
-    "A b", "$ref", "名前", "x" * 70, "eight888", "seventeen_letters",
-)  # fmt: skip
+    "id",
+    "name",
+    "amount",
+    "a",
+    "b",
+    "ab",
+    "created_at",
+    "customer_address_line",
+    "größe",
+    "o'd\"d /~é.[0]",
+    "back\\slash",
+    "😀",
+    "A b",
+    "$ref",
+    "名前",
+    "x" * 70,
+    "eight888",
+    "seventeen_letters",
+)
 SCALARS = (
-    pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.date32(), TIMESTAMP,
-    pa.decimal128(10, 2), pa.decimal128(18, 0), pa.decimal128(19, 4), pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal128(5, 5),
-)  # fmt: skip
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.bool_(),
+    pa.string(),
+    pa.date32(),
+    TIMESTAMP,
+    pa.decimal128(10, 2),
+    pa.decimal128(18, 0),
+    pa.decimal128(19, 4),
+    pa.decimal128(38, 0),
+    pa.decimal128(38, 38),
+    pa.decimal128(5, 5),
+)
 ENTRIES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 """What may be an object, too."""
 TEXTS = (
-    "", "a", "customer-12345", "seven77", "eight888", "nine99999", "leave at the door, ring twice", "é", "größer", "日本語の文字列", "😀😀",
-    'tab\tquote"\\/', "line\nline\r\b\f", "\x7f\u0080\u07ff\u0800\uffff\U00010000\U0010ffff", "x" * 7 + "é", "x" * 15 + '"', "null",
-    "{[:,]}", "\x00", "z" * 300,
-)  # fmt: skip
+    "",
+    "a",
+    "customer-12345",
+    "seven77",
+    "eight888",
+    "nine99999",
+    "leave at the door, ring twice",
+    "é",
+    "größer",
+    "日本語の文字列",
+    "😀😀",
+    'tab\tquote"\\/',
+    "line\nline\r\b\f",
+    "\x7f\u0080\u07ff\u0800\uffff\U00010000\U0010ffff",
+    "x" * 7 + "é",
+    "x" * 15 + '"',
+    "null",
+    "{[:,]}",
+    "\x00",
+    "z" * 300,
+)
 
 
 def columns_of(r: random.Random, most: int = 8) -> Columns:
@@ -50,18 +99,26 @@ def _type(r: random.Random, depth: int) -> pa.DataType:
         return pa.list_(_type(r, depth + 1))
     if nested == 1:
         return pa.map_(pa.string(), _type(r, depth + 1))
-    return pa.struct([pa.field(name, _type(r, depth + 1)) for name in r.sample(NAMES, r.randint(1, 4))])
+    return pa.struct(
+        [pa.field(name, _type(r, depth + 1)) for name in r.sample(NAMES, r.randint(1, 4))]
+    )
 
 
 def document(r: random.Random, columns: Columns, odd: float = 0.02) -> bytes:
     """A document for the columns; a share of its values is `odd`: of any kind."""
     style = _Style(r, odd)
-    fields = {c.name: style.value(c.type, c.epoch) for c in columns.columns if not c.nullable or r.random() < 0.8}
+    fields = {
+        c.name: style.value(c.type, c.epoch)
+        for c in columns.columns
+        if not c.nullable or r.random() < 0.8
+    }
     return style.document(fields)
 
 
 def mutated(r: random.Random, document: bytes) -> bytes:
-    """The document with one to three small changes of its bytes, or with more before or behind it."""
+    """The document with one to three small changes of its bytes, or with more before or
+    behind it.
+    """
     for _ in range(r.choice((1, 1, 1, 2, 3))):
         document = r.choice(MUTATIONS)(r, document)
     return document
@@ -74,13 +131,23 @@ def _at(r: random.Random, document: bytes) -> int:
 def _inserted(r: random.Random, document: bytes) -> bytes:
     at = _at(r, document)
     return (
-        document[:at] + r.choice((*INSERTED, b"{", b"[", b"-", b"e5", b".", b"0", b"\\u12", b"\\ud83d", b'","', b'":1,"')) + document[at:]
+        document[:at]
+        + r.choice(
+            (*INSERTED, b"{", b"[", b"-", b"e5", b".", b"0", b"\\u12", b"\\ud83d", b'","', b'":1,"')
+        )
+        + document[at:]
     )
 
 
 def _swapped(r: random.Random, document: bytes) -> bytes:
     at, other = sorted((_at(r, document), _at(r, document)))
-    return document[:at] + document[other : other + 1] + document[at + 1 : other] + document[at : at + 1] + document[other + 1 :]
+    return (
+        document[:at]
+        + document[other : other + 1]
+        + document[at + 1 : other]
+        + document[at : at + 1]
+        + document[other + 1 :]
+    )
 
 
 def _any_byte(r: random.Random, document: bytes) -> bytes:
@@ -102,13 +169,20 @@ def _repeated(r: random.Random, document: bytes) -> bytes:
 
 
 MUTATIONS: tuple[Callable[[random.Random, bytes], bytes], ...] = (
-    _inserted, _inserted, _swapped, _any_byte, _with_literal, _repeated,
+    _inserted,
+    _inserted,
+    _swapped,
+    _any_byte,
+    _with_literal,
+    _repeated,
     lambda r, d: d[: _at(r, d)],
     lambda r, d: d[: (at := _at(r, d))] + d[at + 1 :],
     lambda r, d: d + r.choice((b" ", b"\n", b"\x00", b"{}", b" x", b",", b"}", d)),
     lambda r, d: r.choice((b"\xef\xbb\xbf", b"\xff\xfe", b" ", b"[", b"\n")) + d,
-    lambda r, d: b'{"deep":' + b"[" * (n := r.randint(90, 105)) + b"]" * n + b"," + d.lstrip(b" \n{"),
-)  # fmt: skip
+    lambda r, d: (
+        b'{"deep":' + b"[" * (n := r.randint(90, 105)) + b"]" * n + b"," + d.lstrip(b" \n{")
+    ),
+)
 
 
 class _Style:
@@ -118,7 +192,9 @@ class _Style:
         self._r = r
         self._odd = odd
         self._ascii = r.random() < 0.5
-        self._colon, self._comma, self._edge = r.choice(((":", ",", ""), (": ", ", ", ""), (" :\t", "\r\n,", " \n")))
+        self._colon, self._comma, self._edge = r.choice(
+            ((":", ",", ""), (": ", ", ", ""), (" :\t", "\r\n,", " \n"))
+        )
         self._extra = r.random() < 0.3
 
     def document(self, fields: dict[str, str]) -> bytes:
@@ -134,9 +210,21 @@ class _Style:
         if pa.types.is_struct(kind):
             return self._object({f.name: self.value(f.type) for f in kind if r.random() < 0.8})
         if pa.types.is_map(kind):
-            return self._object({r.choice((*TEXTS, *NAMES)): self.value(kind.item_type) for _ in range(r.randrange(4))}, extra=False)
+            return self._object(
+                {
+                    r.choice((*TEXTS, *NAMES)): self.value(kind.item_type)
+                    for _ in range(r.randrange(4))
+                },
+                extra=False,
+            )
         if pa.types.is_list(kind):
-            return "[" + self._comma.join(self.value(kind.value_type) for _ in range(r.choice((0, 1, 2, 3, 9)))) + "]"
+            return (
+                "["
+                + self._comma.join(
+                    self.value(kind.value_type) for _ in range(r.choice((0, 1, 2, 3, 9)))
+                )
+                + "]"
+            )
         return self._scalar(kind, epoch)
 
     def _object(self, fields: dict[str, str], *, extra: bool = True) -> str:
@@ -144,12 +232,20 @@ class _Style:
         if extra and self._extra and r.random() < 0.5:
             fields = {
                 **fields,
-                f"unknown_{r.randrange(3)}": r.choice(('{"a":{"b":[1,{"c":null}],"é":"x\\u00fc"}}', "1.5e300", '"t"', "[[],{}]")),
+                f"unknown_{r.randrange(3)}": r.choice(
+                    ('{"a":{"b":[1,{"c":null}],"é":"x\\u00fc"}}', "1.5e300", '"t"', "[[],{}]")
+                ),
             }
         items = list(fields.items())
         if r.random() < 0.3:
             r.shuffle(items)
-        return "{" + self._edge + self._comma.join(self._text(k) + self._colon + v for k, v in items) + self._edge + "}"
+        return (
+            "{"
+            + self._edge
+            + self._comma.join(self._text(k) + self._colon + v for k, v in items)
+            + self._edge
+            + "}"
+        )
 
     def _text(self, text: str) -> str:
         return json.dumps(text, ensure_ascii=self._ascii)
@@ -158,18 +254,27 @@ class _Style:
         r = self._r
         if pa.types.is_integer(kind):
             half = 1 << kind.bit_width - 1
-            return str(r.choice((0, -1, half - 1, -half, r.randrange(-half, half), r.randrange(-100, 100))))
+            return str(
+                r.choice((0, -1, half - 1, -half, r.randrange(-half, half), r.randrange(-100, 100)))
+            )
         if pa.types.is_floating(kind):
             return self._float(kind.bit_width)
         if pa.types.is_decimal(kind):
             return self._decimal(kind.precision, kind.scale)
         if kind == TIMESTAMP and epoch is not None:
             power = EPOCH_UNITS["s"] - EPOCH_UNITS[epoch]
-            return str(r.randrange(*(-(9**10), 9**10) if epoch == "ns" else (-62_135_596_800, 253_402_300_800)) * 10**power)
-        day = f"{r.choice((1, 4, 1583, 1900, 1970, 1999, 2000, 2024, 9999)):04}-{r.randint(1, 12):02}-{r.randint(1, 28):02}"
+            return str(
+                r.randrange(
+                    *(-(9**10), 9**10) if epoch == "ns" else (-62_135_596_800, 253_402_300_800)
+                )
+                * 10**power
+            )
+        day = f"{r.choice((1, 4, 1583, 1900, 1970, 1999, 2000, 2024, 9999)):04}-{r.randint(1, 12):02}-{r.randint(1, 28):02}"  # noqa: E501
         texts: dict[pa.DataType, Callable[[], str]] = {
             pa.bool_(): lambda: r.choice(("true", "false")),
-            pa.string(): lambda: self._text("".join(r.choice(TEXTS) for _ in range(r.choice((0, 1, 1, 2))))),
+            pa.string(): lambda: self._text(
+                "".join(r.choice(TEXTS) for _ in range(r.choice((0, 1, 1, 2))))
+            ),
             pa.date32(): lambda: f'"{day}"',
             TIMESTAMP: lambda: f'"{day}{r.choice("Tt")}{self._clock()}"',
         }
@@ -178,26 +283,55 @@ class _Style:
     def _clock(self) -> str:
         r = self._r
         fraction = r.choice(("", "", ".5", ".123", ".123456", ".1234560", ".000001", ".123456789"))
-        zone = r.choice(("Z", "z", "+00:00", "+0130", "-05", "-23:59", f"+{r.randrange(24):02}:{r.randrange(60):02}"))
+        zone = r.choice(
+            (
+                "Z",
+                "z",
+                "+00:00",
+                "+0130",
+                "-05",
+                "-23:59",
+                f"+{r.randrange(24):02}:{r.randrange(60):02}",
+            )
+        )
         return f"{r.randrange(24):02}:{r.randrange(60):02}:{r.randrange(60):02}{fraction}{zone}"
 
     def _float(self, bits: int) -> str:
         r = self._r
         digits = r.randrange(1, 20)
         exponent = r.randint(-340, 310) if bits == 64 else r.randint(-60, 40)
-        return r.choice((
-            repr(r.random()), repr(r.uniform(-1e6, 1e6)), repr(r.uniform(-1, 1) * 10 ** r.randint(-30, 30)), f"{r.random() * 1000:.2f}",
-            str(r.randrange(-(1 << 24), 1 << 24)), f"{r.randrange(10**digits)}e{exponent}",
-            f"-{r.randrange(10**9)}.{r.randrange(10**digits)}E+{r.randint(0, 20)}", "0.0", "-0.0", "-0", "5e-324",
-            "2.2250738585072014e-308", f"{1 << r.randint(50, 64)}.{'0' * r.randrange(1, 25)}",
-            f"{(1 << 53) + 2 * r.randrange(1 << 40) + 1}.0", "0.1", "1e23", "9007199254740993.0",
-        ))  # fmt: skip
+        return r.choice(
+            (
+                repr(r.random()),
+                repr(r.uniform(-1e6, 1e6)),
+                repr(r.uniform(-1, 1) * 10 ** r.randint(-30, 30)),
+                f"{r.random() * 1000:.2f}",
+                str(r.randrange(-(1 << 24), 1 << 24)),
+                f"{r.randrange(10**digits)}e{exponent}",
+                f"-{r.randrange(10**9)}.{r.randrange(10**digits)}E+{r.randint(0, 20)}",
+                "0.0",
+                "-0.0",
+                "-0",
+                "5e-324",
+                "2.2250738585072014e-308",
+                f"{1 << r.randint(50, 64)}.{'0' * r.randrange(1, 25)}",
+                f"{(1 << 53) + 2 * r.randrange(1 << 40) + 1}.0",
+                "0.1",
+                "1e23",
+                "9007199254740993.0",
+            )
+        )
 
     def _decimal(self, precision: int, scale: int) -> str:
         r = self._r
         whole = str(r.randrange(10 ** r.randint(0, precision - scale)))
         fraction = "".join(r.choice("0123456789") for _ in range(r.randint(0, scale)))
-        text = r.choice(("", "-")) + whole + (f".{fraction}" if fraction else "") + ("0" if fraction and r.random() < 0.2 else "")
+        text = (
+            r.choice(("", "-"))
+            + whole
+            + (f".{fraction}" if fraction else "")
+            + ("0" if fraction and r.random() < 0.2 else "")
+        )
         return r.choice((text, f'"{text}"'))
 
 

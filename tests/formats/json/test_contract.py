@@ -19,12 +19,20 @@ class TestScalars(DecoderContract):
     """What is no list and no map."""
 
     GOOD: ClassVar = [
-        b'{"id":1}', b'{"id":2,"name":"x","more":[{}]}', b' {"id": 3, "amount": 1.5}', b'{"id":4,"name":"\\u00fc"}',
+        b'{"id":1}',
+        b'{"id":2,"name":"x","more":[{}]}',
+        b' {"id": 3, "amount": 1.5}',
+        b'{"id":4,"name":"\\u00fc"}',
         b'{"id":5,"at":"2026-01-05T09:00:00.1234567Z"}',
-    ]  # fmt: skip
+    ]
     BAD: ClassVar = [
-        b'{"id":"hunter2"}', b'{"hunter2":1}', b"hunter2", b'{"id":1,"id":"hunter2"}', b'{"id":1,"hunter2":', b'\xff{"id":"hunter2"}',
-    ]  # fmt: skip
+        b'{"id":"hunter2"}',
+        b'{"hunter2":1}',
+        b"hunter2",
+        b'{"id":1,"id":"hunter2"}',
+        b'{"id":1,"hunter2":',
+        b'\xff{"id":"hunter2"}',
+    ]
 
     @pytest.fixture
     def decoder(self) -> JsonDecoder:
@@ -34,8 +42,16 @@ class TestScalars(DecoderContract):
 class TestNested(TestScalars):
     """Lists and maps."""
 
-    GOOD: ClassVar = [b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2}', b'{"id":3,"tags":[],"stock":{}}']
-    BAD: ClassVar = [b'{"id":1,"tags":[["hunter2"]]}', b'{"id":"hunter2"}', b'{"id":1,"stock":"hunter2"}']
+    GOOD: ClassVar = [
+        b'{"id":1,"tags":["a"],"stock":{"x":1}}',
+        b'{"id":2}',
+        b'{"id":3,"tags":[],"stock":{}}',
+    ]
+    BAD: ClassVar = [
+        b'{"id":1,"tags":[["hunter2"]]}',
+        b'{"id":"hunter2"}',
+        b'{"id":1,"stock":"hunter2"}',
+    ]
 
     @pytest.fixture
     def decoder(self) -> JsonDecoder:
@@ -46,14 +62,21 @@ class TestConnect(DecoderContract):
     """Dates as days and decimals as bytes, at any depth."""
 
     GOOD: ClassVar = [
-        b'{"id":1,"price":"MDk=","lines":[{"price":"MDk=","days":[18262,null]}]}', b'{"id":2,"price":{"scale":2,"value":"MDk="}}',
-        b'{"id":3,"rates":{"a":"/w=="}}', b'{"id":4,"rates":[{"key":"a","value":2.5}]}',
-    ]  # fmt: skip
+        b'{"id":1,"price":"MDk=","lines":[{"price":"MDk=","days":[18262,null]}]}',
+        b'{"id":2,"price":{"scale":2,"value":"MDk="}}',
+        b'{"id":3,"rates":{"a":"/w=="}}',
+        b'{"id":4,"rates":[{"key":"a","value":2.5}]}',
+    ]
     BAD: ClassVar = [
-        b'{"id":1,"lines":[{"days":["hunter2"]}]}', b'{"id":1,"lines":[{"price":"hunter2"}]}', b'{"id":1,"rates":{"hunter2":"2.50"}}',
+        b'{"id":1,"lines":[{"days":["hunter2"]}]}',
+        b'{"id":1,"lines":[{"price":"hunter2"}]}',
+        b'{"id":1,"rates":{"hunter2":"2.50"}}',
         b'{"id":1,"price":{"scale":5,"value":"MDk="},"more":"hunter2"}',
-    ]  # fmt: skip
+    ]
 
     @pytest.fixture
     def decoder(self) -> JsonDecoder:
-        return JsonDecoder(ModelReference("models.py:Connect", HERE), reading=Reading(dates="epoch_days", decimals="base64"))
+        return JsonDecoder(
+            ModelReference("models.py:Connect", HERE),
+            reading=Reading(dates="epoch_days", decimals="base64"),
+        )

@@ -23,38 +23,66 @@ from windrow.ingest.schema.load import ModelReference
 HERE = Path(__file__).parent
 SCALARS = JsonDecoder(ModelReference("models.py:Scalars", HERE))
 NESTED = JsonDecoder(ModelReference("models.py:Nested", HERE))
-MODEL = "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id: pl.Int64\n"
+MODEL = (
+    "import pandera.polars as pp\nimport polars as pl\nclass M(pp.DataFrameModel):\n    id:"
+    " pl.Int64\n"
+)
 
 
 def test_rows_and_dead_letters_of_one_valued() -> None:
-    """Rows keep the order of their messages, from both ways; each refusal names its stage and reason."""
-    values = [b'{"id":1}', None, b"\xff", b"", b'{"id":"2"}', b'{"id":9,"more":{"a":1}}', b'{"id":3,"name":"x"}', b'{"id":4,"id":4}']
+    """Rows keep the order of their messages, from both ways; each refusal names its
+    stage and reason.
+    """
+    values = [
+        b'{"id":1}',
+        None,
+        b"\xff",
+        b"",
+        b'{"id":"2"}',
+        b'{"id":9,"more":{"a":1}}',
+        b'{"id":3,"name":"x"}',
+        b'{"id":4,"id":4}',
+    ]
     decoded = SCALARS.open()(valued(values))
     assert decoded.rows.schema == Columns.of(Scalars).arrow_schema
     assert decoded.rows.column("id").to_pylist() == [1, 9, 3]
     assert decoded.row_index.to_pylist() == [0, 5, 6]
-    reasons = [(1, "tombstone"), (2, "invalid_utf8"), (3, "not_json"), (4, "wrong_type"), (7, "duplicate_key")]
-    assert dead(decoded) == [(i, "schema" if reason == "wrong_type" else "value", reason) for i, reason in reasons]
+    reasons = [
+        (1, "tombstone"),
+        (2, "invalid_utf8"),
+        (3, "not_json"),
+        (4, "wrong_type"),
+        (7, "duplicate_key"),
+    ]
+    assert dead(decoded) == [
+        (i, "schema" if reason == "wrong_type" else "value", reason) for i, reason in reasons
+    ]
     assert decoded.dead_detail.to_pylist()[3] == "Expected int, got str - at $.id"
     assert decoded.dropped == 0
 
 
 def test_tombstones_are_dropped_where_the_spec_says_so() -> None:
     """Dropped is counted; an empty value and the document `null` are no tombstones."""
-    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null="drop").open()(valued([None, b'{"id":1}', None, b"null", b""]))
+    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null="drop").open()(
+        valued([None, b'{"id":1}', None, b"null", b""])
+    )
     assert (decoded.dropped, decoded.row_index.to_pylist()) == (2, [1])
     assert dead(decoded) == [(3, "schema", "wrong_type"), (4, "value", "not_json")]
 
 
 def test_unknown_fields_die_where_the_spec_says_so() -> None:
     """On both ways."""
-    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), unknown="dead").open()(valued([b'{"id":1}', b'{"id":1,"more":1}']))
+    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), unknown="dead").open()(
+        valued([b'{"id":1}', b'{"id":1,"more":1}'])
+    )
     assert (decoded.row_index.to_pylist(), dead(decoded)) == ([0], [(1, "schema", "unknown_field")])
 
 
 def test_lists_and_maps_become_rows() -> None:
     """Of the declared Arrow types."""
-    decoded = NESTED.open()(valued([b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}']))
+    decoded = NESTED.open()(
+        valued([b'{"id":1,"tags":["a"],"stock":{"x":1}}', b'{"id":2,"tags":[1]}', b'{"id":3}'])
+    )
     assert decoded.rows.schema == Columns.of(Nested).arrow_schema
     assert decoded.rows.column("stock").to_pylist() == [[("x", 1)], None]
     assert dead(decoded) == [(1, "schema", "wrong_type")]
@@ -66,7 +94,11 @@ def test_batches_of_one_kind(values: list[bytes | None]) -> None:
     decoded = SCALARS.open()(valued(values))
     assert decoded.rows.schema == Columns.of(Scalars).arrow_schema
     assert len(decoded.dead_index) + decoded.rows.num_rows == len(values)
-    assert (decoded.row_index.type, decoded.dead_index.type, decoded.dead_reason.type) == (pa.int64(), pa.int64(), pa.string())
+    assert (decoded.row_index.type, decoded.dead_index.type, decoded.dead_reason.type) == (
+        pa.int64(),
+        pa.int64(),
+        pa.string(),
+    )
 
 
 def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
@@ -96,19 +128,29 @@ def test_a_missing_schema_fails_the_window(tmp_path: Path) -> None:
 
 def test_monstrous_messages_among_good_ones() -> None:
     """Each costs itself only."""
-    decoded = SCALARS.open()(valued([b'{"id":1}', b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":2}']))
+    decoded = SCALARS.open()(
+        valued([b'{"id":1}', b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":2}'])
+    )
     assert decoded.rows.column("id").to_pylist() == [1, 2]
     assert [reason for _, _, reason in dead(decoded)] == ["too_deep", "out_of_range"]
 
 
 @settings(max_examples=examples(30))
-@given(st.integers(0, 1000), st.lists(st.integers(0, 59), max_size=10), st.sampled_from(["dead", "drop"]))
-def test_every_message_ends_in_exactly_one_place(seed: int, tombstones: list[int], on_null: Any) -> None:
+@given(
+    st.integers(0, 1000),
+    st.lists(st.integers(0, 59), max_size=10),
+    st.sampled_from(["dead", "drop"]),
+)
+def test_every_message_ends_in_exactly_one_place(
+    seed: int, tombstones: list[int], on_null: Any
+) -> None:
     """rows + dead letters + dropped = messages, without overlap, in order."""
     values: list[bytes | None] = list(documents(60, seed))
     for i in tombstones:
         values[i] = None
-    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null=on_null).open()(valued(values))
+    decoded = JsonDecoder(ModelReference("models.py:Scalars", HERE), on_null=on_null).open()(
+        valued(values)
+    )
     whole(decoded, SCALARS.columns.arrow_schema, len(values))
     assert decoded.valid == decoded.rows.num_rows
     assert decoded.filtered == 0

@@ -1,4 +1,6 @@
-"""The compiled pass takes only what the strict way takes, with the same values, and of whole documents nearly all."""
+"""The compiled pass takes only what the strict way takes, with the same values, and of
+whole documents nearly all.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +62,19 @@ class Both:
             cut.append(self.strict.truncation.done)
         mask = taken.mask.tolist()
         assert len(taken.truncated) == sum(done for done, t in zip(cut, mask, strict=True) if t)
-        assert [m for m, t, row in zip(messages, mask, truth, strict=True) if t and row is None] == []
-        expected = schemas.rows(self.columns, [row for t, row in zip(mask, truth, strict=True) if t and row is not None])
-        for column, array, wanted in zip(self.columns.columns, taken.columns, expected, strict=True):
+        assert [
+            m for m, t, row in zip(messages, mask, truth, strict=True) if t and row is None
+        ] == []
+        expected = schemas.rows(
+            self.columns, [row for t, row in zip(mask, truth, strict=True) if t and row is not None]
+        )
+        for column, array, wanted in zip(
+            self.columns.columns, taken.columns, expected, strict=True
+        ):
             array.validate(full=True)
             assert array.type == column.type
-            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name  # repr: 0.0 is not -0.0
+            # repr: 0.0 is not -0.0
+            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name
         return sum(mask), sum(row is not None for row in truth)
 
 
@@ -88,40 +97,58 @@ def one(kind: pa.DataType, epoch: str | None = None) -> Both:
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
 @pytest.mark.parametrize("seed", range(3))
 def test_generated_and_mutated_documents(seed: int, unknown: Unknown) -> None:
-    """Thousands of documents, half of them broken: never taken where the truth refuses, and nearly all rows are taken."""
+    """Thousands of documents, half of them broken: never taken where the truth refuses,
+    and nearly all rows are taken.
+    """
     fast, rows = WAYS[unknown].compare(documents(3_000, seed))
     assert fast > 0.97 * rows
 
 
 @pytest.mark.sampled(2, of=550)
 def test_any_schema_with_any_documents(part: int, dice: random.Random) -> None:
-    """Schemas of all kinds, nested, with odd names; documents in any order and style, whole and broken: only what is right is taken."""
+    """Schemas of all kinds, nested, with odd names; documents in any order and style,
+    whole and broken: only what is right is taken.
+    """
     fast = rows = 0
     for _ in range(DOCUMENTS // 100):
         columns = schemas.columns_of(dice, dice.choice((3, 8, 8, 30)))
         both = Both(columns, dice.choice(("ignore", "dead")))
         whole = [schemas.document(dice, columns) for _ in range(50)]
-        counts = both.compare(dice.sample([*whole, *(schemas.mutated(dice, document) for document in whole)], 100))
+        counts = both.compare(
+            dice.sample([*whole, *(schemas.mutated(dice, document) for document in whole)], 100)
+        )
         fast, rows = fast + counts[0], rows + counts[1]
-    assert fast > 0.6 * rows  # how many numbers there are that only the strict way tells, the dice say
+    # how many numbers there are that only the strict way tells, the dice say
+    assert fast > 0.6 * rows
     assert rows > 0.2 * DOCUMENTS
 
 
 @pytest.mark.slow
 def test_no_byte_outside_its_memory_is_looked_at() -> None:
-    """The same code with checks of all bounds, in a process of its own, on schemas and documents as above: no index is ever wrong."""
+    """The same code with checks of all bounds, in a process of its own, on schemas and
+    documents as above: no index is ever wrong.
+    """
     command = [sys.executable, "-m", "tests.formats.json.test_onepass"]
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
 
 
 SPELT: dict[TimestampForm, str] = {
-    "iso-8601": r'"2026-0[1-9]-[012][1-8][Tt ][01]\d:[0-5]\d(:[0-5]\d(\.\d{1,9})?)?(Z|[+-]0[0-9](:?[0-5]\d)?)"',
-    "sql": r'"2026-0[1-9]-[012][1-8][T ][01]\d:[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]0[0-9]:?[0-5]\d)?"',
-    "epoch_s": r"-?[1-9]\d{0,9}(\.\d{1,8})?", "epoch_ms": r"-?[1-9]\d{0,12}(\.\d{1,4})?", "epoch_us": r"-?[1-9]\d{0,15}(\.\d)?",
+    "iso-8601": (
+        r'"2026-0[1-9]-[012][1-8][Tt'
+        r' ][01]\d:[0-5]\d(:[0-5]\d(\.\d{1,9})?)?(Z|[+-]0[0-9](:?[0-5]\d)?)"'
+    ),
+    "sql": (
+        r'"2026-0[1-9]-[012][1-8][T ][01]\d:[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]0[0-9]:?[0-5]\d)?"'
+    ),
+    "epoch_s": r"-?[1-9]\d{0,9}(\.\d{1,8})?",
+    "epoch_ms": r"-?[1-9]\d{0,12}(\.\d{1,4})?",
+    "epoch_us": r"-?[1-9]\d{0,15}(\.\d)?",
     "epoch_ns": r"-?[1-9]\d{0,17}",
-}  # fmt: skip
+}
 """What timestamps of each form look like."""
 
 
@@ -129,11 +156,19 @@ SPELT: dict[TimestampForm, str] = {
 @settings(max_examples=examples(300))
 @given(data=st.data())
 def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> None:
-    """Whole ones are taken, wherever they stand, with the strict way's value; others are not, where it doesn't take them."""
+    """Whole ones are taken, wherever they stand, with the strict way's value; others
+    are not, where it doesn't take them.
+    """
     kinds = {"a": TIMESTAMP, "b": pa.struct([("x", TIMESTAMP)]), "c": pa.list_(TIMESTAMP)}
-    both = Both(Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())), "ignore", Reading(form))
+    both = Both(
+        Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())),
+        "ignore",
+        Reading(form),
+    )
     own = st.from_regex(re.compile(SPELT[form], re.ASCII), fullmatch=True)
-    others = [st.from_regex(re.compile(spelt, re.ASCII), fullmatch=True) for spelt in SPELT.values()]
+    others = [
+        st.from_regex(re.compile(spelt, re.ASCII), fullmatch=True) for spelt in SPELT.values()
+    ]
     broken = [
         '"2026-01-05\x0009:00:00"',
         '"2026-01-05"',
@@ -145,7 +180,7 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
     odd = st.one_of(*others, st.sampled_from(broken))
 
     def written(of: st.SearchStrategy[str]) -> bytes:
-        return f'{{"a":{data.draw(of)},"b":{{"x":{data.draw(of)}}},"c":[{data.draw(of)},null]}}'.encode()
+        return f'{{"a":{data.draw(of)},"b":{{"x":{data.draw(of)}}},"c":[{data.draw(of)},null]}}'.encode()  # noqa: E501
 
     assert both.compare([written(own) for _ in range(3)]) == (3, 3)
     fast, rows = both.compare([written(odd | own) for _ in range(3)])
@@ -155,25 +190,44 @@ def test_timestamps_of_each_form(form: TimestampForm, data: st.DataObject) -> No
 @pytest.mark.parametrize("form", SPELT)
 def test_what_the_model_says_of_a_column_wins(form: TimestampForm) -> None:
     """A column with a unit of its own has it whatever the spec says of the others."""
-    columns = Columns(tuple(Column(unit, TIMESTAMP, nullable=False, epoch=unit) for unit in ("s", "ms", "us", "ns")))
-    assert Both(columns, "ignore", Reading(form)).compare([b'{"s":7,"ms":7,"us":7,"ns":7}']) == (1, 1)
+    columns = Columns(
+        tuple(
+            Column(unit, TIMESTAMP, nullable=False, epoch=unit) for unit in ("s", "ms", "us", "ns")
+        )
+    )
+    assert Both(columns, "ignore", Reading(form)).compare([b'{"s":7,"ms":7,"us":7,"ns":7}']) == (
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize(("zone", "fast"), [("UTC", 1), ("Europe/Berlin", 0)])
 def test_a_zone_of_a_column(zone: str, fast: int) -> None:
-    """In UTC the pass takes what has no offset; what was written in other zones is left to the strict way."""
-    columns = Columns((Column("a", TIMESTAMP, nullable=False, zone=zone), Column("b", TIMESTAMP, nullable=True, epoch="ms")))
+    """In UTC the pass takes what has no offset; what was written in other zones is left
+    to the strict way.
+    """
+    columns = Columns(
+        (
+            Column("a", TIMESTAMP, nullable=False, zone=zone),
+            Column("b", TIMESTAMP, nullable=True, epoch="ms"),
+        )
+    )
     assert Both(columns, "ignore").compare([b'{"a":"2026-07-01 12:00:00","b":7}']) == (fast, 1)
 
 
 def test_a_message_with_several_that_are_finer_counts_once() -> None:
-    """In lists and structs, too; a message that isn't taken counts for nothing, and where none may be finer, nothing is taken."""
+    """In lists and structs, too; a message that isn't taken counts for nothing, and
+    where none may be finer, nothing is taken.
+    """
     kinds = {"a": TIMESTAMP, "b": pa.list_(pa.struct([("x", TIMESTAMP)])), "c": pa.int8()}
     columns = Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items()))
     fine = b'"2026-01-05T09:00:00.1234567Z"'
     messages = [
-        b'{"a":%s,"b":[{"x":%s},{"x":%s}]}' % (fine, fine, fine), b'{"c":1}', b'{"a":%s,"c":1000}' % fine, b'{"b":[{"x":%s}]}' % fine,
-    ]  # fmt: skip
+        b'{"a":%s,"b":[{"x":%s},{"x":%s}]}' % (fine, fine, fine),
+        b'{"c":1}',
+        b'{"a":%s,"c":1000}' % fine,
+        b'{"b":[{"x":%s}]}' % fine,
+    ]
     assert len(OnePass(columns, "ignore").decode(pa.array(messages, pa.binary())).truncated) == 2
     assert Both(columns, "ignore").compare(messages) == (3, 3)
     assert Both(replace(columns, finer="dead"), "ignore").compare(messages) == (1, 1)
@@ -181,7 +235,9 @@ def test_a_message_with_several_that_are_finer_counts_once() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_lenient_documents(seed: int) -> None:
-    """What is taken strictly is the same row where values of other kinds will do; these are left to the strict way."""
+    """What is taken strictly is the same row where values of other kinds will do; these
+    are left to the strict way.
+    """
     both = Both(COLUMNS, "ignore", Reading(lenient=True))
     fast, rows = both.compare(documents(3_000, seed))
     assert rows > fast > 0.8 * rows
@@ -189,7 +245,9 @@ def test_lenient_documents(seed: int) -> None:
 
 @pytest.mark.parametrize("value", ['{"":1}', '{"":{"":1}}'])
 def test_objects_that_stand_for_lists_have_room(value: str) -> None:
-    """Each key of such an object is an entry with a key and a value: many small ones need more room than their bytes would say."""
+    """Each key of such an object is an entry with a key and a value: many small ones
+    need more room than their bytes would say.
+    """
     deep: pa.DataType = pa.int64()
     for _ in range(value.count("{")):
         deep = pa.list_(pa.struct([("key", pa.string()), ("value", deep)]))
@@ -200,24 +258,54 @@ def test_objects_that_stand_for_lists_have_room(value: str) -> None:
 
 
 def test_objects_and_lists_as_texts() -> None:
-    """Where other kinds will do, a String takes them as they stand, at any depth, and the pass sees as much as the strict way."""
+    """Where other kinds will do, a String takes them as they stand, at any depth, and
+    the pass sees as much as the strict way.
+    """
     text, texts = pa.string(), pa.list_(pa.string())
-    kinds = {"a": text, "b": texts, "c": pa.map_(text, text), "d": pa.struct([("x", text)]), "e": schemas.ENTRIES}
-    both = Both(Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())), "ignore", Reading(lenient=True))
+    kinds = {
+        "a": text,
+        "b": texts,
+        "c": pa.map_(text, text),
+        "d": pa.struct([("x", text)]),
+        "e": schemas.ENTRIES,
+    }
+    both = Both(
+        Columns(tuple(Column(name, kind, nullable=True) for name, kind in kinds.items())),
+        "ignore",
+        Reading(lenient=True),
+    )
     values = ['{"a": 1}', "[ ]", '[{"x":"\\u00e9 é"},\t-0.50,null]', '"y"', "null", "{}"]
-    whole = [f'{{"a":{v},"b":[{v},{v}],"c":{{"k":{v}}},"d":{{"x":{v}}},"e":{{"k":{v}}}}}'.encode() for v in values]
+    whole = [
+        f'{{"a":{v},"b":[{v},{v}],"c":{{"k":{v}}},"d":{{"x":{v}}},"e":{{"k":{v}}}}}'.encode()
+        for v in values
+    ]
     assert both.compare(whole) == (6, 6)
     assert both.strict.decode(b'{"a": {"b" : [1.50, "\\n"]} }')[0] == '{"b" : [1.50, "\\n"]}'
-    broken = ['{"a":1,"a":2}', "[1,]", '{"a": 1٢}'.encode().decode("latin-1"), "[" * 100 + "]" * 100, '["\\ud800"]', "{1:2}", '["\xff"]']
+    broken = [
+        '{"a":1,"a":2}',
+        "[1,]",
+        '{"a": 1٢}'.encode().decode("latin-1"),
+        "[" * 100 + "]" * 100,
+        '["\\ud800"]',
+        "{1:2}",
+        '["\xff"]',
+    ]
     assert both.compare([f'{{"a":{value}}}'.encode("latin-1") for value in broken]) == (0, 0)
     assert both.compare([b'{"d":[1]}', b'{"b":{"x":1}}', b'{"a":1,"b":[[1],2]}']) == (0, 1)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_days_and_bytes_of_decimals(seed: int) -> None:
-    """Any bytes, any number of days, of any stated scale, as columns and inside others: what is taken is as the strict way has it."""
+    """Any bytes, any number of days, of any stated scale, as columns and inside others:
+    what is taken is as the strict way has it.
+    """
     dice = random.Random(seed)
-    for scale, kind in ((None, pa.decimal128(38, 4)), (None, pa.decimal128(9, 2)), (2, pa.decimal128(20, 4)), (4, pa.decimal128(12, 2))):
+    for scale, kind in (
+        (None, pa.decimal128(38, 4)),
+        (None, pa.decimal128(9, 2)),
+        (2, pa.decimal128(20, 4)),
+        (4, pa.decimal128(12, 2)),
+    ):
         forms = Reading(decimals="base64", dates="epoch_days", scale=scale)
         nested = {
             "a": kind,
@@ -226,64 +314,115 @@ def test_days_and_bytes_of_decimals(seed: int) -> None:
             "d": pa.map_(pa.string(), kind),
             "e": pa.list_(pa.date32()),
         }
-        both = Both(Columns(tuple(Column(name, each, nullable=True) for name, each in nested.items())), "dead", forms)
+        both = Both(
+            Columns(tuple(Column(name, each, nullable=True) for name, each in nested.items())),
+            "dead",
+            forms,
+        )
 
         def written(whole: bool, of: pa.DataType = kind, dice: random.Random = dice) -> str:
-            octets = dice.randrange(10 ** dice.randrange(of.precision - 3)).to_bytes(16, "big", signed=True).lstrip(b"\0") or b"\0"
+            octets = (
+                dice.randrange(10 ** dice.randrange(of.precision - 3))
+                .to_bytes(16, "big", signed=True)
+                .lstrip(b"\0")
+                or b"\0"
+            )
             octets = octets if octets[0] < 128 else b"\0" + octets
-            text = base64.b64encode(octets if whole else dice.randbytes(dice.randrange(19))).decode()
-            return f'"{text}"' if whole or dice.random() < 0.8 else dice.choice((f'"{text[:-1]}"', f'"{text}="', "2.5", "null", '"MDl="'))
+            text = base64.b64encode(
+                octets if whole else dice.randbytes(dice.randrange(19))
+            ).decode()
+            return (
+                f'"{text}"'
+                if whole or dice.random() < 0.8
+                else dice.choice((f'"{text[:-1]}"', f'"{text}="', "2.5", "null", '"MDl="'))
+            )
 
-        def document(whole: bool, dice: random.Random = dice, written: Callable[[bool], str] = written) -> bytes:
+        def document(
+            whole: bool, dice: random.Random = dice, written: Callable[[bool], str] = written
+        ) -> bytes:
             a, b, c, d = (written(whole) for _ in range(4))
-            days = dice.randrange(-719_162, 2_932_897) if whole else dice.choice((-719_163, 2_932_897, '"2017-09-15"', "null", 1))
-            return f'{{"a":{a},"b":{{"x":{b}}},"c":[{c},null],"d":{{"k":{d}}},"e":[{days}]}}'.encode()
+            days = (
+                dice.randrange(-719_162, 2_932_897)
+                if whole
+                else dice.choice((-719_163, 2_932_897, '"2017-09-15"', "null", 1))
+            )
+            return (
+                f'{{"a":{a},"b":{{"x":{b}}},"c":[{c},null],"d":{{"k":{d}}},"e":[{days}]}}'.encode()
+            )
 
         both.compare([document(whole=False) for _ in range(300)])
-        assert both.compare([document(whole=True) for _ in range(50)]) == ((0 if scale == 4 else 50), (0 if scale == 4 else 50))
+        assert both.compare([document(whole=True) for _ in range(50)]) == (
+            (0 if scale == 4 else 50),
+            (0 if scale == 4 else 50),
+        )
 
 
 @pytest.mark.parametrize("kind", schemas.SCALARS, ids=str)
 def test_whole_values_of_each_kind_are_taken(kind: pa.DataType, dice: random.Random) -> None:
-    """As a column, in a struct, in a list and in a map: nine of ten at least, where they are none that only the strict way can tell."""
+    """As a column, in a struct, in a list and in a map: nine of ten at least, where
+    they are none that only the strict way can tell.
+    """
     columns = Columns(
         tuple(
             Column(name, nested, nullable=True)
             for name, nested in (
-                ("plain", kind), ("inside", pa.struct([("x", kind)])), ("list", pa.list_(kind)), ("map", pa.map_(pa.string(), kind)),
+                ("plain", kind),
+                ("inside", pa.struct([("x", kind)])),
+                ("list", pa.list_(kind)),
+                ("map", pa.map_(pa.string(), kind)),
             )
         )
-    )  # fmt: skip
-    fast, rows = Both(columns, "dead").compare([schemas.document(dice, columns, odd=0) for _ in range(300)])
-    assert fast > (0.25 if pa.types.is_floating(kind) else 0.9) * rows  # of subnormal and overlong numbers there are many among the floats
+    )
+    fast, rows = Both(columns, "dead").compare(
+        [schemas.document(dice, columns, odd=0) for _ in range(300)]
+    )
+    # of subnormal and overlong numbers there are many among the floats
+    assert fast > (0.25 if pa.types.is_floating(kind) else 0.9) * rows
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
 def test_every_literal_under_every_key(unknown: Unknown) -> None:
     """Each odd value in each column, under known, unknown, escaped and repeated names."""
-    fast, rows = WAYS[unknown].compare([f'{{"id":1,{key}:{literal}}}'.encode() for key in KEYS for literal in LITERALS])
+    fast, rows = WAYS[unknown].compare(
+        [f'{{"id":1,{key}:{literal}}}'.encode() for key in KEYS for literal in LITERALS]
+    )
     assert fast > 0.85 * rows > 50
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "dead"])
 def test_every_pair_of_keys(unknown: Unknown) -> None:
     """Duplicates are found whatever the spelling of the key and the space around it."""
-    pairs = [f'{{"id":1,{a}:1,{b}{gap}:1}}'.encode() for a in KEYS for b in KEYS for gap in ("", " ", "\n", "\t\r ")]
+    pairs = [
+        f'{{"id":1,{a}:1,{b}{gap}:1}}'.encode()
+        for a in KEYS
+        for b in KEYS
+        for gap in ("", " ", "\n", "\t\r ")
+    ]
     fast, rows = WAYS[unknown].compare(pairs)
     assert fast == rows > 50
 
 
 def test_equal_keys_in_different_objects_are_no_duplicates() -> None:
-    """In lists of structs, in maps beside each other, and in objects that no column is for, one in another."""
+    """In lists of structs, in maps beside each other, and in objects that no column is
+    for, one in another.
+    """
     both = Both(Columns.of(Nested), "ignore")
-    good = [b'{"id":1,"lines":[{"sku":"a"},{"sku":"b"}],"stock":{"a":1},"more":[{"a":{"a":1}},{"a":2}],"other":{"a":1}}']
-    bad = [b'{"id":1,"stock":{"a":1,"a":2}}', b'{"id":1,"lines":[{"sku":"a","sku":"b"}]}', b'{"id":1,"more":{"b":{"a":1,"\\u0061":1}}}']
+    good = [
+        b'{"id":1,"lines":[{"sku":"a"},{"sku":"b"}],"stock":{"a":1},"more":[{"a":{"a":1}},{"a":2}],"other":{"a":1}}'
+    ]
+    bad = [
+        b'{"id":1,"stock":{"a":1,"a":2}}',
+        b'{"id":1,"lines":[{"sku":"a","sku":"b"}]}',
+        b'{"id":1,"more":{"b":{"a":1,"\\u0061":1}}}',
+    ]
     assert both.compare(good * 3) == (3, 3)
     assert both.compare([*good, *bad, *good]) == (2, 2)
 
 
 def test_whole_documents_are_all_taken() -> None:
-    """What producers really send needs no second look, compact or spaced, with or without other fields."""
+    """What producers really send needs no second look, compact or spaced, with or
+    without other fields.
+    """
     whole = [
         f'{{"id":{gap}1,{gap}{key}:{gap}{value}}}'.encode()
         for key, values in FITTING.items()
@@ -295,9 +434,15 @@ def test_whole_documents_are_all_taken() -> None:
 
 
 @settings(max_examples=examples(200))
-@given(st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(LITERALS)), max_size=6), st.binary(max_size=3), st.integers(0, 200))
+@given(
+    st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(LITERALS)), max_size=6),
+    st.binary(max_size=3),
+    st.integers(0, 200),
+)
 @example([('"id"', "1")], b",", 7)
-def test_any_mix_of_fields_with_any_bytes_in_between(fields: list[tuple[str, str]], noise: bytes, at: int) -> None:
+def test_any_mix_of_fields_with_any_bytes_in_between(
+    fields: list[tuple[str, str]], noise: bytes, at: int
+) -> None:
     """The same for what Hypothesis thinks of."""
     text = ("{" + ",".join(f"{k}:{v}" for k, v in fields) + "}").encode()
     WAYS["ignore"].compare([text, text[:at] + noise + text[at:]])
@@ -308,15 +453,26 @@ def test_any_mix_of_fields_with_any_bytes_in_between(fields: list[tuple[str, str
 def test_any_bytes_in_a_string(texts: list[bytes]) -> None:
     """UTF-8 and escapes are judged as the strict way does."""
     both = one(pa.string())
-    both.compare([b'{"a":"' + padding + text + b'"}' for text in texts for padding in (b"", b"seven77", b"eight888", b"\\n")])
+    both.compare(
+        [
+            b'{"a":"' + padding + text + b'"}'
+            for text in texts
+            for padding in (b"", b"seven77", b"eight888", b"\\n")
+        ]
+    )
 
 
 def test_characters_at_the_edges_of_their_lengths() -> None:
-    """First and last of each length, and what is overlong, a surrogate, beyond the last, or cut off; as bytes and escaped."""
+    """First and last of each length, and what is overlong, a surrogate, beyond the
+    last, or cut off; as bytes and escaped.
+    """
     edges = [0x20, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]
     good = [chr(code).encode() for code in edges]
     escaped = [chr(code).encode("utf-16-be").hex() for code in edges]
-    pairs = ["".join(f"\\u{text[i : i + 4]}" for i in range(0, len(text), 4)).encode() for text in escaped]
+    pairs = [
+        "".join(f"\\u{text[i : i + 4]}" for i in range(0, len(text), 4)).encode()
+        for text in escaped
+    ]
     bad = [
         b"\x80",
         b"\xc0\x80",
@@ -338,34 +494,66 @@ def test_characters_at_the_edges_of_their_lengths() -> None:
         b"\x1f",
         *(c[:-1] for c in good[2:]),
     ]
-    messages = [b'{"a":"' + text + tail + b'"}' for text in (*good, *pairs, *bad, *halves) for tail in (b"", b"x", b"long enough")]
+    messages = [
+        b'{"a":"' + text + tail + b'"}'
+        for text in (*good, *pairs, *bad, *halves)
+        for tail in (b"", b"x", b"long enough")
+    ]
     assert one(pa.string()).compare(messages) == (60, 60)
 
 
 def test_doubles_are_those_of_the_digits(dice: random.Random) -> None:
-    """To the last bit: all exponents, up to 19 digits, halves between two doubles, and near the ends. Nearly all are taken."""
-    literals = [f"{dice.randrange(10 ** dice.randint(1, 19))}e{dice.randint(-330, 300)}" for _ in range(6_000)]
+    """To the last bit: all exponents, up to 19 digits, halves between two doubles, and
+    near the ends.
+
+    Nearly all are taken.
+    """
+    literals = [
+        f"{dice.randrange(10 ** dice.randint(1, 19))}e{dice.randint(-330, 300)}"
+        for _ in range(6_000)
+    ]
     literals += [repr(struct.unpack("<d", dice.randbytes(8))[0]) for _ in range(6_000)]
     literals += [
-        f"{(1 << 53) + 2 * dice.randrange(1 << 52) + 1}{tail}" for _ in range(1_000) for tail in (".0", "e0", "00e-2", "e1", "e22")
+        f"{(1 << 53) + 2 * dice.randrange(1 << 52) + 1}{tail}"
+        for _ in range(1_000)
+        for tail in (".0", "e0", "00e-2", "e1", "e22")
     ]
     literals += [str(dice.randrange(1 << 60) * 2**-40) for _ in range(2_000)]
-    fast, rows = one(pa.float64()).compare([f'{{"a":{literal}}}'.encode() for literal in literals if "n" not in literal])
+    fast, rows = one(pa.float64()).compare(
+        [f'{{"a":{literal}}}'.encode() for literal in literals if "n" not in literal]
+    )
     assert fast > 0.95 * rows > 10_000
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()], ids=str)
 def test_digits_and_exponents_beyond_those_that_are_told(kind: pa.DataType) -> None:
-    """20 digits and more that are nothing modulo 2**64, wherever the point stands; exponents that as many zeros behind the point undo."""
-    overflowing = [str((1 << 64 - zeros) * odd) + "0" * zeros for zeros in range(1, 25) for odd in (1, 3, 5, 7)]
+    """20 digits and more that are nothing modulo 2**64, wherever the point stands;
+    exponents that as many zeros behind the point undo.
+    """
+    overflowing = [
+        str((1 << 64 - zeros) * odd) + "0" * zeros for zeros in range(1, 25) for odd in (1, 3, 5, 7)
+    ]
     points = [f"{text[:at]}.{text[at:]}" for text in overflowing for at in range(1, len(text))]
-    undone = [f"0.{'0' * zeros}5e{power}" for zeros in (300, 990, 9_999, 20_000) for power in (zeros + 1, 310, 1_000, 10_000, 10**9)]
-    one(kind).compare([f'{{"a":{sign}{literal}}}'.encode() for literal in (*points, *undone) for sign in ("", "-")])
+    undone = [
+        f"0.{'0' * zeros}5e{power}"
+        for zeros in (300, 990, 9_999, 20_000)
+        for power in (zeros + 1, 310, 1_000, 10_000, 10**9)
+    ]
+    one(kind).compare(
+        [
+            f'{{"a":{sign}{literal}}}'.encode()
+            for literal in (*points, *undone)
+            for sign in ("", "-")
+        ]
+    )
 
 
 def test_a_slice_with_nulls_and_nothing() -> None:
     """Positions are those of the slice; nulls are not taken; no messages are no messages."""
-    messages = pa.array([b'{"id":0}', b'{"id":1}', None, b"x", b'{"id":2,"id":3}', b'{"id":4}', b'":1}'], pa.binary()).slice(1, 5)
+    messages = pa.array(
+        [b'{"id":0}', b'{"id":1}', None, b"x", b'{"id":2,"id":3}', b'{"id":4}', b'":1}'],
+        pa.binary(),
+    ).slice(1, 5)
     fast = WAYS["ignore"].fast
     taken = fast.decode(messages)
     assert taken.mask.tolist() == [True, False, False, False, True]
@@ -376,32 +564,61 @@ def test_a_slice_with_nulls_and_nothing() -> None:
 
 
 def test_a_message_that_is_left_leaves_nothing_behind() -> None:
-    """Whatever of it was written down before the doubt came: values, items, and what its neighbours lack."""
+    """Whatever of it was written down before the doubt came: values, items, and what
+    its neighbours lack.
+    """
     both = Both(Columns.of(Nested), "ignore")
-    left = b'{"id":9,"tags":["x","y"],"lines":[{"sku":"z","price":9.99},{"price":1}],"stock":{"k":1,"l":2},"more":"\x01"}'
-    assert both.compare([b'{"id":1}', left, b'{"id":2,"tags":[]}', left, left, b'{"id":3,"lines":[{}],"stock":{"m":null}}', left]) == (3, 3)
+    left = b'{"id":9,"tags":["x","y"],"lines":[{"sku":"z","price":9.99},{"price":1}],"stock":{"k":1,"l":2},"more":"\x01"}'  # noqa: E501
+    assert both.compare(
+        [
+            b'{"id":1}',
+            left,
+            b'{"id":2,"tags":[]}',
+            left,
+            left,
+            b'{"id":3,"lines":[{}],"stock":{"m":null}}',
+            left,
+        ]
+    ) == (3, 3)
 
 
 def test_monstrous_messages_cost_only_themselves() -> None:
     """Deep nesting and ten million digits neither crash nor hang, and their neighbours are rows."""
-    monsters = [b"[" * 100_000, b'{"id":' + b"9" * 10_000_000 + b"}", b'{"id":1,"price":0.' + b"1" * 1_000_000 + b"}"]
-    mask = WAYS["ignore"].fast.decode(pa.array([b'{"id":1}', *monsters, b'{"id":2}'], pa.binary())).mask.tolist()
+    monsters = [
+        b"[" * 100_000,
+        b'{"id":' + b"9" * 10_000_000 + b"}",
+        b'{"id":1,"price":0.' + b"1" * 1_000_000 + b"}",
+    ]
+    mask = (
+        WAYS["ignore"]
+        .fast.decode(pa.array([b'{"id":1}', *monsters, b'{"id":2}'], pa.binary()))
+        .mask.tolist()
+    )
     assert mask == [True, False, False, False, True]
 
 
 def test_depth_is_what_the_strict_way_takes() -> None:
     """Around the limit: what is one too deep is not taken, what is shallow enough is."""
-    arrays = [b'{"id":1,"more":' + b"[" * n + b"]" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)]
-    objects = [b'{"id":1,"more":' + b'{"a":' * n + b"1" + b"}" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)]
+    arrays = [
+        b'{"id":1,"more":' + b"[" * n + b"]" * n + b"}" for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)
+    ]
+    objects = [
+        b'{"id":1,"more":' + b'{"a":' * n + b"1" + b"}" * n + b"}"
+        for n in range(MAX_DEPTH - 5, MAX_DEPTH + 5)
+    ]
     assert WAYS["ignore"].compare([*arrays, *objects]) == (10, 10)
 
 
 def test_keys_that_are_made_to_meet_cost_a_bounded_search() -> None:
-    """Who knows the hash can make keys that all begin their search at one place: then the message is left, and is a row all the same."""
+    """Who knows the hash can make keys that all begin their search at one place: then
+    the message is left, and is a row all the same.
+    """
     room, unknown_object = 4_096, 2  # the second object of the first message
 
     def place(key: bytes) -> int:
-        mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(_HASH_STEP) & (1 << 64) - 1
+        mixed = (PASS.hash_of(np.frombuffer(key, np.uint8), 0, len(key)) ^ unknown_object) * int(
+            _HASH_STEP
+        ) & (1 << 64) - 1
         return (mixed ^ mixed >> 32) & room - 1
 
     meeting = [key for i in range(600_000) if place(key := b"%d" % i) == 7]
@@ -424,7 +641,9 @@ def main() -> None:
     for _ in range(60):
         columns = schemas.columns_of(dice, dice.choice((3, 8, 30)))
         whole = [schemas.document(dice, columns) for _ in range(20)]
-        Both(columns, "ignore").compare([*whole, *(schemas.mutated(dice, document) for document in whole)])
+        Both(columns, "ignore").compare(
+            [*whole, *(schemas.mutated(dice, document) for document in whole)]
+        )
     test_a_message_that_is_left_leaves_nothing_behind()
     test_depth_is_what_the_strict_way_takes()
     print("checked")

@@ -23,15 +23,30 @@ NESTED = Columns.of(Nested)
 NAMES = [c.name for c in SCALARS.columns]
 JSON = {"str": '"a"', "int": "7", "float": "1.5", "bool": "true", "object": "{}", "array": "[]"}
 TAKES = {
-    "id": {"int"}, "tiny": {"int"}, "quantity": {"int"}, "amount": {"int", "float"}, "single": {"int", "float"}, "name": {"str"},
+    "id": {"int"},
+    "tiny": {"int"},
+    "quantity": {"int"},
+    "amount": {"int", "float"},
+    "single": {"int", "float"},
+    "name": {"str"},
     "paid": {"bool"},
-    "price": {"int", "float", "str"}, "at": {"str"}, "ms": {"int", "float"}, "day": {"str"}, "place": {"object"},
-}  # fmt: skip
+    "price": {"int", "float", "str"},
+    "at": {"str"},
+    "ms": {"int", "float"},
+    "day": {"str"},
+    "place": {"object"},
+}
 
 
-def decode(message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore") -> list[Any]:
-    """By a decoder that the test itself makes: what is made while this is imported is told of no mutant (`tests/mutants`)."""
-    return Strict(columns, unknown).decode(message if isinstance(message, bytes) else message.encode())
+def decode(
+    message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore"
+) -> list[Any]:
+    """By a decoder that the test itself makes: what is made while this is imported is
+    told of no mutant (`tests/mutants`).
+    """
+    return Strict(columns, unknown).decode(
+        message if isinstance(message, bytes) else message.encode()
+    )
 
 
 def take(name: str, literal: str) -> Any:
@@ -40,7 +55,9 @@ def take(name: str, literal: str) -> Any:
     return decode(text)[NAMES.index(name)]
 
 
-def refusal(message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore") -> tuple[str, str]:
+def refusal(
+    message: bytes | str, columns: Columns = SCALARS, unknown: Unknown = "ignore"
+) -> tuple[str, str]:
     """Reason and detail."""
     with pytest.raises(RefusedValueError) as caught:
         decode(message, columns, unknown)
@@ -52,10 +69,15 @@ def refused(name: str, literal: str) -> str:
     return refusal(f'{{"id":1,"{name}":{literal}}}' if name != "id" else f'{{"id":{literal}}}')[0]
 
 
-@pytest.mark.parametrize(("column", "kind"), [(column, kind) for column, takes in TAKES.items() for kind in JSON if kind not in takes])
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [(column, kind) for column, takes in TAKES.items() for kind in JSON if kind not in takes],
+)
 def test_each_wrong_type_is_refused_with_its_path(column: str, kind: str) -> None:
     """Nothing is cast: the detail says what was expected, what came and where."""
-    reason, detail = refusal(f'{{"id":1,"{column}":{JSON[kind]}}}' if column != "id" else f'{{"id":{JSON[kind]}}}')
+    reason, detail = refusal(
+        f'{{"id":1,"{column}":{JSON[kind]}}}' if column != "id" else f'{{"id":{JSON[kind]}}}'
+    )
     assert reason == "wrong_type"
     assert f"got {kind} - at $.{column}" in detail
 
@@ -63,21 +85,37 @@ def test_each_wrong_type_is_refused_with_its_path(column: str, kind: str) -> Non
 @pytest.mark.parametrize(
     ("column", "literal", "value"),
     [
-        ("id", "-9223372036854775808", -(2**63)), ("id", "9223372036854775807", 2**63 - 1), ("id", "-0", 0), ("tiny", "-128", -128),
+        ("id", "-9223372036854775808", -(2**63)),
+        ("id", "9223372036854775807", 2**63 - 1),
+        ("id", "-0", 0),
+        ("tiny", "-128", -128),
         ("quantity", "2147483647", 2147483647),
-        ("amount", "9007199254740992", 2.0**53), ("amount", "-9007199254740992", -(2.0**53)), ("amount", "1e2", 100.0),
-        ("amount", "5", 5.0), ("single", "16777216", 2.0**24),
-        ("name", '"\\u00e9\\u0000\\ud83d\\ude00"', "é\0😀"), ("price", "12.34", Decimal("12.34")), ("price", '"12.34"', Decimal("12.34")),
+        ("amount", "9007199254740992", 2.0**53),
+        ("amount", "-9007199254740992", -(2.0**53)),
+        ("amount", "1e2", 100.0),
+        ("amount", "5", 5.0),
+        ("single", "16777216", 2.0**24),
+        ("name", '"\\u00e9\\u0000\\ud83d\\ude00"', "é\0😀"),
+        ("price", "12.34", Decimal("12.34")),
+        ("price", '"12.34"', Decimal("12.34")),
         ("price", "12.340", Decimal("12.34")),
-        ("price", "1234e-2", Decimal("12.34")), ("price", "-0.00", Decimal(0)), ("price", "99999999.99", Decimal("99999999.99")),
+        ("price", "1234e-2", Decimal("12.34")),
+        ("price", "-0.00", Decimal(0)),
+        ("price", "99999999.99", Decimal("99999999.99")),
         ("units", "12345678901234567890", Decimal(12345678901234567890)),
-        ("units", "1e19", Decimal(10**19)), ("at", '"1970-01-01T00:00:01Z"', 1_000_000),
-        ("at", '"1970-01-01T05:30:00.25+05:30"', 250_000), ("at", '"1969-12-31t23:00:00-01:00"', 0),
-        ("at", '"1970-01-01T00:00:00.123456000Z"', 123_456), ("at", '"0001-01-01T00:00:00Z"', -62_135_596_800_000_000),
-        ("ms", "1", 1_000), ("ms", "-1", -1_000),
-        ("day", '"2024-02-29"', date(2024, 2, 29)), ("name", "null", None), ("place", "null", None),
+        ("units", "1e19", Decimal(10**19)),
+        ("at", '"1970-01-01T00:00:01Z"', 1_000_000),
+        ("at", '"1970-01-01T05:30:00.25+05:30"', 250_000),
+        ("at", '"1969-12-31t23:00:00-01:00"', 0),
+        ("at", '"1970-01-01T00:00:00.123456000Z"', 123_456),
+        ("at", '"0001-01-01T00:00:00Z"', -62_135_596_800_000_000),
+        ("ms", "1", 1_000),
+        ("ms", "-1", -1_000),
+        ("day", '"2024-02-29"', date(2024, 2, 29)),
+        ("name", "null", None),
+        ("place", "null", None),
     ],
-)  # fmt: skip
+)
 def test_exact_values_are_taken(column: str, literal: str, value: object) -> None:
     """What fits is taken as it is."""
     taken = take(column, literal)
@@ -87,26 +125,43 @@ def test_exact_values_are_taken(column: str, literal: str, value: object) -> Non
 @pytest.mark.parametrize(
     ("column", "literal", "reason"),
     [
-        ("id", "2.0", "wrong_type"), ("id", "2.7", "wrong_type"), ("id", "1e2", "wrong_type"),
-        ("id", "9223372036854775808", "out_of_range"), ("tiny", "128", "out_of_range"),
-        ("quantity", "-2147483649", "out_of_range"), ("amount", "9007199254740993", "out_of_range"),
+        ("id", "2.0", "wrong_type"),
+        ("id", "2.7", "wrong_type"),
+        ("id", "1e2", "wrong_type"),
+        ("id", "9223372036854775808", "out_of_range"),
+        ("tiny", "128", "out_of_range"),
+        ("quantity", "-2147483649", "out_of_range"),
+        ("amount", "9007199254740993", "out_of_range"),
         ("amount", "123456789012345678901", "out_of_range"),
-        ("amount", "1e400", "out_of_range"), ("single", "16777217", "out_of_range"), ("single", "3.5e38", "out_of_range"),
+        ("amount", "1e400", "out_of_range"),
+        ("single", "16777217", "out_of_range"),
+        ("single", "3.5e38", "out_of_range"),
         ("price", "12.345", "out_of_range"),
-        ("price", '"100000000.00"', "out_of_range"), ("price", "1e999999999999", "out_of_range"), ("price", "1e-400", "out_of_range"),
+        ("price", '"100000000.00"', "out_of_range"),
+        ("price", "1e999999999999", "out_of_range"),
+        ("price", "1e-400", "out_of_range"),
         ("price", '"12,34"', "wrong_format"),
-        ("price", '" 1"', "wrong_format"), ("price", '"NaN"', "wrong_format"), ("price", '"1_0"', "wrong_format"),
+        ("price", '" 1"', "wrong_format"),
+        ("price", '"NaN"', "wrong_format"),
+        ("price", '"1_0"', "wrong_format"),
         ("price", '"\u0661"', "wrong_format"),
         ("at", '"2024-01-01T00:00:00"', "wrong_format"),
-        ("at", '"2024-01-01"', "wrong_format"), ("at", '"2023-02-29T00:00:00Z"', "out_of_range"),
-        ("at", '"2024-01-01T24:00:00Z"', "out_of_range"), ("at", '"2024-01-01T23:59:60Z"', "out_of_range"),
-        ("at", '"2024-01-01T00:00:00+24:00"', "out_of_range"), ("at", '"0001-01-01T00:00:00+01:00"', "out_of_range"),
-        ("at", "1", "wrong_type"), ("ms", '"2024-01-01T00:00:00Z"', "wrong_type"),
-        ("ms", "true", "wrong_type"), ("ms", "253402300800000", "out_of_range"), ("day", '"2023-02-29"', "out_of_range"),
+        ("at", '"2024-01-01"', "wrong_format"),
+        ("at", '"2023-02-29T00:00:00Z"', "out_of_range"),
+        ("at", '"2024-01-01T24:00:00Z"', "out_of_range"),
+        ("at", '"2024-01-01T23:59:60Z"', "out_of_range"),
+        ("at", '"2024-01-01T00:00:00+24:00"', "out_of_range"),
+        ("at", '"0001-01-01T00:00:00+01:00"', "out_of_range"),
+        ("at", "1", "wrong_type"),
+        ("ms", '"2024-01-01T00:00:00Z"', "wrong_type"),
+        ("ms", "true", "wrong_type"),
+        ("ms", "253402300800000", "out_of_range"),
+        ("day", '"2023-02-29"', "out_of_range"),
         ("day", '"20240229"', "wrong_format"),
-        ("day", '"2024-02-29T00:00:00Z"', "wrong_format"), ("id", "null", "missing"),
+        ("day", '"2024-02-29T00:00:00Z"', "wrong_format"),
+        ("id", "null", "missing"),
     ],
-)  # fmt: skip
+)
 def test_inexact_values_are_refused(column: str, literal: str, reason: str) -> None:
     """Nothing is rounded or guessed."""
     assert refused(column, literal) == reason
@@ -115,19 +170,35 @@ def test_inexact_values_are_refused(column: str, literal: str, reason: str) -> N
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (b"", "not_json"), (b" ", "not_json"), (b'\xef\xbb\xbf{"id":1}', "not_json"), (b'{"id":1} x', "not_json"),
-        (b'{"id":1}{"id":2}', "not_json"), (b'{"id":1}\n{"id":2}', "not_json"),
-        (b'{"id":1}\x00', "not_json"), (b'{"id":NaN}', "not_json"), (b'{"id":1,"more":-Infinity}', "not_json"),
-        (b'{"id":1,}', "not_json"), (b'{"id":01}', "not_json"), (b"{'id':1}", "not_json"),
-        (b'{"id":1,"more":"\t"}', "not_json"), (b'{"id":1,"more":"\\ud800"}', "not_json"), (b'{"id":1,"\\udc00":1}', "not_json"),
+        (b"", "not_json"),
+        (b" ", "not_json"),
+        (b'\xef\xbb\xbf{"id":1}', "not_json"),
+        (b'{"id":1} x', "not_json"),
+        (b'{"id":1}{"id":2}', "not_json"),
+        (b'{"id":1}\n{"id":2}', "not_json"),
+        (b'{"id":1}\x00', "not_json"),
+        (b'{"id":NaN}', "not_json"),
+        (b'{"id":1,"more":-Infinity}', "not_json"),
+        (b'{"id":1,}', "not_json"),
+        (b'{"id":01}', "not_json"),
+        (b"{'id':1}", "not_json"),
+        (b'{"id":1,"more":"\t"}', "not_json"),
+        (b'{"id":1,"more":"\\ud800"}', "not_json"),
+        (b'{"id":1,"\\udc00":1}', "not_json"),
         (b'{"id":1}\xff', "invalid_utf8"),
-        (b'{"id":1,"name":"\xed\xa0\x80"}', "invalid_utf8"), (b"\xff\xfe{\x00}\x00", "invalid_utf8"),
-        (b'{"id":1,"id":1}', "duplicate_key"), (b'{"id":1,"\\u0069d":2}', "duplicate_key"),
-        (b'{"id":1,"more":1,"more":2}', "duplicate_key"), (b'{"id":1,"more":[{"a":1,"a":2}]}', "duplicate_key"), (b"null", "wrong_type"),
-        (b"[]", "wrong_type"), (b"1", "wrong_type"),
-        (b"{}", "missing"), (b'{"ID":1}', "missing"),
+        (b'{"id":1,"name":"\xed\xa0\x80"}', "invalid_utf8"),
+        (b"\xff\xfe{\x00}\x00", "invalid_utf8"),
+        (b'{"id":1,"id":1}', "duplicate_key"),
+        (b'{"id":1,"\\u0069d":2}', "duplicate_key"),
+        (b'{"id":1,"more":1,"more":2}', "duplicate_key"),
+        (b'{"id":1,"more":[{"a":1,"a":2}]}', "duplicate_key"),
+        (b"null", "wrong_type"),
+        (b"[]", "wrong_type"),
+        (b"1", "wrong_type"),
+        (b"{}", "missing"),
+        (b'{"ID":1}', "missing"),
     ],
-)  # fmt: skip
+)
 def test_documents_that_are_none_are_refused(message: bytes, reason: str) -> None:
     """Syntax, encoding and duplicate keys, wherever they are in the message."""
     assert refusal(message)[0] == reason
@@ -141,13 +212,23 @@ def test_documents_that_are_none_are_refused(message: bytes, reason: str) -> Non
         (b'{"id":01}', "not_json", "JSON is malformed: Expecting ',' delimiter (character 7)"),
         (b'{"id":1} x', "not_json", "JSON is malformed: Extra data (character 9)"),
         (b'{"id":NaN}', "not_json", "JSON is malformed: it has no NaN and no Infinity"),
-        (b'{"id":1,"more":-Infinity}', "not_json", "JSON is malformed: it has no NaN and no Infinity"),
-        (b'{"id":1,"more":"\\ud800"}', "not_json", "JSON is malformed: half a surrogate pair in a string"),
+        (
+            b'{"id":1,"more":-Infinity}',
+            "not_json",
+            "JSON is malformed: it has no NaN and no Infinity",
+        ),
+        (
+            b'{"id":1,"more":"\\ud800"}',
+            "not_json",
+            "JSON is malformed: half a surrogate pair in a string",
+        ),
         (b"[" * 101, "too_deep", f"Expected at most {MAX_DEPTH} objects and arrays in one another"),
     ],
 )
 def test_what_is_no_document_has_no_path(message: bytes, reason: str, what: str) -> None:
-    """The detail says what is wrong, and where in the bytes or the text that is known; nothing of the schema is named."""
+    """The detail says what is wrong, and where in the bytes or the text that is known;
+    nothing of the schema is named.
+    """
     with pytest.raises(RefusedValueError) as caught:
         decode(message)
     assert caught.value.args == (reason, what, "")
@@ -157,11 +238,14 @@ def test_what_is_no_document_has_no_path(message: bytes, reason: str, what: str)
 @pytest.mark.parametrize(
     ("message", "reason", "detail"),
     [
-        (b"[]", "wrong_type", "Expected object, got array - at $"), (b"null", "wrong_type", "Expected object, got null - at $"),
-        (b"1.5", "wrong_type", "Expected object, got float - at $"), (b'"a"', "wrong_type", "Expected object, got str - at $"),
-        (b"{}", "missing", "Object misses a required field - at $.id"), (b'{"id":null}', "missing", "Expected a value, got null - at $.id"),
+        (b"[]", "wrong_type", "Expected object, got array - at $"),
+        (b"null", "wrong_type", "Expected object, got null - at $"),
+        (b"1.5", "wrong_type", "Expected object, got float - at $"),
+        (b'"a"', "wrong_type", "Expected object, got str - at $"),
+        (b"{}", "missing", "Object misses a required field - at $.id"),
+        (b'{"id":null}', "missing", "Expected a value, got null - at $.id"),
     ],
-)  # fmt: skip
+)
 def test_the_detail_of_a_missing_value(message: bytes, reason: str, detail: str) -> None:
     """No object at all, an object without the field, or null in it: who sent it must know which."""
     assert refusal(message) == (reason, detail)
@@ -172,12 +256,27 @@ def test_the_detail_of_a_missing_value(message: bytes, reason: str, detail: str)
     [
         ('{"id":1,"place":{"zip":"7"}}', "Expected int, got str - at $.place.zip"),
         ('{"id":1,"place":{"geo":{"lat":true}}}', "Expected float, got bool - at $.place.geo.lat"),
-        ('{"id":1,"place":{"city":"x","city":"y"}}', "Object holds the key `city` more than once - at $.place"),
-        ('{"id":1,"more":{"secret":1,"secret":2}}', "Object holds the key more than once - at $[...]"),
-        ('{"id":1,"place":{"zip":7,"city":"x","city":"y"}}', "Object holds the key `city` more than once - at $.place"),
-        ('{"id":1,"place":{"city":"x","zip":7,"city":"y","zip":8}}', "Object holds the key `city` more than once - at $.place"),
+        (
+            '{"id":1,"place":{"city":"x","city":"y"}}',
+            "Object holds the key `city` more than once - at $.place",
+        ),
+        (
+            '{"id":1,"more":{"secret":1,"secret":2}}',
+            "Object holds the key more than once - at $[...]",
+        ),
+        (
+            '{"id":1,"place":{"zip":7,"city":"x","city":"y"}}',
+            "Object holds the key `city` more than once - at $.place",
+        ),
+        (
+            '{"id":1,"place":{"city":"x","zip":7,"city":"y","zip":8}}',
+            "Object holds the key `city` more than once - at $.place",
+        ),
         ('{"id":1,"more":{"a":1,"a":2},"more":3}', "Object holds the key more than once - at $..."),
-        ('{"id":1,"id":{"zip":1,"zip":2},"id":3}', "Object holds the key `zip` more than once - at $..."),
+        (
+            '{"id":1,"id":{"zip":1,"zip":2},"id":3}',
+            "Object holds the key `zip` more than once - at $...",
+        ),
         ('{"id":1,"id":2}', "Object holds the key `id` more than once - at $"),
     ],
 )
@@ -188,7 +287,7 @@ def test_the_detail_gives_the_path_inside_structs(message: str, detail: str) -> 
 
 def test_lists_and_maps_are_taken() -> None:
     """The same rules inside; nulls inside are nulls."""
-    message = b'{"id":1,"tags":["a",null],"lines":[{"sku":"s","price":1.50},null,{}],"stock":{"x":1,"y":null}}'
+    message = b'{"id":1,"tags":["a",null],"lines":[{"sku":"s","price":1.50},null,{}],"stock":{"x":1,"y":null}}'  # noqa: E501
     lines = [{"sku": "s", "price": Decimal("1.5")}, None, {"sku": None, "price": None}]
     assert decode(message, NESTED) == [1, ["a", None], lines, [("x", 1), ("y", None)]]
 
@@ -196,23 +295,33 @@ def test_lists_and_maps_are_taken() -> None:
 @pytest.mark.parametrize(
     ("field", "detail"),
     [
-        ('"tags":["a",1]', "Expected str, got int - at $.tags[1]"), ('"tags":{}', "Expected array, got object - at $.tags"),
+        ('"tags":["a",1]', "Expected str, got int - at $.tags[1]"),
+        ('"tags":{}', "Expected array, got object - at $.tags"),
         ('"tags":"a"', "Expected array, got str - at $.tags"),
         ('"lines":[{"price":1},{"price":[]}]', "Expected decimal, got array - at $.lines[1].price"),
         ('"stock":{"secret":"x"}', "Expected int, got str - at $.stock[...]"),
         ('"stock":[]', "Expected object, got array - at $.stock"),
         ('"stock":{"x":1,"x":2}', "Object holds the key more than once - at $.stock"),
-        ('"lines":[{},{"sku":"a","sku":"b"}]', "Object holds the key `sku` more than once - at $.lines[1]"),
-        ('"tags":["a",[{"sku":1,"sku":2}]]', "Object holds the key `sku` more than once - at $.tags[1][0]"),
+        (
+            '"lines":[{},{"sku":"a","sku":"b"}]',
+            "Object holds the key `sku` more than once - at $.lines[1]",
+        ),
+        (
+            '"tags":["a",[{"sku":1,"sku":2}]]',
+            "Object holds the key `sku` more than once - at $.tags[1][0]",
+        ),
         ('"more":[7,{"x":1,"x":2}]', "Object holds the key more than once - at $[...][1]"),
     ],
-)  # fmt: skip
+)
 def test_the_detail_gives_the_path_inside_lists_and_maps(field: str, detail: str) -> None:
     """Positions in lists; the keys of a map are data and aren't shown."""
     assert refusal(f'{{"id":1,{field}}}', NESTED)[1] == detail
 
 
-@pytest.mark.parametrize("message", ['{"id":1,"more":2}', '{"id":1,"place":{"more":1}}', '{"id":1,"place":{"geo":{"more":1}}}'])
+@pytest.mark.parametrize(
+    "message",
+    ['{"id":1,"more":2}', '{"id":1,"place":{"more":1}}', '{"id":1,"place":{"geo":{"more":1}}}'],
+)
 def test_unknown_fields(message: str) -> None:
     """Ignored, or refused at any depth of the schema."""
     assert decode(message)[0] == 1
@@ -231,12 +340,15 @@ def test_unknown_fields_inside_lists_and_maps() -> None:
 @pytest.mark.parametrize(
     ("field", "detail"),
     [
-        ('"tiny":{"a":1}', "Expected int, got object - at $.tiny"), ('"tiny":[{"a":1}]', "Expected int, got array - at $.tiny"),
-        ('"tags":{"a":1}', "Expected array, got object - at $.tags"), ('"lines":{"sku":1}', "Expected array, got object - at $.lines"),
+        ('"tiny":{"a":1}', "Expected int, got object - at $.tiny"),
+        ('"tiny":[{"a":1}]', "Expected int, got array - at $.tiny"),
+        ('"tags":{"a":1}', "Expected array, got object - at $.tags"),
+        ('"lines":{"sku":1}', "Expected array, got object - at $.lines"),
         ('"lines":[{},[{"more":1}]]', "Expected object, got array - at $.lines[1]"),
-        ('"stock":[{"a":1}]', "Expected object, got array - at $.stock"), ('"place":[{"a":1}]', "Expected object, got array - at $.place"),
+        ('"stock":[{"a":1}]', "Expected object, got array - at $.stock"),
+        ('"place":[{"a":1}]', "Expected object, got array - at $.place"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_type_holds_no_unknown_field(field: str, detail: str) -> None:
     """What is refused is that the value is of another type, whatever lies in it."""
     columns = SCALARS if field.startswith(('"tiny', '"place')) else NESTED
@@ -247,7 +359,9 @@ def test_unknown_fields_inside_a_map_of_structs() -> None:
     """A map's keys are data, the fields of its values are the schema's."""
 
     class Shops(pp.DataFrameModel):
-        shops: pl.List(pl.Struct({"key": pl.String, "value": pl.Struct({"n": pl.Int64})})) = pp.Field(metadata={"map": True})
+        shops: pl.List(pl.Struct({"key": pl.String, "value": pl.Struct({"n": pl.Int64})})) = (
+            pp.Field(metadata={"map": True})
+        )
 
     columns = Columns.of(Shops)
     assert decode('{"shops":{"a":{"n":1}}}', columns, "dead") == [[("a", {"n": 1})]]
@@ -256,11 +370,15 @@ def test_unknown_fields_inside_a_map_of_structs() -> None:
         "Object holds a field that the schema doesn't name - at $.shops[...]",
     )
     twice = '{"shops":{"a":{"n":1,"n":2}}}'
-    assert refusal(twice, columns) == ("duplicate_key", "Object holds the key `n` more than once - at $.shops[...]")
+    assert refusal(twice, columns) == (
+        "duplicate_key",
+        "Object holds the key `n` more than once - at $.shops[...]",
+    )
 
 
 def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
-    """Whole documents and broken ones: what isn't JSON by RFC 8259 is so for msgspec, too, and nothing else is.
+    """Whole documents and broken ones: what isn't JSON by RFC 8259 is so for msgspec,
+    too, and nothing else is.
 
     Depth and keys that are there twice are judged here first, and integers have an end there.
     """
@@ -280,17 +398,32 @@ def test_what_is_json_another_parser_says_too(dice: random.Random) -> None:
 
 
 def test_depth_is_counted_not_recursed() -> None:
-    """100,000 brackets are a refusal, as is a little more than the limit; brackets in strings don't count."""
-    for message in (b"[" * 100_000, b'{"id":1,"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"a":' * 100_000):
+    """100,000 brackets are a refusal, as is a little more than the limit; brackets in
+    strings don't count.
+    """
+    for message in (
+        b"[" * 100_000,
+        b'{"id":1,"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"a":' * 100_000,
+    ):
         assert refusal(message)[0] == "too_deep"
     assert refusal(b'{"id":1,"more":' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")[0] == "too_deep"
-    deepest = b'{"id":1,"more":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b',"name":"' + b"[" * 200 + b'"}'
+    deepest = (
+        b'{"id":1,"more":'
+        + b"[" * (MAX_DEPTH - 1)
+        + b"]" * (MAX_DEPTH - 1)
+        + b',"name":"'
+        + b"[" * 200
+        + b'"}'
+    )
     assert decode(deepest)[0] == 1
 
 
 @pytest.mark.parametrize("closed", [b"[]", b"{}", b'{"a":[]}', b'"["', b'"\\"["'])
 def test_what_was_closed_is_no_depth(closed: bytes) -> None:
-    """Beside however many others, objects and arrays lie in one another as deep as they do: at the limit, and one deeper."""
+    """Beside however many others, objects and arrays lie in one another as deep as they
+    do: at the limit, and one deeper.
+    """
     before = (closed + b",") * 150
     for deeper, taken in ((MAX_DEPTH - 2, True), (MAX_DEPTH - 1, False)):
         message = b'{"id":1,"more":[' + before + b"[" * deeper + b"]" * deeper + b"]}"
@@ -300,7 +433,10 @@ def test_what_was_closed_is_no_depth(closed: bytes) -> None:
             assert refusal(message)[0] == "too_deep"
 
 
-@pytest.mark.parametrize(("column", "end"), [("id", ""), ("amount", ""), ("price", ""), ("price", ".5"), ("ms", ""), ("at", "")])
+@pytest.mark.parametrize(
+    ("column", "end"),
+    [("id", ""), ("amount", ""), ("price", ""), ("price", ".5"), ("ms", ""), ("at", "")],
+)
 def test_numbers_of_ten_million_digits_are_refused(column: str, end: str) -> None:
     """They are never turned into Python integers, which takes quadratic time."""
     assert refused(column, "9" * 10_000_000 + end) in {"out_of_range", "wrong_type"}

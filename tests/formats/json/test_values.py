@@ -1,4 +1,6 @@
-"""One JSON value becomes one value of a column, or a refusal with its reason and path: each bound has its own small case."""
+"""One JSON value becomes one value of a column, or a refusal with its reason and path:
+each bound has its own small case.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +13,52 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windrow.ingest.formats.json.values import EXACT, LongInteger, Reading, converter, integer, number_in
+from windrow.ingest.formats.json.values import (
+    EXACT,
+    LongInteger,
+    Reading,
+    converter,
+    integer,
+    number_in,
+)
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.formats.shared.truncation import Truncation
 
 BOUNDS = {8: 127, 16: 32_767, 32: 2_147_483_647, 64: 9_223_372_036_854_775_807}
 
 
-def taken(kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT) -> object:
+def taken(
+    kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT
+) -> object:
     """What a column of this type gets."""
     return converter(kind, epoch, reading)(value, "$.a")
 
 
-def refused(kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT) -> tuple[str, str]:
+def refused(
+    kind: pa.DataType, value: object, epoch: str | None = None, reading: Reading = EXACT
+) -> tuple[str, str]:
     """Reason and detail."""
     with pytest.raises(RefusedValueError) as told:
         taken(kind, value, epoch, reading)
     return told.value.reason, told.value.detail
 
 
-@pytest.mark.parametrize(("path", "detail"), [("$.a[3]", "Expected this - at $.a[3]"), ("", "Expected this")])
+@pytest.mark.parametrize(
+    ("path", "detail"), [("$.a[3]", "Expected this - at $.a[3]"), ("", "Expected this")]
+)
 def test_a_refusal_comes_out_of_another_process_as_it_was(path: str, detail: str) -> None:
-    """Reason and detail, which says where if there is a path, survive pickling on the way from a Spark worker."""
+    """Reason and detail, which says where if there is a path, survive pickling on the
+    way from a Spark worker.
+    """
     for refusal in (
         RefusedValueError("wrong", "Expected this", path),
         pickle.loads(pickle.dumps(RefusedValueError("wrong", "Expected this", path))),
     ):
-        assert (refusal.reason, refusal.detail, refusal.args) == ("wrong", detail, ("wrong", "Expected this", path))
+        assert (refusal.reason, refusal.detail, refusal.args) == (
+            "wrong",
+            detail,
+            ("wrong", "Expected this", path),
+        )
     assert RefusedValueError("wrong", "Expected this").detail == "Expected this - at $"
 
 
@@ -54,8 +75,14 @@ def test_integers_end_where_their_bits_do(bits: int) -> None:
     kind, top = getattr(pa, f"int{bits}")(), BOUNDS[bits]
     assert [taken(kind, n) for n in (top, -top - 1)] == [top, -top - 1]
     for beyond in (top + 1, -top - 2):
-        assert refused(kind, beyond) == ("out_of_range", f"Expected an integer of {bits} bits - at $.a")
-    assert refused(kind, LongInteger("9" * 30)) == ("out_of_range", "Expected an integer of 64 bits - at $.a")
+        assert refused(kind, beyond) == (
+            "out_of_range",
+            f"Expected an integer of {bits} bits - at $.a",
+        )
+    assert refused(kind, LongInteger("9" * 30)) == (
+        "out_of_range",
+        "Expected an integer of 64 bits - at $.a",
+    )
     assert refused(kind, True) == ("wrong_type", "Expected int, got bool - at $.a")
 
 
@@ -64,42 +91,79 @@ def test_integers_that_a_float_holds(bits: int, digits: int) -> None:
     """Each that is exactly one, however large; any other would change."""
     kind = getattr(pa, f"float{bits}")()
     for n in (2**digits, 2**digits + 2, 2**63, 3 * 2**90):
-        assert [taken(kind, each) for each in (n, -n, LongInteger(n))] == [float(n), -float(n), float(n)]
+        assert [taken(kind, each) for each in (n, -n, LongInteger(n))] == [
+            float(n),
+            -float(n),
+            float(n),
+        ]
     for beyond in (2**digits + 1, -(2**digits) - 1, LongInteger("1" * 30)):
-        assert refused(kind, beyond) == ("out_of_range", f"Expected an integer that a float of {bits} bits holds exactly - at $.a")
+        assert refused(kind, beyond) == (
+            "out_of_range",
+            f"Expected an integer that a float of {bits} bits holds exactly - at $.a",
+        )
     assert refused(kind, "1") == ("wrong_type", "Expected float, got str - at $.a")
     assert refused(kind, b"1e999") == ("out_of_range", f"Expected a float of {bits} bits - at $.a")
 
 
 def test_a_single_is_smaller_than_a_double() -> None:
-    """What a double holds may be too much for it; else it is the nearest one, by the digits and not by the double."""
+    """What a double holds may be too much for it; else it is the nearest one, by the
+    digits and not by the double.
+    """
     assert taken(pa.float64(), b"1e39") == 1e39
     assert taken(pa.float32(), b"3e38") == np.float32(3e38)
     assert taken(pa.float32(), b"7.0064923216240854e-46") == 2.0**-149
     assert taken(pa.float32(), b"7.0064923216240853e-46") == 0.0
-    below, halfway, above = b"1.0000000596046447753906249999", b"1.000000059604644775390625", b"1.0000000596046447753906250001"
-    assert [taken(pa.float32(), literal) for literal in (below, halfway, above)] == [1, 1, 1 + 2**-23]
-    assert refused(pa.float32(), b"1e39") == ("out_of_range", "Expected a float of 32 bits - at $.a")
+    below, halfway, above = (
+        b"1.0000000596046447753906249999",
+        b"1.000000059604644775390625",
+        b"1.0000000596046447753906250001",
+    )
+    assert [taken(pa.float32(), literal) for literal in (below, halfway, above)] == [
+        1,
+        1,
+        1 + 2**-23,
+    ]
+    assert refused(pa.float32(), b"1e39") == (
+        "out_of_range",
+        "Expected a float of 32 bits - at $.a",
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (b"123.45", "123.45"), (b"-123.45", "-123.45"), (b"0.01", "0.01"), (b"123.4500", "123.45"), (b"1e2", "100"), (b"1.5E-1", "0.15"),
-        (b"1e-0000000000000000001", "0.1"), ("1." + "0" * 998, "1"),
-        (999, "999"), ("7.10", "7.1"), (b"0.000", "0"), (b"-0", "0"), (b"0e99999999999999999999999", "0"), (LongInteger("0" * 1), "0"),
+        (b"123.45", "123.45"),
+        (b"-123.45", "-123.45"),
+        (b"0.01", "0.01"),
+        (b"123.4500", "123.45"),
+        (b"1e2", "100"),
+        (b"1.5E-1", "0.15"),
+        (b"1e-0000000000000000001", "0.1"),
+        ("1." + "0" * 998, "1"),
+        (999, "999"),
+        ("7.10", "7.1"),
+        (b"0.000", "0"),
+        (b"-0", "0"),
+        (b"0e99999999999999999999999", "0"),
+        (LongInteger("0" * 1), "0"),
     ],
-)  # fmt: skip
+)
 def test_decimals_by_their_digits(value: object, expected: str) -> None:
     """Of five digits, two after the point: what fits is exact, whatever way it is written."""
     assert taken(pa.decimal128(5, 2), value) == Decimal(expected)
 
 
-@pytest.mark.parametrize(("value", "expected"), [(b"0.01", "0.01"), (b"-0.99", "-0.99"), ("0.10", "0.1"), (b"99e-2", "0.99"), (b"0", "0")])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(b"0.01", "0.01"), (b"-0.99", "-0.99"), ("0.10", "0.1"), (b"99e-2", "0.99"), (b"0", "0")],
+)
 def test_a_decimal_may_have_all_its_digits_after_the_point(value: object, expected: str) -> None:
     """Zeros before the first digit that counts are none of its digits."""
     assert taken(pa.decimal128(2, 2), value) == Decimal(expected)
-    assert refused(pa.decimal128(2, 2), b"1") == ("out_of_range", "Expected a decimal of 2 digits, 2 of them after the point - at $.a")
+    assert refused(pa.decimal128(2, 2), b"1") == (
+        "out_of_range",
+        "Expected a decimal of 2 digits, 2 of them after the point - at $.a",
+    )
 
 
 FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
@@ -108,30 +172,48 @@ FIVE_TWO = "Expected a decimal of 5 digits, 2 of them after the point"
 @pytest.mark.parametrize(
     ("value", "reason", "what"),
     [
-        (b"1000", "out_of_range", FIVE_TWO), (b"0.001", "out_of_range", FIVE_TWO), (b"1e3", "out_of_range", FIVE_TWO),
-        (b"1e-3", "out_of_range", FIVE_TWO), (b"1e123456789012345678901", "out_of_range", FIVE_TWO),
-        (b"1e-00000000000000000001", "out_of_range", FIVE_TWO), ("1." + "0" * 999, "out_of_range", FIVE_TWO),
+        (b"1000", "out_of_range", FIVE_TWO),
+        (b"0.001", "out_of_range", FIVE_TWO),
+        (b"1e3", "out_of_range", FIVE_TWO),
+        (b"1e-3", "out_of_range", FIVE_TWO),
+        (b"1e123456789012345678901", "out_of_range", FIVE_TWO),
+        (b"1e-00000000000000000001", "out_of_range", FIVE_TWO),
+        ("1." + "0" * 999, "out_of_range", FIVE_TWO),
         (LongInteger("1" * 30), "out_of_range", FIVE_TWO),
-        ("1,5", "wrong_format", "Expected a decimal number"), ("", "wrong_format", "Expected a decimal number"),
-        ("01", "wrong_format", "Expected a decimal number"), ("+1", "wrong_format", "Expected a decimal number"),
-        (True, "wrong_type", "Expected decimal, got bool"), ([], "wrong_type", "Expected decimal, got array"),
+        ("1,5", "wrong_format", "Expected a decimal number"),
+        ("", "wrong_format", "Expected a decimal number"),
+        ("01", "wrong_format", "Expected a decimal number"),
+        ("+1", "wrong_format", "Expected a decimal number"),
+        (True, "wrong_type", "Expected decimal, got bool"),
+        ([], "wrong_type", "Expected decimal, got array"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_such_decimal(value: object, reason: str, what: str) -> None:
-    """Too large, too fine, too long to be computed with, or no number; the detail says what the column holds."""
+    """Too large, too fine, too long to be computed with, or no number; the detail says
+    what the column holds.
+    """
     assert refused(pa.decimal128(5, 2), value) == (reason, f"{what} - at $.a")
 
 
 @pytest.mark.parametrize(
     ("text", "micros"),
     [
-        ("1970-01-01T00:00:00Z", 0), ("1970-01-01t00:00:00z", 0), ("1970-01-01T00:00:00.5Z", 500_000), ("1970-01-01T00:00:00.000001Z", 1),
-        ("1970-01-01T00:00:00.0000010Z", 1), ("1970-01-01T01:30:00+01:30", 0), ("1969-12-31T22:30:00-01:30", 0),
-        ("1970-01-01T01:30:00+0130", 0), ("1970-01-01 05:00:00+05", 0), ("1969-12-31T19:00-05:00", 0), ("1970-01-01 00:00Z", 0),
-        ("1970-01-01T23:59:00+23:59", 0), ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01t00:00:00z", 0),
+        ("1970-01-01T00:00:00.5Z", 500_000),
+        ("1970-01-01T00:00:00.000001Z", 1),
+        ("1970-01-01T00:00:00.0000010Z", 1),
+        ("1970-01-01T01:30:00+01:30", 0),
+        ("1969-12-31T22:30:00-01:30", 0),
+        ("1970-01-01T01:30:00+0130", 0),
+        ("1970-01-01 05:00:00+05", 0),
+        ("1969-12-31T19:00-05:00", 0),
+        ("1970-01-01 00:00Z", 0),
+        ("1970-01-01T23:59:00+23:59", 0),
+        ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
         ("0001-01-01T00:00:00Z", -62_135_596_800_000_000),
     ],
-)  # fmt: skip
+)
 def test_instants_in_microseconds(text: str, micros: int) -> None:
     """Since 1970, in UTC."""
     assert taken(pa.timestamp("us", tz="UTC"), text) == micros
@@ -139,45 +221,71 @@ def test_instants_in_microseconds(text: str, micros: int) -> None:
 
 FORM = "Expected an RFC 3339 timestamp with an offset"
 ZONELESS = f"{FORM}: one that has none needs decode.zone"
-CALENDAR, YEARS = "Expected a timestamp that the calendar has", "Expected a timestamp in the years 1 to 9999"
+CALENDAR, YEARS = (
+    "Expected a timestamp that the calendar has",
+    "Expected a timestamp in the years 1 to 9999",
+)
 
 
 @pytest.mark.parametrize(
     ("value", "reason", "what"),
     [
-        ("1970-01-01T00:00:00", "wrong_format", ZONELESS), ("1970-01-01 00:00", "wrong_format", ZONELESS),
-        ("1970-01-01T00Z", "wrong_format", FORM), ("1970-01-01T00:00:00+1", "wrong_format", FORM),
-        ("1970-01-01T00:00:00+01:0", "wrong_format", FORM), ("1970-01-01T00:00.5Z", "wrong_format", FORM),
-        ("1970-01-01T00:00:00,5Z", "wrong_format", FORM), ("1970-02-30T00:00:00Z", "out_of_range", CALENDAR),
-        ("1970-01-01T24:00:00Z", "out_of_range", CALENDAR), ("1970-01-01T00:00:00+24:00", "out_of_range", CALENDAR),
-        ("1970-01-01T00:00:00+00:60", "out_of_range", CALENDAR), ("0001-01-01T00:00:00+00:01", "out_of_range", YEARS),
-        ("9999-12-31T23:59:59-00:01", "out_of_range", YEARS), (5, "wrong_type", "Expected str, got int"),
+        ("1970-01-01T00:00:00", "wrong_format", ZONELESS),
+        ("1970-01-01 00:00", "wrong_format", ZONELESS),
+        ("1970-01-01T00Z", "wrong_format", FORM),
+        ("1970-01-01T00:00:00+1", "wrong_format", FORM),
+        ("1970-01-01T00:00:00+01:0", "wrong_format", FORM),
+        ("1970-01-01T00:00.5Z", "wrong_format", FORM),
+        ("1970-01-01T00:00:00,5Z", "wrong_format", FORM),
+        ("1970-02-30T00:00:00Z", "out_of_range", CALENDAR),
+        ("1970-01-01T24:00:00Z", "out_of_range", CALENDAR),
+        ("1970-01-01T00:00:00+24:00", "out_of_range", CALENDAR),
+        ("1970-01-01T00:00:00+00:60", "out_of_range", CALENDAR),
+        ("0001-01-01T00:00:00+00:01", "out_of_range", YEARS),
+        ("9999-12-31T23:59:59-00:01", "out_of_range", YEARS),
+        (5, "wrong_type", "Expected str, got int"),
         ({}, "wrong_type", "Expected str, got object"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_instant(value: object, reason: str, what: str) -> None:
-    """Without an offset, of another form, or outside the calendar; the detail says which, and where."""
+    """Without an offset, of another form, or outside the calendar; the detail says
+    which, and where.
+    """
     assert refused(pa.timestamp("us", tz="UTC"), value) == (reason, f"{what} - at $.a")
 
 
 @pytest.mark.parametrize(
     ("value", "unit", "micros"),
     [
-        ("2026-01-05T09:00:00.123456789Z", None, 1_767_603_600_123_456), ("1969-12-31T23:59:59.9999999Z", None, -1),
-        (b"1767603600.123456789", "s", 1_767_603_600_123_456), (b"-0.0000001", "s", -1), (b"1.0005E-3", "ms", 1), (b"-1e-30", "us", -1),
-        (1_767_603_600_123_456_789, "ns", 1_767_603_600_123_456), (-1, "ns", -1), (-1_001, "ns", -2),
+        ("2026-01-05T09:00:00.123456789Z", None, 1_767_603_600_123_456),
+        ("1969-12-31T23:59:59.9999999Z", None, -1),
+        (b"1767603600.123456789", "s", 1_767_603_600_123_456),
+        (b"-0.0000001", "s", -1),
+        (b"1.0005E-3", "ms", 1),
+        (b"-1e-30", "us", -1),
+        (1_767_603_600_123_456_789, "ns", 1_767_603_600_123_456),
+        (-1, "ns", -1),
+        (-1_001, "ns", -2),
     ],
-)  # fmt: skip
+)
 def test_what_is_finer_than_a_microsecond(value: object, unit: str | None, micros: int) -> None:
-    """It is cut to the microsecond before, also before 1970, and that is said; or it is refused where the spec wants that."""
+    """It is cut to the microsecond before, also before 1970, and that is said; or it is
+    refused where the spec wants that.
+    """
     kind, cut = pa.timestamp("us", tz="UTC"), Truncation("truncate")
     assert (converter(kind, unit, EXACT, cut)(value, "$.a"), cut.done) == (micros, True)
     with pytest.raises(RefusedValueError) as told:
         converter(kind, unit, EXACT, Truncation("dead"))(value, "$.a")
-    assert (told.value.reason, told.value.detail) == ("out_of_range", "Expected a timestamp of whole microseconds - at $.a")
+    assert (told.value.reason, told.value.detail) == (
+        "out_of_range",
+        "Expected a timestamp of whole microseconds - at $.a",
+    )
 
 
-@pytest.mark.parametrize(("value", "unit"), [("2026-01-05T09:00:00.123456000Z", None), (b"1.500000", "s"), (b"15e-1", "ms"), (1_000, "ns")])
+@pytest.mark.parametrize(
+    ("value", "unit"),
+    [("2026-01-05T09:00:00.123456000Z", None), (b"1.500000", "s"), (b"15e-1", "ms"), (1_000, "ns")],
+)
 def test_what_is_no_finer_loses_nothing(value: object, unit: str | None) -> None:
     """However many zeros stand behind it."""
     cut = Truncation("truncate")
@@ -188,20 +296,34 @@ def test_what_is_no_finer_loses_nothing(value: object, unit: str | None) -> None
 @pytest.mark.parametrize(
     ("text", "micros"),
     [
-        ("2026-01-05T10:00:00.123456", 1_767_603_600_123_456), ("2026-07-01 02:00", 1_782_864_000_000_000),
-        ("2026-01-05T10:00:00+02:00", 1_767_600_000_000_000), ("2026-03-29 01:59:59", 1_774_745_999_000_000),
-        ("2026-03-29 02:30:00", None), ("2026-10-25 02:30:00", None), ("2026-10-25 02:30:00+01:00", 1_792_891_800_000_000),
+        ("2026-01-05T10:00:00.123456", 1_767_603_600_123_456),
+        ("2026-07-01 02:00", 1_782_864_000_000_000),
+        ("2026-01-05T10:00:00+02:00", 1_767_600_000_000_000),
+        ("2026-03-29 01:59:59", 1_774_745_999_000_000),
+        ("2026-03-29 02:30:00", None),
+        ("2026-10-25 02:30:00", None),
+        ("2026-10-25 02:30:00+01:00", 1_792_891_800_000_000),
     ],
-)  # fmt: skip
+)
 def test_a_timestamp_in_a_zone_that_is_stated(text: str, micros: int | None) -> None:
-    """Without an offset it is what the zone's clocks showed; what they showed twice or never is refused. A column's own zone wins."""
+    """Without an offset it is what the zone's clocks showed; what they showed twice or
+    never is refused.
+
+    A column's own zone wins.
+    """
     kind, berlin = pa.timestamp("us", tz="UTC"), Reading(zone="Europe/Berlin")
-    for zone, reading in ((None, berlin), ("Europe/Berlin", EXACT), ("Europe/Berlin", Reading("epoch_ms"))):
+    for zone, reading in (
+        (None, berlin),
+        ("Europe/Berlin", EXACT),
+        ("Europe/Berlin", Reading("epoch_ms")),
+    ):
         convert = converter(kind, None, reading, None, zone)
         if micros is not None:
             assert convert(text, "$.a") == micros
         else:
-            with pytest.raises(RefusedValueError, match="the clocks of Europe/Berlin showed it twice or never"):
+            with pytest.raises(
+                RefusedValueError, match="the clocks of Europe/Berlin showed it twice or never"
+            ):
                 convert(text, "$.a")
 
 
@@ -210,7 +332,9 @@ FIRST, LAST = -62_135_596_800, 253_402_300_799  # seconds
 
 @pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1_000), ("us", 1)])
 def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
-    """It becomes microseconds since 1970, exactly, within the years 1 to 9999; no text is taken for it."""
+    """It becomes microseconds since 1970, exactly, within the years 1 to 9999; no text
+    is taken for it.
+    """
     kind, one = pa.timestamp("us", tz="UTC"), 1_000_000 // factor
     for value, micros in (
         (0, 0),
@@ -223,15 +347,27 @@ def test_an_epoch_is_an_integer_of_its_unit(unit: str, factor: int) -> None:
         assert (found, type(found)) == (micros, int)
     for beyond in ((LAST + 1) * one, FIRST * one - 1):
         assert refused(kind, beyond, unit) == ("out_of_range", f"{YEARS} - at $.a")
-    assert refused(kind, LongInteger("9" * 30), unit) == ("out_of_range", "Expected an integer of 64 bits - at $.a")
-    assert refused(kind, "1970-01-01T00:00:00Z", unit) == ("wrong_type", "Expected int, got str - at $.a")
+    assert refused(kind, LongInteger("9" * 30), unit) == (
+        "out_of_range",
+        "Expected an integer of 64 bits - at $.a",
+    )
+    assert refused(kind, "1970-01-01T00:00:00Z", unit) == (
+        "wrong_type",
+        "Expected int, got str - at $.a",
+    )
 
 
 def test_days_and_others_are_taken_as_they_are() -> None:
     """And nothing else for them."""
     assert taken(pa.date32(), "2026-02-28") == date(2026, 2, 28)
-    assert refused(pa.date32(), "2026-02-29") == ("out_of_range", "Expected a date that the calendar has - at $.a")
-    assert refused(pa.date32(), "20260228") == ("wrong_format", "Expected an ISO 8601 date - at $.a")
+    assert refused(pa.date32(), "2026-02-29") == (
+        "out_of_range",
+        "Expected a date that the calendar has - at $.a",
+    )
+    assert refused(pa.date32(), "20260228") == (
+        "wrong_format",
+        "Expected an ISO 8601 date - at $.a",
+    )
     assert refused(pa.date32(), 5) == ("wrong_type", "Expected str, got int - at $.a")
     assert (taken(pa.string(), ""), taken(pa.bool_(), False)) == ("", False)
     assert refused(pa.string(), b"1.5") == ("wrong_type", "Expected str, got float - at $.a")
@@ -239,9 +375,15 @@ def test_days_and_others_are_taken_as_they_are() -> None:
 
 
 def test_the_path_leads_into_structs_lists_and_maps() -> None:
-    """By names of the schema and positions; a map's keys are data. A null in a place that may hold one is one."""
+    """By names of the schema and positions; a map's keys are data.
+
+    A null in a place that may hold one is one.
+    """
     kind = pa.struct([("l", pa.list_(pa.int8())), ("m", pa.map_(pa.string(), pa.int8()))])
-    assert taken(kind, {"l": [1, None], "m": {"k": 2, "n": None}}) == {"l": [1, None], "m": [("k", 2), ("n", None)]}
+    assert taken(kind, {"l": [1, None], "m": {"k": 2, "n": None}}) == {
+        "l": [1, None],
+        "m": [("k", 2), ("n", None)],
+    }
     assert taken(kind, {}) == {"l": None, "m": None}
     assert refused(kind, {"l": [1, "x"]})[1] == "Expected int, got str - at $.a.l[1]"
     assert refused(kind, {"m": {"k": "x"}})[1] == "Expected int, got str - at $.a.m[...]"
@@ -254,37 +396,87 @@ LENIENT = Reading(lenient=True)
 MICROS = 1_767_603_600_000_000
 
 
-@pytest.mark.parametrize(("kind", "value", "wanted"), [
-    (pa.int8(), "127", 127), (pa.int8(), "-128", -128), (pa.int64(), "-0", 0), (pa.int64(), b"1.0", 1), (pa.int64(), b"-1e3", -1000),
-    (pa.int64(), "12.50e1", 125), (pa.int64(), b"0.0e999999", 0), (pa.int64(), b"9223372036854775807.0", 2**63 - 1),
-    (pa.int64(), b"-9223372036854775808.000", -(2**63)), (pa.int64(), 5, 5),
-    (pa.float64(), "1.5", 1.5), (pa.float64(), "7", 7.0), (pa.float64(), b"1.5", 1.5), (pa.float64(), "-0.0", -0.0),
-    (pa.float64(), "-0", 0.0),
-    (pa.bool_(), "true", True), (pa.bool_(), "False", False), (pa.bool_(), "TRUE", True), (pa.bool_(), False, False),
-    (pa.string(), 12, "12"), (pa.string(), b"1.50", "1.50"), (pa.string(), b"1E5", "1E5"), (pa.string(), True, "true"),
-    (pa.string(), False, "false"), (pa.string(), LongInteger("9" * 30), "9" * 30), (pa.string(), "x", "x"),
-    (pa.decimal128(9, 2), "1.5", Decimal("1.5")), (pa.decimal128(9, 2), b"1.5", Decimal("1.5")),
-])  # fmt: skip
-def test_a_value_of_another_kind_that_says_the_same(kind: pa.DataType, value: object, wanted: object) -> None:
-    """Where a spec is lenient: numbers in strings, whole numbers however written, and for strings what stands in the message."""
+@pytest.mark.parametrize(
+    ("kind", "value", "wanted"),
+    [
+        (pa.int8(), "127", 127),
+        (pa.int8(), "-128", -128),
+        (pa.int64(), "-0", 0),
+        (pa.int64(), b"1.0", 1),
+        (pa.int64(), b"-1e3", -1000),
+        (pa.int64(), "12.50e1", 125),
+        (pa.int64(), b"0.0e999999", 0),
+        (pa.int64(), b"9223372036854775807.0", 2**63 - 1),
+        (pa.int64(), b"-9223372036854775808.000", -(2**63)),
+        (pa.int64(), 5, 5),
+        (pa.float64(), "1.5", 1.5),
+        (pa.float64(), "7", 7.0),
+        (pa.float64(), b"1.5", 1.5),
+        (pa.float64(), "-0.0", -0.0),
+        (pa.float64(), "-0", 0.0),
+        (pa.bool_(), "true", True),
+        (pa.bool_(), "False", False),
+        (pa.bool_(), "TRUE", True),
+        (pa.bool_(), False, False),
+        (pa.string(), 12, "12"),
+        (pa.string(), b"1.50", "1.50"),
+        (pa.string(), b"1E5", "1E5"),
+        (pa.string(), True, "true"),
+        (pa.string(), False, "false"),
+        (pa.string(), LongInteger("9" * 30), "9" * 30),
+        (pa.string(), "x", "x"),
+        (pa.decimal128(9, 2), "1.5", Decimal("1.5")),
+        (pa.decimal128(9, 2), b"1.5", Decimal("1.5")),
+    ],
+)
+def test_a_value_of_another_kind_that_says_the_same(
+    kind: pa.DataType, value: object, wanted: object
+) -> None:
+    """Where a spec is lenient: numbers in strings, whole numbers however written, and
+    for strings what stands in the message.
+    """
     assert repr(taken(kind, value, reading=LENIENT)) == repr(wanted)
 
 
-@pytest.mark.parametrize(("kind", "value", "reason"), [
-    (pa.int8(), "128", "out_of_range"), (pa.int64(), b"1.5", "out_of_range"), (pa.int64(), "1.5", "out_of_range"),
-    (pa.int64(), b"1e-1", "out_of_range"), (pa.int64(), b"9223372036854775808.0", "out_of_range"), (pa.int64(), "9" * 30, "out_of_range"),
-    (pa.int64(), b"1e99999999999999999999999", "out_of_range"), (pa.int64(), True, "wrong_type"), (pa.int64(), [], "wrong_type"),
-    (pa.int64(), "", "wrong_format"), (pa.int64(), " 1", "wrong_format"), (pa.int64(), "+1", "wrong_format"),
-    (pa.int64(), "01", "wrong_format"),
-    (pa.int64(), "0x1", "wrong_format"), (pa.int64(), "1_0", "wrong_format"), (pa.int64(), "\u0661", "wrong_format"),
-    (pa.int64(), "1\n", "wrong_format"),
-    (pa.float64(), "1e400", "out_of_range"), (pa.float64(), "nan", "wrong_format"), (pa.float64(), "9007199254740993", "out_of_range"),
-    (pa.float32(), "3.5e38", "out_of_range"), (pa.float64(), True, "wrong_type"),
-    (pa.bool_(), 1, "wrong_type"), (pa.bool_(), "1", "wrong_type"), (pa.bool_(), "yes", "wrong_type"), (pa.bool_(), "", "wrong_type"),
-    (pa.string(), [], "wrong_type"), (pa.string(), {}, "wrong_type"), (pa.date32(), 1, "wrong_type"),
-    (pa.timestamp("us", "UTC"), 1, "wrong_type"), (pa.decimal128(9, 2), True, "wrong_type"),
-])  # fmt: skip
-def test_what_would_lose_something_is_refused_all_the_same(kind: pa.DataType, value: object, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (pa.int8(), "128", "out_of_range"),
+        (pa.int64(), b"1.5", "out_of_range"),
+        (pa.int64(), "1.5", "out_of_range"),
+        (pa.int64(), b"1e-1", "out_of_range"),
+        (pa.int64(), b"9223372036854775808.0", "out_of_range"),
+        (pa.int64(), "9" * 30, "out_of_range"),
+        (pa.int64(), b"1e99999999999999999999999", "out_of_range"),
+        (pa.int64(), True, "wrong_type"),
+        (pa.int64(), [], "wrong_type"),
+        (pa.int64(), "", "wrong_format"),
+        (pa.int64(), " 1", "wrong_format"),
+        (pa.int64(), "+1", "wrong_format"),
+        (pa.int64(), "01", "wrong_format"),
+        (pa.int64(), "0x1", "wrong_format"),
+        (pa.int64(), "1_0", "wrong_format"),
+        (pa.int64(), "\u0661", "wrong_format"),
+        (pa.int64(), "1\n", "wrong_format"),
+        (pa.float64(), "1e400", "out_of_range"),
+        (pa.float64(), "nan", "wrong_format"),
+        (pa.float64(), "9007199254740993", "out_of_range"),
+        (pa.float32(), "3.5e38", "out_of_range"),
+        (pa.float64(), True, "wrong_type"),
+        (pa.bool_(), 1, "wrong_type"),
+        (pa.bool_(), "1", "wrong_type"),
+        (pa.bool_(), "yes", "wrong_type"),
+        (pa.bool_(), "", "wrong_type"),
+        (pa.string(), [], "wrong_type"),
+        (pa.string(), {}, "wrong_type"),
+        (pa.date32(), 1, "wrong_type"),
+        (pa.timestamp("us", "UTC"), 1, "wrong_type"),
+        (pa.decimal128(9, 2), True, "wrong_type"),
+    ],
+)
+def test_what_would_lose_something_is_refused_all_the_same(
+    kind: pa.DataType, value: object, reason: str
+) -> None:
     """A fraction, what is too large, and whatever would need a guess."""
     assert refused(kind, value, reading=LENIENT)[0] == reason
 
@@ -292,39 +484,64 @@ def test_what_would_lose_something_is_refused_all_the_same(kind: pa.DataType, va
 def test_leniency_reaches_into_structs_lists_and_maps() -> None:
     """As strictness does."""
     kind = pa.struct([("a", pa.list_(pa.int8())), ("b", pa.map_(pa.string(), pa.string()))])
-    assert taken(kind, {"a": ["1"], "b": {"x": 2}}, reading=LENIENT) == {"a": [1], "b": [("x", "2")]}
+    assert taken(kind, {"a": ["1"], "b": {"x": 2}}, reading=LENIENT) == {
+        "a": [1],
+        "b": [("x", "2")],
+    }
     assert refused(kind, {"a": ["1"]})[0] == "wrong_type"
     assert taken(pa.timestamp("us", "UTC"), "7", "ms", LENIENT) == 7000
     assert refused(pa.timestamp("us", "UTC"), "7", "ms")[0] == "wrong_type"
 
 
-@pytest.mark.parametrize(("form", "value", "micros"), [
-    ("sql", "2026-01-05 09:00:00", MICROS), ("sql", "2026-01-05 09:00:00.5", MICROS + 500_000),
-    ("sql", "2026-01-05 10:00:00+01:00", MICROS),
-    ("sql", "2026-01-05 09:00:00Z", MICROS), ("sql", "2026-01-05 09:00:00.100000000", MICROS + 100_000),
-    ("epoch_s", MICROS // 10**6, MICROS), ("epoch_ms", MICROS // 1000, MICROS), ("epoch_us", MICROS, MICROS),
-    ("epoch_ns", MICROS * 1000, MICROS), ("epoch_s", b"1767603600.000", MICROS), ("sql", "2026-01-05T09:00", MICROS),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "value", "micros"),
+    [
+        ("sql", "2026-01-05 09:00:00", MICROS),
+        ("sql", "2026-01-05 09:00:00.5", MICROS + 500_000),
+        ("sql", "2026-01-05 10:00:00+01:00", MICROS),
+        ("sql", "2026-01-05 09:00:00Z", MICROS),
+        ("sql", "2026-01-05 09:00:00.100000000", MICROS + 100_000),
+        ("epoch_s", MICROS // 10**6, MICROS),
+        ("epoch_ms", MICROS // 1000, MICROS),
+        ("epoch_us", MICROS, MICROS),
+        ("epoch_ns", MICROS * 1000, MICROS),
+        ("epoch_s", b"1767603600.000", MICROS),
+        ("sql", "2026-01-05T09:00", MICROS),
+    ],
+)
 def test_timestamps_of_other_forms(form: Any, value: object, micros: int) -> None:
-    """As SQL writes them, in UTC unless they say another offset; and as numbers, in lists as well. The model's own unit wins."""
+    """As SQL writes them, in UTC unless they say another offset; and as numbers, in lists as well.
+
+    The model's own unit wins.
+    """
     kind, reading = pa.timestamp("us", "UTC"), Reading(form)
     assert taken(kind, value, reading=reading) == micros
     assert taken(pa.list_(kind), [value, None], reading=reading) == [micros, None]
     assert taken(kind, 7, "s", reading) == 7_000_000
 
 
-@pytest.mark.parametrize(("form", "value", "reason"), [
-    ("sql", "2026-01-05", "wrong_format"), ("sql", "2026-01-05  09:00:00", "wrong_format"),
-    ("sql", "2026-02-30 09:00:00", "out_of_range"), ("sql", 7, "wrong_type"),
-    ("iso-8601", "2026-01-05 09:00:00", "wrong_format"), ("epoch_ms", "2026-01-05T09:00:00Z", "wrong_type"),
-    ("epoch_s", 253_402_300_800, "out_of_range"), ("epoch_s", b"1e9999999999", "out_of_range"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("form", "value", "reason"),
+    [
+        ("sql", "2026-01-05", "wrong_format"),
+        ("sql", "2026-01-05  09:00:00", "wrong_format"),
+        ("sql", "2026-02-30 09:00:00", "out_of_range"),
+        ("sql", 7, "wrong_type"),
+        ("iso-8601", "2026-01-05 09:00:00", "wrong_format"),
+        ("epoch_ms", "2026-01-05T09:00:00Z", "wrong_type"),
+        ("epoch_s", 253_402_300_800, "out_of_range"),
+        ("epoch_s", b"1e9999999999", "out_of_range"),
+    ],
+)
 def test_a_timestamp_is_of_the_one_form(form: Any, value: object, reason: str) -> None:
     """Nothing is tried in turn: what isn't as the spec says is refused."""
     assert refused(pa.timestamp("us", "UTC"), value, reading=Reading(form))[0] == reason
 
 
-@pytest.mark.parametrize(("text", "number"), [("12", 12), ("-0", 0), ("1.0", b"1.0"), ("1e5", b"1e5"), ("9" * 25, LongInteger("9" * 25))])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), ("-0", 0), ("1.0", b"1.0"), ("1e5", b"1e5"), ("9" * 25, LongInteger("9" * 25))],
+)
 def test_a_number_in_a_text_is_what_the_parser_makes_of_it(text: str, number: object) -> None:
     """Of the same type, so that it is judged the same."""
     found = number_in(text, "$.a")
@@ -337,13 +554,20 @@ BYTES = Reading(decimals="base64", dates="epoch_days")
 @pytest.mark.parametrize(
     ("value", "reading", "expected"),
     [
-        ("MDk=", BYTES, "123.45"), ("/w==", BYTES, "-0.01"), ("AA==", BYTES, "0"), (b"2.5", BYTES, "2.5"), (7, BYTES, "7"),
-        ({"scale": 2, "value": "MDk="}, BYTES, "123.45"), ({"scale": 1, "value": "AMg="}, BYTES, "20"),
+        ("MDk=", BYTES, "123.45"),
+        ("/w==", BYTES, "-0.01"),
+        ("AA==", BYTES, "0"),
+        (b"2.5", BYTES, "2.5"),
+        (7, BYTES, "7"),
+        ({"scale": 2, "value": "MDk="}, BYTES, "123.45"),
+        ({"scale": 1, "value": "AMg="}, BYTES, "20"),
         ({"scale": -1, "value": "AQ=="}, BYTES, "10"),
-        ("AMg=", Reading(decimals="base64", scale=1), "20"), ("AMg=", Reading(decimals="base64", scale=3), "0.2"),
-        ("AMg=", Reading(decimals="base64", scale=0), "200"), ("Ag==", Reading(decimals="base64", scale=-2), "200"),
+        ("AMg=", Reading(decimals="base64", scale=1), "20"),
+        ("AMg=", Reading(decimals="base64", scale=3), "0.2"),
+        ("AMg=", Reading(decimals="base64", scale=0), "200"),
+        ("Ag==", Reading(decimals="base64", scale=-2), "200"),
     ],
-)  # fmt: skip
+)
 def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> None:
     """Of the scale that is stated, or the column's; a number has its digits all the same."""
     assert taken(pa.decimal128(5, 2), value, reading=reading) == Decimal(expected)
@@ -352,38 +576,79 @@ def test_decimals_as_bytes(value: object, reading: Reading, expected: str) -> No
 @pytest.mark.parametrize(
     ("value", "scale", "reason"),
     [
-        ("MDk=", 4, "out_of_range"), ("D0JA", None, "out_of_range"), ("AMg=", -2, "out_of_range"), ("AQ==", 10**9, "out_of_range"),
-        ("f" * 4_000, None, "out_of_range"), ({"scale": 3, "value": "MDk="}, None, "out_of_range"), ("", None, "wrong_format"),
-        ({"scale": 10**19, "value": "AQ=="}, None, "out_of_range"), ({"scale": "2", "value": "MDk="}, None, "wrong_format"),
-        ({"value": "MDk="}, None, "wrong_format"), ({"scale": 2}, None, "wrong_format"), ([2], None, "wrong_type"),
+        ("MDk=", 4, "out_of_range"),
+        ("D0JA", None, "out_of_range"),
+        ("AMg=", -2, "out_of_range"),
+        ("AQ==", 10**9, "out_of_range"),
+        ("f" * 4_000, None, "out_of_range"),
+        ({"scale": 3, "value": "MDk="}, None, "out_of_range"),
+        ("", None, "wrong_format"),
+        ({"scale": 10**19, "value": "AQ=="}, None, "out_of_range"),
+        ({"scale": "2", "value": "MDk="}, None, "wrong_format"),
+        ({"value": "MDk="}, None, "wrong_format"),
+        ({"scale": 2}, None, "wrong_format"),
+        ([2], None, "wrong_type"),
     ],
-)  # fmt: skip
+)
 def test_bytes_that_are_no_such_decimal(value: object, scale: int | None, reason: str) -> None:
     """Nothing is rounded, and no scale is guessed."""
-    assert refused(pa.decimal128(5, 2), value, reading=Reading(decimals="base64", scale=scale))[0] == reason
+    assert (
+        refused(pa.decimal128(5, 2), value, reading=Reading(decimals="base64", scale=scale))[0]
+        == reason
+    )
 
 
 def test_a_date_as_days() -> None:
-    """From the first day of the year 1 to the last one of 9999; a text is none. A text may have a Z behind it."""
-    assert [taken(pa.date32(), days, reading=BYTES) for days in (0, -719_162, 2_932_896)] == [date(1970, 1, 1), date.min, date.max]
-    assert [refused(pa.date32(), days, reading=BYTES)[0] for days in (-719_163, 2_932_897)] == ["out_of_range"] * 2
-    assert [refused(pa.date32(), value, reading=BYTES)[0] for value in ("2017-09-15", b"1.0")] == ["wrong_type"] * 2
-    assert taken(pa.date32(), b"1.0", reading=Reading(dates="epoch_days", lenient=True)) == date(1970, 1, 2)
+    """From the first day of the year 1 to the last one of 9999; a text is none.
+
+    A text may have a Z behind it.
+    """
+    assert [taken(pa.date32(), days, reading=BYTES) for days in (0, -719_162, 2_932_896)] == [
+        date(1970, 1, 1),
+        date.min,
+        date.max,
+    ]
+    assert [refused(pa.date32(), days, reading=BYTES)[0] for days in (-719_163, 2_932_897)] == [
+        "out_of_range"
+    ] * 2
+    assert [refused(pa.date32(), value, reading=BYTES)[0] for value in ("2017-09-15", b"1.0")] == [
+        "wrong_type"
+    ] * 2
+    assert taken(pa.date32(), b"1.0", reading=Reading(dates="epoch_days", lenient=True)) == date(
+        1970, 1, 2
+    )
     assert taken(pa.date32(), "2017-09-15Z") == date(2017, 9, 15)
-    assert [refused(pa.date32(), text)[0] for text in ("2017-09-15z", "2017-09-15ZZ", "2017-09-15+00:00")] == ["wrong_format"] * 3
+    assert [
+        refused(pa.date32(), text)[0]
+        for text in ("2017-09-15z", "2017-09-15ZZ", "2017-09-15+00:00")
+    ] == ["wrong_format"] * 3
 
 
 def test_every_form_holds_at_any_depth() -> None:
     """In structs, lists and maps values are written as they are in columns."""
-    inner = pa.struct([("day", pa.date32()), ("price", pa.decimal128(5, 2)), ("at", pa.timestamp("us", "UTC"))])
-    value, read = {"day": 1, "price": "MDk=", "at": 2}, {"day": date(1970, 1, 2), "price": Decimal("123.45"), "at": 2_000}
+    inner = pa.struct(
+        [("day", pa.date32()), ("price", pa.decimal128(5, 2)), ("at", pa.timestamp("us", "UTC"))]
+    )
+    value, read = (
+        {"day": 1, "price": "MDk=", "at": 2},
+        {
+            "day": date(1970, 1, 2),
+            "price": Decimal("123.45"),
+            "at": 2_000,
+        },
+    )
     reading = Reading("epoch_ms", decimals="base64", dates="epoch_days")
     assert taken(pa.list_(inner), [value], reading=reading) == [read]
-    assert taken(pa.map_(pa.string(), pa.list_(inner)), {"k": [value]}, reading=reading) == [("k", [read])]
+    assert taken(pa.map_(pa.string(), pa.list_(inner)), {"k": [value]}, reading=reading) == [
+        ("k", [read])
+    ]
 
 
 def test_a_list_of_entries_may_be_an_object() -> None:
-    """With a key and a value of any type, at any depth; then it is a map. As a list it is as any other."""
+    """With a key and a value of any type, at any depth; then it is a map.
+
+    As a list it is as any other.
+    """
     entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.int64())]))
     assert taken(pa.struct([("tags", entries)]), {"tags": {"a": 1, "b": None}}) == {
         "tags": [{"key": "a", "value": 1}, {"key": "b", "value": None}]

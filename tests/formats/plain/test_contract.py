@@ -19,7 +19,13 @@ class TestString(DecoderContract):
     """UTF-8, or refused."""
 
     GOOD: ClassVar = [b"a", b"", "ü€𐍈".encode(), b'{"id":1}', b"\x00\n"]
-    BAD: ClassVar = [b"\xffhunter2", b"hunter2\xc3", b"\xed\xa0\x80hunter2", b"\xc0\xafhunter2", b"\xf4\x90\x80\x80hunter2"]
+    BAD: ClassVar = [
+        b"\xffhunter2",
+        b"hunter2\xc3",
+        b"\xed\xa0\x80hunter2",
+        b"\xc0\xafhunter2",
+        b"\xf4\x90\x80\x80hunter2",
+    ]
 
     @pytest.fixture
     def decoder(self) -> PlainDecoder:

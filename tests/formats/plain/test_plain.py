@@ -26,34 +26,60 @@ def is_text(value: bytes) -> bool:
     return True
 
 
-@given(values=st.lists(st.none() | st.binary(max_size=8) | st.text(max_size=5).map(str.encode), max_size=30))
+@given(
+    values=st.lists(
+        st.none() | st.binary(max_size=8) | st.text(max_size=5).map(str.encode), max_size=30
+    )
+)
 def test_a_text_is_what_python_takes_for_one(values: list[bytes | None]) -> None:
-    """Every message that is UTF-8 is its own row, every other one a dead letter, whatever stands beside it."""
+    """Every message that is UTF-8 is its own row, every other one a dead letter,
+    whatever stands beside it.
+    """
     decoded = PlainDecoder("string", None).open()(valued(values))
     good = [i for i, value in enumerate(values) if value is not None and is_text(value)]
     assert decoded.row_index.to_pylist() == good
     assert decoded.rows["value"].to_pylist() == [(values[i] or b"").decode() for i in good]
-    reasons = {i: "tombstone" if value is None else "invalid_utf8" for i, value in enumerate(values) if i not in good}
+    reasons = {
+        i: "tombstone" if value is None else "invalid_utf8"
+        for i, value in enumerate(values)
+        if i not in good
+    }
     assert dead(decoded) == [(i, "value", reason) for i, reason in reasons.items()]
 
 
 @pytest.mark.parametrize("kind", ["string", "raw"])
-@pytest.mark.parametrize(("on_null", "rows", "letters", "dropped"), [
-    ("dead", [0, 2], [(1, "value", "tombstone")], 0), ("drop", [0, 2], [], 1), ("keep", [0, 1, 2], [], 0),
-])  # fmt: skip
-def test_what_becomes_of_a_tombstone(kind: Any, on_null: Any, rows: list[int], letters: list[Any], dropped: int) -> None:
-    """It is a dead letter, is counted, or is a row whose column is null; a value of no bytes is none of these."""
+@pytest.mark.parametrize(
+    ("on_null", "rows", "letters", "dropped"),
+    [
+        ("dead", [0, 2], [(1, "value", "tombstone")], 0),
+        ("drop", [0, 2], [], 1),
+        ("keep", [0, 1, 2], [], 0),
+    ],
+)
+def test_what_becomes_of_a_tombstone(
+    kind: Any, on_null: Any, rows: list[int], letters: list[Any], dropped: int
+) -> None:
+    """It is a dead letter, is counted, or is a row whose column is null; a value of no
+    bytes is none of these.
+    """
     decoded = PlainDecoder(kind, None, on_null=on_null).open()(valued([b"a", None, b""]))
-    assert (decoded.row_index.to_pylist(), dead(decoded), decoded.dropped) == (rows, letters, dropped)
+    assert (decoded.row_index.to_pylist(), dead(decoded), decoded.dropped) == (
+        rows,
+        letters,
+        dropped,
+    )
     assert decoded.rows["value"].null_count == (on_null == "keep")
 
 
-@pytest.mark.parametrize(("kind", "model", "on_null", "said"), [
-    ("string", "Two", "dead", "a message is one column, but it has line, more"),
-    ("string", "Bytes", "dead", "body is binary, and must be String"),
-    ("raw", "Line", "dead", "line is string, and must be Binary"),
-    ("raw", "Bytes", "keep", "body must be nullable for on_null: keep"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "model", "on_null", "said"),
+    [
+        ("string", "Two", "dead", "a message is one column, but it has line, more"),
+        ("string", "Bytes", "dead", "body is binary, and must be String"),
+        ("raw", "Line", "dead", "line is string, and must be Binary"),
+        ("raw", "Bytes", "keep", "body must be nullable for on_null: keep"),
+    ],
+)
 def test_a_schema_that_will_not_do(kind: Any, model: str, on_null: Any, said: str) -> None:
     """It is refused before anything is read, with what is wrong and what to do."""
     decoder = PlainDecoder(kind, ModelReference(f"models.py:{model}", HERE), on_null=on_null)

@@ -8,12 +8,38 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.formats.protobuf.wire import BEGIN, END, SIZED, double, four, group, number, tag, text, varint
+from tests.formats.protobuf.wire import (
+    BEGIN,
+    END,
+    SIZED,
+    double,
+    four,
+    group,
+    number,
+    tag,
+    text,
+    varint,
+)
 
 ROW: Mapping[str, Any] = {
-    "id": 7, "name": None, "size": 0, "paid": False, "kind": "NONE", "at": None, "tags": [], "stock": [], "place": None, "places": [],
-    "road": None, "rail": None, "boxes": None, "large": 0, "share": 0.0, "code": b"", "hash": 0,
-}  # fmt: skip
+    "id": 7,
+    "name": None,
+    "size": 0,
+    "paid": False,
+    "kind": "NONE",
+    "at": None,
+    "tags": [],
+    "stock": [],
+    "place": None,
+    "places": [],
+    "road": None,
+    "rail": None,
+    "boxes": None,
+    "large": 0,
+    "share": 0.0,
+    "code": b"",
+    "hash": 0,
+}
 """The row of a message of `ID` alone."""
 ID = number(1, 7)
 PLACE = {"city": "x", "lat": 1.5}
@@ -53,30 +79,47 @@ GOOD: dict[str, tuple[bytes, Mapping[str, Any]]] = {
     "another true": (ID + number(4, 2), {"paid": True}),
     "an enum": (ID + number(5, 2), {"kind": "PEN"}),
     "a timestamp": (ID + at(1, 5_000), {"at": datetime(1970, 1, 1, 0, 0, 1, 5, UTC)}),
-    "a timestamp finer than microseconds": (ID + at(-1, 999_999_999), {"at": datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)}),
+    "a timestamp finer than microseconds": (
+        ID + at(-1, 999_999_999),
+        {"at": datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)},
+    ),
     "a timestamp of nothing": (ID + text(6, b""), {"at": datetime(1970, 1, 1, tzinfo=UTC)}),
-    "a timestamp in two parts": (ID + text(6, number(1, 1)) + text(6, number(2, 5_000)), {"at": datetime(1970, 1, 1, 0, 0, 1, 5, UTC)}),
+    "a timestamp in two parts": (
+        ID + text(6, number(1, 1)) + text(6, number(2, 5_000)),
+        {"at": datetime(1970, 1, 1, 0, 0, 1, 5, UTC)},
+    ),
     "numbers packed": (ID + text(7, varint(1) + varint(2)), {"tags": [1, 2]}),
     "numbers one by one": (ID + number(7, 1) + number(7, 2), {"tags": [1, 2]}),
     "numbers both ways, with others between": (
-        ID + number(7, 1) + number(4, 1) + text(7, varint(2) + varint(3)), {"tags": [1, 2, 3], "paid": True},
+        ID + number(7, 1) + number(4, 1) + text(7, varint(2) + varint(3)),
+        {"tags": [1, 2, 3], "paid": True},
     ),
     "numbers packed, none of them": (ID + text(7, b""), {}),
     "a map": (ID + stock("y", 2) + stock("x", 1), {"stock": [("x", 1), ("y", 2)]}),
     "the last one of two entries": (ID + stock("x", 1) + stock("x", 2), {"stock": [("x", 2)]}),
     "an entry without a key": (ID + text(8, number(2, 1)), {"stock": [("", 1)]}),
     "an entry without a value": (ID + text(8, text(1, "x")), {"stock": [("x", 0)]}),
-    "an entry whose value comes first, and twice": (ID + text(8, number(2, 5) + text(1, "x") + number(2, 1)), {"stock": [("x", 1)]}),
+    "an entry whose value comes first, and twice": (
+        ID + text(8, number(2, 5) + text(1, "x") + number(2, 1)),
+        {"stock": [("x", 1)]},
+    ),
     "an entry of nothing": (ID + text(8, b""), {"stock": [("", 0)]}),
     "entries with something unknown": (
-        ID + text(8, text(1, "x") + number(2, 1) + number(3, 1)) + stock("y", 2) + text(8, group(9, number(1, 1)) + text(1, "a")),
+        ID
+        + text(8, text(1, "x") + number(2, 1) + number(3, 1))
+        + stock("y", 2)
+        + text(8, group(9, number(1, 1)) + text(1, "a")),
         {"stock": [("a", 0), ("x", 1), ("y", 2)]},
     ),
     "a message inside": (ID + text(9, text(1, "x") + double(2, 1.5)), {"place": PLACE}),
     "a message of nothing inside": (ID + text(9, b""), {"place": {"city": "", "lat": 0.0}}),
-    "a message inside in two parts": (ID + text(9, text(1, "x")) + text(9, double(2, 1.5)), {"place": PLACE}),
+    "a message inside in two parts": (
+        ID + text(9, text(1, "x")) + text(9, double(2, 1.5)),
+        {"place": PLACE},
+    ),
     "messages, again and again": (
-        ID + text(10, text(1, "x") + double(2, 1.5)) + text(10, b""), {"places": [PLACE, {"city": "", "lat": 0.0}]},
+        ID + text(10, text(1, "x") + double(2, 1.5)) + text(10, b""),
+        {"places": [PLACE, {"city": "", "lat": 0.0}]},
     ),
     "one of several": (ID + text(11, "a"), {"road": "a"}),
     "the last one of several": (ID + text(11, "a") + number(12, 3), {"rail": 3}),
@@ -87,12 +130,15 @@ GOOD: dict[str, tuple[bytes, Mapping[str, Any]]] = {
     "not a number": (ID + four(15, struct.pack("<f", math.nan)), {"share": math.nan}),
     "bytes that are no UTF-8": (ID + text(16, b"\xff"), {"code": b"\xff"}),
     "four bytes": (ID + four(17, b"\xff" * 4), {"hash": (1 << 32) - 1}),
-    "unknown fields of all kinds": (ID + number(99, 1) + double(98, 1.0) + text(97, b"\xff") + four(96, b"abcd"), {}),
+    "unknown fields of all kinds": (
+        ID + number(99, 1) + double(98, 1.0) + text(97, b"\xff") + four(96, b"abcd"),
+        {},
+    ),
     "a group that is unknown": (ID + group(95, number(1, 1), group(2, text(3, "x"))), {}),
     "another wire type than the field has": (ID + text(1, "x") + number(2, 5), {}),
     "the largest field": (ID + number((1 << 29) - 1, 1), {}),
     "as deep as may be": (deep(100), {}),
-}  # fmt: skip
+}
 
 BAD: dict[str, tuple[bytes, str]] = {
     "a tag alone": (ID + b"\x10", "not_protobuf"),
@@ -113,7 +159,10 @@ BAD: dict[str, tuple[bytes, str]] = {
     "four bytes that are cut": (ID + four(17, b"abc"), "not_protobuf"),
     "packed numbers that are cut": (ID + text(7, b"\x01\x80"), "not_protobuf"),
     "a message inside that is cut": (ID + text(9, text(1, "x")[:-1]), "not_protobuf"),
-    "a message inside that is longer than it": (ID + tag(9, SIZED) + varint(9) + text(1, "x"), "not_protobuf"),
+    "a message inside that is longer than it": (
+        ID + tag(9, SIZED) + varint(9) + text(1, "x"),
+        "not_protobuf",
+    ),
     "a group that doesn't end": (ID + tag(95, BEGIN) + number(1, 1), "not_protobuf"),
     "a group that ends as another": (ID + tag(95, BEGIN) + tag(94, END), "not_protobuf"),
     "a group's end alone": (ID + tag(95, END), "not_protobuf"),
@@ -124,12 +173,15 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a number without a sign that is too large": (ID + number(14, 1 << 63), "out_of_range"),
     "an enum that isn't there": (ID + number(5, 9), "out_of_range"),
     "a negative enum": (ID + number(5, -1), "out_of_range"),
-    "an entry with something unknown, and one without": (ID + stock("x", 2) + text(8, text(1, "x") + group(9)), "duplicate_key"),
+    "an entry with something unknown, and one without": (
+        ID + stock("x", 2) + text(8, text(1, "x") + group(9)),
+        "duplicate_key",
+    ),
     "a timestamp of negative nanoseconds": (ID + at(1, -1_000), "out_of_range"),
     "a timestamp beyond the calendar": (ID + at(253_402_300_800), "out_of_range"),
     "JSON": (b'{"id": 1}', "not_protobuf"),
     "a Confluent prefix": (b"\0\0\0\0\x01\0" + ID, "not_protobuf"),
-}  # fmt: skip
+}
 
 OLDER: dict[str, tuple[bytes, Mapping[str, Any] | str]] = {
     "defaults": (ID, {}),
@@ -141,10 +193,21 @@ OLDER: dict[str, tuple[bytes, Mapping[str, Any] | str]] = {
     "zero that is there": (ID + number(3, 0), {"size": 0}),
     "an enum": (ID + number(4, 2), {"colour": "BLUE"}),
     "a closed enum's other number": (ID + number(4, 9), {}),
-    "closed enums, one another": (ID + text(5, varint(1) + varint(9) + varint(2)), {"colours": ["RED", "BLUE"]}),
+    "closed enums, one another": (
+        ID + text(5, varint(1) + varint(9) + varint(2)),
+        {"colours": ["RED", "BLUE"]},
+    ),
     "closed enums one by one": (ID + number(5, 1) + number(5, 9), {"colours": ["RED"]}),
     "groups": (ID + group(6, text(1, "a")) + group(6), {"line": [{"sku": "a"}, {"sku": None}]}),
     "a group that doesn't end": (ID + tag(6, BEGIN) + text(1, "a"), "not_protobuf"),
     "numbers packed though they aren't": (ID + text(7, varint(1) + varint(2)), {"numbers": [1, 2]}),
-}  # fmt: skip
-OLDER_ROW: Mapping[str, Any] = {"id": 7, "name": "nobody", "size": None, "colour": None, "colours": [], "line": [], "numbers": []}
+}
+OLDER_ROW: Mapping[str, Any] = {
+    "id": 7,
+    "name": "nobody",
+    "size": None,
+    "colour": None,
+    "colours": [],
+    "line": [],
+    "numbers": [],
+}

@@ -18,7 +18,9 @@ class Order(pp.DataFrameModel):
     kind: pl.String
     at: pl.Datetime("us", "UTC") = pp.Field(nullable=True)
     tags: pl.List(pl.Int64)
-    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(metadata={"map": True})
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
+        metadata={"map": True}
+    )
     place: PLACE = pp.Field(nullable=True)
     places: pl.List(PLACE)
     road: pl.String = pp.Field(nullable=True)

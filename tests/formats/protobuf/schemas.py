@@ -17,15 +17,31 @@ from windrow.ingest.schema.dtypes import TIMESTAMP
 
 NUMBERS = {name: number for number, name in TYPES.items()}
 SCALARS = [name for name in NUMBERS if name not in {"group", "message", "enum"}]
-INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.float32(), *(pa.decimal128(n, 0) for n in (9, 19, 20))]
+INTEGERS = [
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float64(),
+    pa.float32(),
+    *(pa.decimal128(n, 0) for n in (9, 19, 20)),
+]
 COLUMNS = {
-    "bool": [pa.bool_()], "float": [pa.float32(), pa.float64()], "double": [pa.float64()], "string": [pa.string(), pa.binary()],
-    "bytes": [pa.binary(), pa.string()], "enum": [pa.string(), pa.int32(), pa.int64(), pa.int8()],
-}  # fmt: skip
+    "bool": [pa.bool_()],
+    "float": [pa.float32(), pa.float64()],
+    "double": [pa.float64()],
+    "string": [pa.string(), pa.binary()],
+    "bytes": [pa.binary(), pa.string()],
+    "enum": [pa.string(), pa.int32(), pa.int64(), pa.int8()],
+}
 WRAPPERS = {
-    "google.protobuf.Int64Value": "int64", "google.protobuf.UInt32Value": "uint32", "google.protobuf.StringValue": "string",
-    "google.protobuf.BoolValue": "bool", "google.protobuf.DoubleValue": "double", "google.protobuf.BytesValue": "bytes",
-}  # fmt: skip
+    "google.protobuf.Int64Value": "int64",
+    "google.protobuf.UInt32Value": "uint32",
+    "google.protobuf.StringValue": "string",
+    "google.protobuf.BoolValue": "bool",
+    "google.protobuf.DoubleValue": "double",
+    "google.protobuf.BytesValue": "bytes",
+}
 INSTANT = "google.protobuf.Timestamp"
 Descriptor = Any
 
@@ -42,7 +58,9 @@ class Made:
 class _Maker:
     r: random.Random
     proto2: bool
-    file: descriptor_pb2.FileDescriptorProto = field(default_factory=descriptor_pb2.FileDescriptorProto)
+    file: descriptor_pb2.FileDescriptorProto = field(
+        default_factory=descriptor_pb2.FileDescriptorProto
+    )
 
     def message(self, name: str, depth: int, into: Any = None) -> None:
         """A type with some fields."""
@@ -52,7 +70,13 @@ class _Maker:
         if r.random() < 0.3:
             made.oneof_decl.add(name="way")
             for i in range(r.randint(1, 3)):
-                made.field.add(name=f"o{i}", number=30 + i, label=1, type=NUMBERS[r.choice(SCALARS)], oneof_index=0)
+                made.field.add(
+                    name=f"o{i}",
+                    number=30 + i,
+                    label=1,
+                    type=NUMBERS[r.choice(SCALARS)],
+                    oneof_index=0,
+                )
         for i, number in enumerate(numbers):
             self._field(made, f"f{i}", number, depth, name)
 
@@ -67,7 +91,10 @@ class _Maker:
             self.message(inner, depth - 1)
             added.type, added.type_name = NUMBERS["message"], f".t.{inner}"
         elif roll < 0.35:
-            added.type, added.type_name = NUMBERS["message"], f".t.{own}" if not depth else ".t.Root"
+            added.type, added.type_name = (
+                NUMBERS["message"],
+                (f".t.{own}" if not depth else ".t.Root"),
+            )
         elif roll < 0.45:
             added.type, added.type_name = NUMBERS["message"], f".{r.choice([*WRAPPERS, INSTANT])}"
         elif roll < 0.55:
@@ -85,7 +112,12 @@ class _Maker:
     def _map(self, made: Any, added: Any, depth: int) -> None:
         entry = made.nested_type.add(name=f"{added.name.capitalize()}Entry")
         entry.options.map_entry = True
-        entry.field.add(name="key", number=1, label=1, type=NUMBERS[self.r.choice(("string", "string", "int32"))])
+        entry.field.add(
+            name="key",
+            number=1,
+            label=1,
+            type=NUMBERS[self.r.choice(("string", "string", "int32"))],
+        )
         value = entry.field.add(name="value", number=2, label=1)
         if self.r.random() < 0.4:
             inner = f"{made.name}M{added.number}"
@@ -93,7 +125,11 @@ class _Maker:
             value.type, value.type_name = NUMBERS["message"], f".t.{inner}"
         else:
             value.type = NUMBERS[self.r.choice(SCALARS)]
-        added.label, added.type, added.type_name = 3, NUMBERS["message"], f".t.{made.name}.{entry.name}"
+        added.label, added.type, added.type_name = (
+            3,
+            NUMBERS["message"],
+            f".t.{made.name}.{entry.name}",
+        )
 
 
 def made(r: random.Random) -> Made:
@@ -121,7 +157,9 @@ def made(r: random.Random) -> Made:
     return Made(kind, Columns(columns)) if columns else made(r)
 
 
-def _column(r: random.Random, of: Any, depth: int, *, epochs: bool = False) -> tuple[pa.DataType | None, bool]:
+def _column(
+    r: random.Random, of: Any, depth: int, *, epochs: bool = False
+) -> tuple[pa.DataType | None, bool]:
     """A type that a field can become, and whether it is an epoch."""
     inner = of.message_type
     if inner is not None and inner.GetOptions().map_entry:
@@ -137,14 +175,20 @@ def _column(r: random.Random, of: Any, depth: int, *, epochs: bool = False) -> t
     return (pa.list_(value), False) if of.is_repeated and value is not None else (value, epoch)
 
 
-def _value_column(r: random.Random, of: Any, depth: int, *, epochs: bool = False) -> tuple[pa.DataType | None, bool]:
+def _value_column(
+    r: random.Random, of: Any, depth: int, *, epochs: bool = False
+) -> tuple[pa.DataType | None, bool]:
     inner, name = of.message_type, TYPES[of.type]
     if inner is not None and inner.full_name == INSTANT and r.random() < 0.8:
         return TIMESTAMP, False
     if inner is not None and inner.full_name in WRAPPERS and r.random() < 0.8:
         return _value_column(r, inner.fields_by_name["value"], depth, epochs=epochs)
     if inner is not None:
-        parts = [(f.name, _column(r, f, depth - 1)[0]) for f in inner.fields if r.random() < 0.7] if depth > 0 else []
+        parts = (
+            [(f.name, _column(r, f, depth - 1)[0]) for f in inner.fields if r.random() < 0.7]
+            if depth > 0
+            else []
+        )
         parts = [part for part in parts if part[1] is not None]
         return (pa.struct(parts), False) if parts else (None, False)
     if name in COLUMNS:
@@ -154,11 +198,13 @@ def _value_column(r: random.Random, of: Any, depth: int, *, epochs: bool = False
     return r.choice([pa.int64(), pa.int64(), *INTEGERS]), False
 
 
-# ------------------------------------------------------------------------------------------------------------------------ messages
+# --------------------------------------------------------------------------------------------------
 
 
 def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.02) -> bytes:
-    """A message as some writer may write it: fields in any order, again, unknown, packed or not, with the numbers that are hard."""
+    """A message as some writer may write it: fields in any order, again, unknown,
+    packed or not, with the numbers that are hard.
+    """
     pieces = []
     for of in kind.fields:
         if of.is_required or r.random() < 0.7:
@@ -168,7 +214,14 @@ def message(r: random.Random, kind: Descriptor, depth: int = 3, odd: float = 0.0
     if r.random() < 0.3:
         r.shuffle(pieces)
     if r.random() < odd:
-        unknown = r.choice([tag(77, VARINT) + varint(5), tag(99, SIZED) + b"\x02ab", tag(78, EIGHT) + b"8" * 8, tag(79, FOUR) + b"4444"])
+        unknown = r.choice(
+            [
+                tag(77, VARINT) + varint(5),
+                tag(99, SIZED) + b"\x02ab",
+                tag(78, EIGHT) + b"8" * 8,
+                tag(79, FOUR) + b"4444",
+            ]
+        )
         pieces.insert(r.randint(0, len(pieces)), r.choice([unknown, tag(80, BEGIN) + tag(80, END)]))
     return b"".join(pieces)
 
@@ -177,7 +230,10 @@ def _written(r: random.Random, of: Any, values: list[tuple[int, bytes]]) -> list
     if of.is_repeated and values and values[0][0] != SIZED and r.random() < 0.6:
         octets = b"".join(value for _, value in values)
         return [tag(of.number, SIZED) + varint(len(octets)) + octets]
-    return [tag(of.number, wire) + (varint(len(value)) + value if wire == SIZED else value) for wire, value in values]
+    return [
+        tag(of.number, wire) + (varint(len(value)) + value if wire == SIZED else value)
+        for wire, value in values
+    ]
 
 
 def _value(r: random.Random, of: Any, depth: int, odd: float) -> tuple[int, bytes]:
@@ -186,17 +242,25 @@ def _value(r: random.Random, of: Any, depth: int, odd: float) -> tuple[int, byte
     if inner is not None:
         if inner.full_name == INSTANT:
             seconds = r.choice([0, 1, -1, r.randint(-62135596800, 253402300799)])
-            nanos = r.choice([0, 5_000, 999_999_000] + ([1, -1, 1 << 31] if r.random() < 3 * odd else []))
+            nanos = r.choice(
+                [0, 5_000, 999_999_000] + ([1, -1, 1 << 31] if r.random() < 3 * odd else [])
+            )
             return SIZED, tag(1, VARINT) + varint(seconds) + tag(2, VARINT) + varint(nanos)
         return SIZED, message(r, inner, depth - 1, odd) if depth > 0 else b""
     if name == "string":
-        return SIZED, r.choice(["", "a", "aé€😀", "x" * r.randint(1, 20)]).encode() + (b"\xff" if r.random() < odd / 2 else b"")
+        return SIZED, r.choice(["", "a", "aé€😀", "x" * r.randint(1, 20)]).encode() + (
+            b"\xff" if r.random() < odd / 2 else b""
+        )
     if name == "bytes":
         return SIZED, r.choice([b"", b"\xff\0", b"abc"])
     if name == "double":
-        return EIGHT, struct.pack("<d", r.choice([0.0, -0.0, 1.5, float("nan"), float("inf"), r.uniform(-1e9, 1e9)]))
+        return EIGHT, struct.pack(
+            "<d", r.choice([0.0, -0.0, 1.5, float("nan"), float("inf"), r.uniform(-1e9, 1e9)])
+        )
     if name == "float":
-        return FOUR, struct.pack("<f", r.choice([0.0, -0.0, 1.5, float("nan"), r.uniform(-1e9, 1e9)]))
+        return FOUR, struct.pack(
+            "<f", r.choice([0.0, -0.0, 1.5, float("nan"), r.uniform(-1e9, 1e9)])
+        )
     if name in {"fixed64", "sfixed64"}:
         return EIGHT, struct.pack("<Q", _number(r, odd) & (1 << 64) - 1)
     if name in {"fixed32", "sfixed32"}:
@@ -210,14 +274,33 @@ def _value(r: random.Random, of: Any, depth: int, odd: float) -> tuple[int, byte
 
 def _number(r: random.Random, odd: float) -> int:
     if r.random() < 2 * odd:
-        return r.choice([-(1 << 63), (1 << 63) - 1, 1 << 31, -(1 << 31), (1 << 32) - 1, 1 << 32, -1, 40_000, 253402300799999, 1 << 53])
+        return r.choice(
+            [
+                -(1 << 63),
+                (1 << 63) - 1,
+                1 << 31,
+                -(1 << 31),
+                (1 << 32) - 1,
+                1 << 32,
+                -1,
+                40_000,
+                253402300799999,
+                1 << 53,
+            ]
+        )
     return r.choice([0, 1, 5, 100, 127])
 
 
 def mutated(r: random.Random, whole: bytes) -> bytes:
     """Something about it is other than it was."""
     at = r.randrange(len(whole) + 1)
-    return r.choice([
-        whole[:at], whole[:at] + r.randbytes(r.randint(1, 3)) + whole[at:], whole[:at] + whole[at + 1 :], whole + b"\x0c",
-        whole[:at] + bytes([r.randrange(256)]) + whole[at + 1 :], whole[:at] + b"\xff" * 11,
-    ])  # fmt: skip
+    return r.choice(
+        [
+            whole[:at],
+            whole[:at] + r.randbytes(r.randint(1, 3)) + whole[at:],
+            whole[:at] + whole[at + 1 :],
+            whole + b"\x0c",
+            whole[:at] + bytes([r.randrange(256)]) + whole[at + 1 :],
+            whole[:at] + b"\xff" * 11,
+        ]
+    )

@@ -22,16 +22,31 @@ assert BAD
 class TestFlat(DecoderContract):
     """A number and a text, which a column wants."""
 
-    GOOD: ClassVar = [number(1, 1) + text(2, "a"), text(2, "größer"), number(1, -1) + text(2, "") + number(9, 9)]
-    BAD: ClassVar = [number(1, 1) + text(3, "hunter2"), b"hunter2", text(2, b"hunter2\xff"), tag(2, 2) + varint(50) + b"hunter2"]
+    GOOD: ClassVar = [
+        number(1, 1) + text(2, "a"),
+        text(2, "größer"),
+        number(1, -1) + text(2, "") + number(9, 9),
+    ]
+    BAD: ClassVar = [
+        number(1, 1) + text(3, "hunter2"),
+        b"hunter2",
+        text(2, b"hunter2\xff"),
+        tag(2, 2) + varint(50) + b"hunter2",
+    ]
 
     @pytest.fixture
     def decoder(self) -> ProtobufDecoder:
-        return ProtobufDecoder(ModelReference("models.py:Flat", HERE), TypesFile(HERE, "things.proto"), "shop.Flat")
+        return ProtobufDecoder(
+            ModelReference("models.py:Flat", HERE), TypesFile(HERE, "things.proto"), "shop.Flat"
+        )
 
     def test_monsters_cost_themselves_only(self, decoder: Any) -> None:
         """Megabytes of one message after the other are one message here."""
-        monsters = [b"\x00" * (4 << 20), b"[" * (4 << 20), self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1)]
+        monsters = [
+            b"\x00" * (4 << 20),
+            b"[" * (4 << 20),
+            self.GOOD[0] * ((1 << 20) // len(self.GOOD[0]) + 1),
+        ]
         found = self.decoded(decoder, [self.GOOD[0], *monsters, self.GOOD[0]])
         assert found.row_index.to_pylist() == [0, 3, 4]
 
@@ -40,14 +55,21 @@ class TestNested(DecoderContract):
     """All types; the type is in a descriptor set."""
 
     GOOD: ClassVar = GOOD_ONES[:12]
-    BAD: ClassVar = [text(2, b"hunter2\xff"), number(5, 9) + text(2, "hunter2"), stock("hunter2", 1) + number(3, 1 << 20)]
+    BAD: ClassVar = [
+        text(2, b"hunter2\xff"),
+        number(5, 9) + text(2, "hunter2"),
+        stock("hunter2", 1) + number(3, 1 << 20),
+    ]
 
     @pytest.fixture
     def decoder(self, tmp_path: Path) -> ProtobufDecoder:
         (tmp_path / "things.desc").write_bytes(descriptor_set(HERE / "things.proto"))
         (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
         return ProtobufDecoder(
-            ModelReference("models.py:Order", tmp_path), TypesFile(tmp_path, "things.desc"), "shop.Order", on_null="drop"
+            ModelReference("models.py:Order", tmp_path),
+            TypesFile(tmp_path, "things.desc"),
+            "shop.Order",
+            on_null="drop",
         )
 
     test_monsters_cost_themselves_only = TestFlat.test_monsters_cost_themselves_only

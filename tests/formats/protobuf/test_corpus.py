@@ -43,8 +43,13 @@ def verdict(of: Machine, payload: bytes) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize(("payload", "row"), GOOD.values(), ids=GOOD)
 def test_good_ones_are_rows(payload: bytes, row: Mapping[str, Any]) -> None:
-    """Each value as Protobuf's rules have it, and all other columns as of a message that doesn't name them."""
-    assert verdict(machine("things.proto", "Order"), payload) == ([shown(dict(ROW) | dict(row), "Order")], [])
+    """Each value as Protobuf's rules have it, and all other columns as of a message
+    that doesn't name them.
+    """
+    assert verdict(machine("things.proto", "Order"), payload) == (
+        [shown(dict(ROW) | dict(row), "Order")],
+        [],
+    )
 
 
 @pytest.mark.parametrize(("payload", "reason"), BAD.values(), ids=BAD)
@@ -57,7 +62,10 @@ def test_bad_ones_are_refused_with_their_reason(payload: bytes, reason: str) -> 
 def test_the_second_version(payload: bytes, becomes: Mapping[str, Any] | str) -> None:
     """Required fields, defaults, closed enums, groups."""
     rows = [] if isinstance(becomes, str) else [shown(dict(OLDER_ROW) | dict(becomes), "Older")]
-    assert verdict(machine("older.proto", "Older"), payload) == (rows, [becomes] if isinstance(becomes, str) else [])
+    assert verdict(machine("older.proto", "Older"), payload) == (
+        rows,
+        [becomes] if isinstance(becomes, str) else [],
+    )
 
 
 def test_all_of_them_together() -> None:
@@ -68,22 +76,47 @@ def test_all_of_them_together() -> None:
     )
     assert found.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))
     assert found.dead_reason.to_pylist() == [reason for _, (_, reason) in pairs]
-    assert [repr(row) for row in found.rows.to_pylist()] == [shown(dict(ROW) | dict(row), "Order") for (_, row), _ in pairs]
+    assert [repr(row) for row in found.rows.to_pylist()] == [
+        shown(dict(ROW) | dict(row), "Order") for (_, row), _ in pairs
+    ]
 
 
 def test_timestamps_finer_than_a_microsecond() -> None:
-    """They are cut to the microsecond before, and counted, by both ways; or refused, where the spec wants that."""
+    """They are cut to the microsecond before, and counted, by both ways; or refused,
+    where the spec wants that.
+    """
     kind = message_type(descriptor_set(HERE / "things.proto"), "shop.Order", "things.proto")
-    columns = Columns((Column("at", TIMESTAMP, nullable=True), Column("id", TIMESTAMP, nullable=False, epoch="ns")))
+    columns = Columns(
+        (
+            Column("at", TIMESTAMP, nullable=True),
+            Column("id", TIMESTAMP, nullable=False, epoch="ns"),
+        )
+    )
     payloads = [number(1, 1_001) + at(1, 2_003), number(1, -1), number(1, 5_000) + at(1, 2_000)]
     of = protobuf_machine(kind, columns)
     found = of.decode(pa.array(payloads, pa.binary()), "dead")
-    made = [[None if v is None else v.timestamp() for v in column.to_pylist()] for column in found.rows.columns]
-    assert (made, found.truncated) == ([[1.000002, None, 1.000002], [0.000001, -0.000001, 0.000005]], 2)
+    made = [
+        [None if v is None else v.timestamp() for v in column.to_pylist()]
+        for column in found.rows.columns
+    ]
+    assert (made, found.truncated) == (
+        [[1.000002, None, 1.000002], [0.000001, -0.000001, 0.000005]],
+        2,
+    )
     assert len(of._pass.decode(pa.array(payloads, pa.binary())).truncated) == 2
-    assert [of._strict.decode(payload) for payload in payloads] == [[1_000_002, 1], [None, -1], [1_000_002, 5]]
-    refused = protobuf_machine(kind, replace(columns, finer="dead")).decode(pa.array(payloads, pa.binary()), "dead")
-    assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == ([2], ["out_of_range"] * 2, 0)
+    assert [of._strict.decode(payload) for payload in payloads] == [
+        [1_000_002, 1],
+        [None, -1],
+        [1_000_002, 5],
+    ]
+    refused = protobuf_machine(kind, replace(columns, finer="dead")).decode(
+        pa.array(payloads, pa.binary()), "dead"
+    )
+    assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == (
+        [2],
+        ["out_of_range"] * 2,
+        0,
+    )
 
 
 def test_there_are_enough() -> None:
@@ -92,10 +125,15 @@ def test_there_are_enough() -> None:
 
 
 def test_messages_that_would_fill_the_memory_are_refused_unparsed() -> None:
-    """A megabyte of empty messages inside a message: each has two bytes, and in the library a place for each of its fields."""
+    """A megabyte of empty messages inside a message: each has two bytes, and in the
+    library a place for each of its fields.
+    """
     found = machine("things.proto", "Order").decode(
-        pa.array([b"\x08\x07", b"\x52\x00" * (1 << 19), b"\x92\x01\x00" * (1 << 18)], pa.binary()), "dead"
+        pa.array([b"\x08\x07", b"\x52\x00" * (1 << 19), b"\x92\x01\x00" * (1 << 18)], pa.binary()),
+        "dead",
     )
     assert (found.row_index.to_pylist()[0], found.dead_reason.to_pylist()) == (0, [])
     heavy = b"\x52\x00" * (3 << 19)
-    assert machine("things.proto", "Order").decode(pa.array([heavy], pa.binary()), "dead").dead_reason.to_pylist() == ["too_large"]
+    assert machine("things.proto", "Order").decode(
+        pa.array([heavy], pa.binary()), "dead"
+    ).dead_reason.to_pylist() == ["too_large"]

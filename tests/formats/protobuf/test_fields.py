@@ -1,4 +1,6 @@
-"""Whether a column can come from a field is decided before any message is read, and a column that can't is named."""
+"""Whether a column can come from a field is decided before any message is read, and a
+column that can't is named.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from google.protobuf.message_factory import GetMessageClass
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.protobuf import descriptors
 from windrow.ingest.formats.protobuf.decoder import ProtobufDecoder
-from windrow.ingest.formats.protobuf.descriptors import TypesFile, compiled_text, descriptor_set, message_type
+from windrow.ingest.formats.protobuf.descriptors import (
+    TypesFile,
+    compiled_text,
+    descriptor_set,
+    message_type,
+)
 from windrow.ingest.formats.protobuf.fields import readers
 from windrow.ingest.formats.protobuf.machine import protobuf_machine
 from windrow.ingest.formats.protobuf.tables import field_tables
@@ -37,16 +44,25 @@ def one(name: str, kind: pa.DataType, epoch: str | None = None) -> Columns:
 @pytest.mark.parametrize(
     ("name", "kind", "epoch"),
     [
-        ("id", pa.int8(), None), ("id", pa.float64(), None), ("id", TIMESTAMP, "ms"), ("large", pa.float32(), None),
+        ("id", pa.int8(), None),
+        ("id", pa.float64(), None),
+        ("id", TIMESTAMP, "ms"),
+        ("large", pa.float32(), None),
         ("name", pa.binary(), None),
-        ("code", pa.string(), None), ("kind", pa.int32(), None), ("share", pa.float64(), None), ("at", TIMESTAMP, None),
-        ("at", pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]), None), ("boxes", pa.struct([("value", pa.int64())]), None),
+        ("code", pa.string(), None),
+        ("kind", pa.int32(), None),
+        ("share", pa.float64(), None),
+        ("at", TIMESTAMP, None),
+        ("at", pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())]), None),
+        ("boxes", pa.struct([("value", pa.int64())]), None),
         ("large", pa.decimal128(20, 0), None),
-        ("stock", pa.map_(pa.string(), pa.float64()), None), ("stock", PAIRS, None), ("place", pa.struct([("zip", pa.int16())]), None),
+        ("stock", pa.map_(pa.string(), pa.float64()), None),
+        ("stock", PAIRS, None),
+        ("place", pa.struct([("zip", pa.int16())]), None),
         ("before", pa.struct([("before", pa.struct([("id", pa.int64())]))]), None),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_columns_that_can_come(name: str, kind: pa.DataType, epoch: str | None) -> None:
     """Whatever a column can hold of a field exactly, or refuse message by message."""
     assert len(readers(order(), one(name, kind, epoch))) == 1
@@ -84,7 +100,11 @@ def test_columns_that_can_not_come(name: str, kind: pa.DataType, says: str) -> N
     [
         ("none.proto", "shop.Order", r"none\.proto can't be read: No such file"),
         ("things.proto", "shop.Other", r"There is no message type shop\.Other in things\.proto"),
-        ("broken.proto", "shop.Order", r"broken\.proto can't be compiled: .*broken\.proto:1:1: Expected"),
+        (
+            "broken.proto",
+            "shop.Order",
+            r"broken\.proto can't be compiled: .*broken\.proto:1:1: Expected",
+        ),
         ("models.py", "shop.Order", r"models\.py can't be used: DecodeError"),
         ("half.desc", "shop.Order", r"half\.desc can't be used: TypeError"),
     ],
@@ -97,9 +117,13 @@ def test_files_that_have_no_such_type(tmp_path: Path, file: str, message: str, s
     from google.protobuf import descriptor_pb2
 
     whole = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set(HERE / "things.proto"))
-    (tmp_path / "half.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=whole.file[-1:]).SerializeToString())
+    (tmp_path / "half.desc").write_bytes(
+        descriptor_pb2.FileDescriptorSet(file=whole.file[-1:]).SerializeToString()
+    )
     with pytest.raises(SpecError, match=says):
-        _ = ProtobufDecoder(ModelReference("models.py:Order", tmp_path), TypesFile(tmp_path, file), message).columns
+        _ = ProtobufDecoder(
+            ModelReference("models.py:Order", tmp_path), TypesFile(tmp_path, file), message
+        ).columns
 
 
 def test_a_file_in_a_folder_that_is_told_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,41 +142,74 @@ def test_a_compiler_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_type_that_has_changed_counts(tmp_path: Path) -> None:
-    """Also where only a file that it imports has changed: the next split is decoded by what it says then."""
+    """Also where only a file that it imports has changed: the next split is decoded by
+    what it says then.
+    """
     (tmp_path / "models.py").write_text((HERE / "models.py").read_text())
-    (tmp_path / "inner.proto").write_text('syntax = "proto3"; package shop; message Id { int64 id = 1; }')
-    (tmp_path / "flat.proto").write_text(
-        'syntax = "proto3"; package shop; import "inner.proto"; message Flat { int64 id = 1; optional string name = 2; Id more = 3; }'
+    (tmp_path / "inner.proto").write_text(
+        'syntax = "proto3"; package shop; message Id { int64 id = 1; }'
     )
-    decoder = ProtobufDecoder(ModelReference("models.py:Flat", tmp_path), TypesFile(tmp_path, "flat.proto"), "shop.Flat")
+    (tmp_path / "flat.proto").write_text(
+        'syntax = "proto3"; package shop; import "inner.proto"; message Flat { int64 id = 1;'
+        " optional string name = 2; Id more = 3; }"
+    )
+    decoder = ProtobufDecoder(
+        ModelReference("models.py:Flat", tmp_path), TypesFile(tmp_path, "flat.proto"), "shop.Flat"
+    )
     decoder.open()
     before = descriptor_set(tmp_path / "flat.proto")
-    (tmp_path / "inner.proto").write_text('syntax = "proto3"; package shop; message Id { string id = 1; }')
+    (tmp_path / "inner.proto").write_text(
+        'syntax = "proto3"; package shop; message Id { string id = 1; }'
+    )
     assert descriptor_set(tmp_path / "flat.proto") != before
 
 
-@pytest.mark.parametrize("fields", [
-    "int64 nanos = 1; int32 seconds = 2;", "string seconds = 1; int32 nanos = 2;", "int64 seconds = 1; int32 nanos = 2; Order more = 3;",
-    "", "repeated int64 seconds = 1; int32 nanos = 2;", "optional int64 seconds = 1; int32 nanos = 2;",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "int64 nanos = 1; int32 seconds = 2;",
+        "string seconds = 1; int32 nanos = 2;",
+        "int64 seconds = 1; int32 nanos = 2; Order more = 3;",
+        "",
+        "repeated int64 seconds = 1; int32 nanos = 2;",
+        "optional int64 seconds = 1; int32 nanos = 2;",
+    ],
+)
 def test_a_type_that_is_only_called_an_instant(fields: str) -> None:
     """Anybody can write a type by the name of Google's; what its fields mean nobody knows."""
     kind = called("Timestamp", fields)
-    with pytest.raises(SpecError, match=r"it: message google.protobuf.Timestamp can't become timestamp"):
+    with pytest.raises(
+        SpecError, match=r"it: message google.protobuf.Timestamp can't become timestamp"
+    ):
         readers(kind, one("it", TIMESTAMP))
 
 
-@pytest.mark.parametrize("fields", ["", "int64 value = 2;", "string value = 1;", "repeated int64 value = 1;", "optional int64 value = 1;"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "",
+        "int64 value = 2;",
+        "string value = 1;",
+        "repeated int64 value = 1;",
+        "optional int64 value = 1;",
+    ],
+)
 def test_a_type_that_is_only_called_a_wrapper(fields: str) -> None:
     """As above."""
-    with pytest.raises(SpecError, match=r"it: message google.protobuf.Int64Value can't become int64"):
+    with pytest.raises(
+        SpecError, match=r"it: message google.protobuf.Int64Value can't become int64"
+    ):
         readers(called("Int64Value", fields), one("it", pa.int64()))
 
 
-@pytest.mark.parametrize(("name", "fields", "kind"), [
-    ("Timestamp", "int64 seconds = 1; int32 nanos = 2;", TIMESTAMP), ("UInt32Value", "uint32 value = 1;", pa.int64()),
-    ("BytesValue", "bytes value = 1;", pa.binary()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "fields", "kind"),
+    [
+        ("Timestamp", "int64 seconds = 1; int32 nanos = 2;", TIMESTAMP),
+        ("UInt32Value", "uint32 value = 1;", pa.int64()),
+        ("BytesValue", "bytes value = 1;", pa.binary()),
+    ],
+)
 def test_a_type_like_googles_is_googles(name: str, fields: str, kind: pa.DataType) -> None:
     """Registries keep copies of their files."""
     assert len(readers(called(name, fields), one("it", kind))) == 1
@@ -160,36 +217,74 @@ def test_a_type_like_googles_is_googles(name: str, fields: str, kind: pa.DataTyp
 
 def called(name: str, fields: str) -> Any:
     """A message with a field of a type by the name of one of Google's."""
-    text = f'syntax = "proto3"; package google.protobuf; message {name} {{ {fields} }} message Order {{ {name} it = 1; }}'
+    text = (
+        f'syntax = "proto3"; package google.protobuf; message {name} {{ {fields} }} message Order'
+        f" {{ {name} it = 1; }}"
+    )
     return message_type(compiled_text(text, (), "a test"), "google.protobuf.Order", "a test")
 
 
-@pytest.mark.parametrize(("kind", "column", "value", "held"), [
-    ("uint64", pa.decimal128(20, 0), (1 << 64) - 1, True), ("fixed64", pa.decimal128(20, 0), 1 << 63, True),
-    ("uint64", pa.decimal128(19, 0), (1 << 63) - 1, True), ("uint64", pa.decimal128(19, 0), 10**19, False),
-    ("int64", pa.decimal128(19, 0), -(1 << 63), True), ("sint32", pa.decimal128(3, 0), -1000, False),
-    ("int32", pa.decimal128(3, 0), 999, True),
-    ("int32", pa.float32(), -(1 << 31), True), ("uint64", pa.float64(), (1 << 64) - (1 << 11), True), ("int64", pa.float64(), -1, True),
-    ("uint64", pa.float64(), (1 << 64) - 1, False), ("int32", pa.float32(), (1 << 24) + 1, False),
-])  # fmt: skip
-def test_integers_that_a_column_holds_exactly(kind: str, column: pa.DataType, value: int, held: bool) -> None:
-    """All of 64 bits without a sign in a Decimal(20, 0), and what is exactly a float: alone and packed in a list."""
-    text = f'syntax = "proto3"; message M {{ {kind} a = 1; repeated {kind} b = 2; optional {kind} c = 3; }}'
+@pytest.mark.parametrize(
+    ("kind", "column", "value", "held"),
+    [
+        ("uint64", pa.decimal128(20, 0), (1 << 64) - 1, True),
+        ("fixed64", pa.decimal128(20, 0), 1 << 63, True),
+        ("uint64", pa.decimal128(19, 0), (1 << 63) - 1, True),
+        ("uint64", pa.decimal128(19, 0), 10**19, False),
+        ("int64", pa.decimal128(19, 0), -(1 << 63), True),
+        ("sint32", pa.decimal128(3, 0), -1000, False),
+        ("int32", pa.decimal128(3, 0), 999, True),
+        ("int32", pa.float32(), -(1 << 31), True),
+        ("uint64", pa.float64(), (1 << 64) - (1 << 11), True),
+        ("int64", pa.float64(), -1, True),
+        ("uint64", pa.float64(), (1 << 64) - 1, False),
+        ("int32", pa.float32(), (1 << 24) + 1, False),
+    ],
+)
+def test_integers_that_a_column_holds_exactly(
+    kind: str, column: pa.DataType, value: int, held: bool
+) -> None:
+    """All of 64 bits without a sign in a Decimal(20, 0), and what is exactly a float:
+    alone and packed in a list.
+    """
+    text = (
+        f'syntax = "proto3"; message M {{ {kind} a = 1; repeated {kind} b = 2; optional {kind} c ='
+        " 3; }"
+    )
     of = message_type(compiled_text(text, (), "a test"), "M", "a test")
     columns = Columns(
-        (Column("a", column, nullable=False), Column("b", pa.list_(column), nullable=False), Column("c", column, nullable=True))
+        (
+            Column("a", column, nullable=False),
+            Column("b", pa.list_(column), nullable=False),
+            Column("c", column, nullable=True),
+        )
     )
-    value_as, message = Decimal(value) if pa.types.is_decimal(column) else value, GetMessageClass(of)(a=value, b=[0, value])
-    found = protobuf_machine(of, columns).decode(pa.array([message.SerializeToString()], pa.binary()), "dead")
-    assert found.rows.to_pylist() == ([{"a": value_as, "b": [0, value_as], "c": None}] if held else [])
+    value_as, message = (
+        Decimal(value) if pa.types.is_decimal(column) else value,
+        GetMessageClass(of)(a=value, b=[0, value]),
+    )
+    found = protobuf_machine(of, columns).decode(
+        pa.array([message.SerializeToString()], pa.binary()), "dead"
+    )
+    assert found.rows.to_pylist() == (
+        [{"a": value_as, "b": [0, value_as], "c": None}] if held else []
+    )
     assert found.dead_reason.to_pylist() == ([] if held else ["out_of_range"])
 
 
 def test_many_fields_of_one_enum() -> None:
-    """Its table is kept once where no column is for them: a page of fields would be millions of numbers."""
+    """Its table is kept once where no column is for them: a page of fields would be
+    millions of numbers.
+    """
     values = " ".join(f"S{n} = {n};" for n in range(4_000))
-    types = [f"message Q{n} {{ {' '.join(f'required E f{m} = {m};' for m in range(1, 60))} }}" for n in range(20)]
+    types = [
+        f"message Q{n} {{ {' '.join(f'required E f{m} = {m};' for m in range(1, 60))} }}"
+        for n in range(20)
+    ]
     fields = " ".join(f"optional Q{n} q{n} = {n + 2};" for n in range(20))
-    text = f'syntax = "proto2"; enum E {{ {values} }} {" ".join(types)} message M {{ optional int64 id = 1; {fields} }}'
+    text = (
+        f'syntax = "proto2"; enum E {{ {values} }} {" ".join(types)} message M {{ optional int64 id'
+        f" = 1; {fields} }}"
+    )
     kind = message_type(compiled_text(text, (), "a test"), "M", "a test")
     assert len(field_tables(kind, one("id", pa.int64())).numbers) < 50_000

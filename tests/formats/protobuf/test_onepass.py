@@ -37,13 +37,18 @@ class Both:
         taken = self.fast.decode(pa.array(messages, pa.binary()))
         truth = [self._strictly(message) for message in messages]
         mask = taken.mask.tolist()
-        assert [m for m, t, row in zip(messages, mask, truth, strict=True) if t and isinstance(row, str)] == []
-        expected = [row for t, row in zip(mask, truth, strict=True) if t and not isinstance(row, str)]
+        assert [
+            m for m, t, row in zip(messages, mask, truth, strict=True) if t and isinstance(row, str)
+        ] == []
+        expected = [
+            row for t, row in zip(mask, truth, strict=True) if t and not isinstance(row, str)
+        ]
         for i, (column, array) in enumerate(zip(self.columns.columns, taken.columns, strict=True)):
             array.validate(full=True)
             assert array.type == column.type
             wanted = pa.array([row[i] for row in expected], column.type)
-            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name  # repr: 0.0 is not -0.0
+            # repr: 0.0 is not -0.0
+            assert repr(array.to_pylist()) == repr(wanted.to_pylist()), column.name
         return sum(mask), sum(not isinstance(row, str) for row in truth)
 
     def _strictly(self, message: bytes) -> list[Any] | str:
@@ -57,12 +62,16 @@ class Both:
 @settings(max_examples=examples(150))
 @given(st.integers(0, 1 << 64))
 def test_the_pass_agrees_with_the_library(seed: int) -> None:
-    """Any type, any columns that can come from it, messages whole and broken: never a row that the library refuses, never another one."""
+    """Any type, any columns that can come from it, messages whole and broken: never a
+    row that the library refuses, never another one.
+    """
     r = random.Random(seed)
     schema = made(r)
     both, odd = Both(schema), r.choice((0.0, 0.05, 0.2))
     whole = [message(r, schema.kind, odd=odd) for _ in range(15)]
-    both.compare([each for one in whole for each in (one, *(mutated(r, one) for _ in range(r.randrange(3))))])
+    both.compare(
+        [each for one in whole for each in (one, *(mutated(r, one) for _ in range(r.randrange(3))))]
+    )
 
 
 @settings(max_examples=examples(100))
@@ -89,17 +98,26 @@ def test_any_type_with_any_messages(part: int, dice: random.Random) -> None:
 
 @pytest.mark.slow
 def test_no_byte_outside_its_memory_is_looked_at() -> None:
-    """The same code with checks of all bounds, in a process of its own, on types and messages as above: no index is ever wrong."""
+    """The same code with checks of all bounds, in a process of its own, on types and
+    messages as above: no index is ever wrong.
+    """
     command = [sys.executable, "-m", "tests.formats.protobuf.test_onepass"]
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "checked"), done.stderr
 
 
 def test_parts_of_arrays_and_nulls() -> None:
-    """A part of a batch, one of nothing, and one with nulls: what has no bytes is a message, and what isn't there is none."""
+    """A part of a batch, one of nothing, and one with nulls: what has no bytes is a
+    message, and what isn't there is none.
+    """
     schema = made(random.Random(3))
-    both, whole = Both(schema), [message(random.Random(seed), schema.kind, odd=0) for seed in range(5)]
+    both, whole = (
+        Both(schema),
+        [message(random.Random(seed), schema.kind, odd=0) for seed in range(5)],
+    )
     alone = [both.fast.decode(pa.array([one], pa.binary())).mask[0] for one in (b"", *whole)]
     messages = pa.array([b"\xff" * 30, None, b"", *whole, None, b"x"], pa.binary())
     assert both.fast.decode(messages).mask.tolist() == [False, False, *alone, False, False]
@@ -114,7 +132,13 @@ def main() -> None:
         schema = made(dice)
         both = Both(schema)
         whole = [message(dice, schema.kind, odd=0.05) for _ in range(20)]
-        both.compare([*whole, *(mutated(dice, one) for one in whole), *(dice.randbytes(dice.randrange(30)) for _ in range(20))])
+        both.compare(
+            [
+                *whole,
+                *(mutated(dice, one) for one in whole),
+                *(dice.randbytes(dice.randrange(30)) for _ in range(20)),
+            ]
+        )
     print("checked")
 
 

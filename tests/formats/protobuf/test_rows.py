@@ -1,4 +1,6 @@
-"""What Protobuf's library has written is the row that it was written from; what is broken between moves nothing."""
+"""What Protobuf's library has written is the row that it was written from; what is
+broken between moves nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,26 @@ COLUMNS = Columns.of(Order)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(max_size=12)
 PLACE = st.fixed_dictionaries({"city": TEXT, "lat": st.floats(allow_nan=False)})
-FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31)  # noqa: DTZ001  # the zone is drawn beside them
+FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31)  # the zone is drawn beside them  # noqa: DTZ001
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    "id": INT64, "name": st.none() | TEXT, "size": st.integers(-(1 << 15), (1 << 15) - 1), "paid": st.booleans(),
+    "id": INT64,
+    "name": st.none() | TEXT,
+    "size": st.integers(-(1 << 15), (1 << 15) - 1),
+    "paid": st.booleans(),
     "kind": st.sampled_from(["NONE", "BOOK", "PEN"]),
     "at": st.none() | st.datetimes(FIRST, LAST, timezones=st.just(UTC)),
-    "tags": st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=4), "stock": st.dictionaries(TEXT, INT64, max_size=4),
-    "place": st.none() | PLACE, "places": st.lists(PLACE, max_size=3), "road": st.none() | TEXT, "rail": st.none() | INT64,
-    "boxes": st.none() | st.integers(-(1 << 31), (1 << 31) - 1), "large": st.integers(0, (1 << 63) - 1),
-    "share": st.floats(width=32, allow_nan=False), "code": st.binary(max_size=8), "hash": st.integers(0, (1 << 32) - 1),
-}  # fmt: skip
+    "tags": st.lists(st.integers(-(1 << 31), (1 << 31) - 1), max_size=4),
+    "stock": st.dictionaries(TEXT, INT64, max_size=4),
+    "place": st.none() | PLACE,
+    "places": st.lists(PLACE, max_size=3),
+    "road": st.none() | TEXT,
+    "rail": st.none() | INT64,
+    "boxes": st.none() | st.integers(-(1 << 31), (1 << 31) - 1),
+    "large": st.integers(0, (1 << 63) - 1),
+    "share": st.floats(width=32, allow_nan=False),
+    "code": st.binary(max_size=8),
+    "hash": st.integers(0, (1 << 32) - 1),
+}
 
 
 @cache
@@ -82,7 +94,14 @@ def expected(row: dict[str, Any]) -> str:
 
 def mutated(r: random.Random, message: bytes) -> bytes:
     at = r.randrange(len(message) + 1)
-    return r.choice((message[:at], message[:at] + r.randbytes(3) + message[at:], message[:at] + b"\xff" * 11, message + b"\x0c"))
+    return r.choice(
+        (
+            message[:at],
+            message[:at] + r.randbytes(3) + message[at:],
+            message[:at] + b"\xff" * 11,
+            message + b"\x0c",
+        )
+    )
 
 
 @settings(max_examples=examples(150))
@@ -102,9 +121,16 @@ def test_poisoned_messages_move_no_neighbour(rows: list[dict[str, Any]], seed: i
     """Whole messages among broken ones become what they become alone."""
     r = random.Random(seed)
     whole = [written(row) for row in rows]
-    strewn = [each for message in whole for each in (message, *(mutated(r, message) for _ in range(r.randrange(3))))]
+    strewn = [
+        each
+        for message in whole
+        for each in (message, *(mutated(r, message) for _ in range(r.randrange(3))))
+    ]
     together = verdicts(machine().decode(pa.array(strewn, pa.binary()), "dead"))
-    alone = [verdicts(machine().decode(pa.array([message], pa.binary()), "dead"))[0] for message in strewn]
+    alone = [
+        verdicts(machine().decode(pa.array([message], pa.binary()), "dead"))[0]
+        for message in strewn
+    ]
     assert repr([together[i] for i in range(len(strewn))]) == repr(alone)
 
 

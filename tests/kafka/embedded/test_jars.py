@@ -26,7 +26,10 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("said", "good"), [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", False)])
+@pytest.mark.parametrize(
+    ("said", "good"),
+    [("17.0.15", True), ("21", True), ("11.0.2", False), ("1.8.0_392", False), ("25.0.1", False)],
+)
 def test_java_17_and_21_are_taken(bare: Path, said: str, good: bool) -> None:
     """Kafka and Spark run on 17 and 21; another version is named, with the cure."""
     program(bare / "bin", "java", f"echo 'openjdk version \"{said}\" 2025-04-15' >&2")
@@ -57,7 +60,9 @@ def test_no_maven_and_no_jars(bare: Path) -> None:
 
 
 def test_jars_appear_whole_or_not_at_all(bare: Path) -> None:
-    """Maven failing half-way leaves no cache behind and says what Maven said; the next try fills it, the one after asks nobody."""
+    """Maven failing half-way leaves no cache behind and says what Maven said; the next
+    try fills it, the one after asks nobody.
+    """
     find = 'for a in "$@"; do case $a in -DoutputDirectory=*) out=${a#*=};; esac; done'
     copy = f'{find}; /bin/mkdir -p "$out"; : > "$out/kafka_2.13-4.3.0.jar"'
     program(bare / "bin", "mvn", f"{copy}; echo no route to repository; exit 1")

@@ -1,4 +1,6 @@
-"""The embedded broker: state in a folder, any process may find or stop it, and no stranger is ever hurt."""
+"""The embedded broker: state in a folder, any process may find or stop it, and no
+stranger is ever hurt.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def note(folder: Path, pid: int, started: float) -> None:
 
 @pytest.mark.broker
 def test_a_restart_keeps_topics_ids_and_the_port(tmp_path: Path) -> None:
-    """Stopped and started, and killed and started: same address, same cluster, same topic, same messages."""
+    """Stopped and started, and killed and started: same address, same cluster, same
+    topic, same messages.
+    """
     broker = EmbeddedBroker(tmp_path / "k", find_jars())
     with broker:
         topic = create_topic(broker.bootstrap)
@@ -58,14 +62,20 @@ def facts(bootstrap: str, topic: str) -> tuple[str, str, int]:
 
 @pytest.mark.broker
 def test_another_process_finds_the_running_broker_and_may_stop_it(tmp_path: Path) -> None:
-    """A second start in the same folder takes the running broker over; it listens on loopback only; stop works from anywhere, twice."""
+    """A second start in the same folder takes the running broker over; it listens on
+    loopback only; stop works from anywhere, twice.
+    """
     with EmbeddedBroker(tmp_path / "k", find_jars()) as broker:
         other = EmbeddedBroker(tmp_path / "k", find_jars())
         pid = (tmp_path / "k" / "broker.pid").read_bytes()
         assert other.start().bootstrap == broker.bootstrap
         assert (tmp_path / "k" / "broker.pid").read_bytes() == pid
         process = psutil.Process(msgspec.json.decode(pid)["pid"])
-        assert {c.laddr.ip.removeprefix("::ffff:") for c in process.net_connections() if c.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+        assert {
+            c.laddr.ip.removeprefix("::ffff:")
+            for c in process.net_connections()
+            if c.status == psutil.CONN_LISTEN
+        } == {"127.0.0.1"}
         with pytest.raises(SpecError, match="not on port"):
             EmbeddedBroker(tmp_path / "k", find_jars(), port=1).start()
         assert not broker.stopped()
@@ -75,8 +85,12 @@ def test_another_process_finds_the_running_broker_and_may_stop_it(tmp_path: Path
         broker.stop()
 
 
-def test_a_pid_that_belongs_to_a_stranger_now_is_left_alone(tmp_path: Path, stranger: psutil.Process) -> None:
-    """A pid file that names a stranger's process, at another start time or even at its own, signals nobody."""
+def test_a_pid_that_belongs_to_a_stranger_now_is_left_alone(
+    tmp_path: Path, stranger: psutil.Process
+) -> None:
+    """A pid file that names a stranger's process, at another start time or even at its
+    own, signals nobody.
+    """
     broker = EmbeddedBroker(tmp_path / "k", tmp_path)
     for started in (stranger.create_time() - 1000, stranger.create_time()):
         note(tmp_path / "k", stranger.pid, started)
@@ -93,16 +107,22 @@ child = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", sy
 child.stdout.readline()
 print(child.pid, flush=True)
 input()
-"""
+"""  # noqa: E501
 """Starts what looks like a broker, and doesn't ask after it."""
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_broker_that_its_owner_has_not_reaped_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
-    """Who ends another process's broker doesn't wait for that process to notice; the owner can tell a stop from a crash."""
+def test_a_broker_that_its_owner_has_not_reaped_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    """Who ends another process's broker doesn't wait for that process to notice; the
+    owner can tell a stop from a crash.
+    """
     monkeypatch.setattr("windrow.ingest.kafka.embedded.server._STOP_SECONDS", 3600.0)
     properties = str(tmp_path / "server.properties")
-    with subprocess.Popen([sys.executable, "-c", OWNER, properties], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, properties], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
         assert owner.stdout is not None
         child = psutil.Process(int(owner.stdout.readline()))
         note(tmp_path, child.pid, child.create_time())
@@ -126,7 +146,9 @@ ctypes.CDLL(None).pthread_exit(None)
 
 
 def test_a_broker_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
-    """A process whose first thread is a zombie holds files and ports and can't be reaped yet: it runs."""
+    """A process whose first thread is a zombie holds files and ports and can't be
+    reaped yet: it runs.
+    """
     command = [sys.executable, "-c", HEADLESS, str(tmp_path / "server.properties")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -137,7 +159,9 @@ def test_a_broker_runs_until_its_last_thread_has_ended(tmp_path: Path) -> None:
         assert _ended_within(process, 30) is True
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"pid": "x"}', b'{"pid": 4194305, "started": 1.0}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"pid": "x"}', b'{"pid": 4194305, "started": 1.0}']
+)
 def test_a_stale_or_broken_pid_file_means_not_running(tmp_path: Path, content: bytes) -> None:
     """A number without a process, or half a file, is no broker."""
     (tmp_path / "broker.pid").write_bytes(content)
@@ -172,7 +196,9 @@ def test_a_broker_that_can_not_start_shows_its_log(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_dies_early_is_told_from_a_slow_one(tmp_path: Path) -> None:
-    """Storage that is formatted and a Kafka that can't be found: the wait ends with the process, and nothing is left running."""
+    """Storage that is formatted and a Kafka that can't be found: the wait ends with the
+    process, and nothing is left running.
+    """
     (tmp_path / "k").mkdir()
     (tmp_path / "k" / "formatted").touch()
     broker = EmbeddedBroker(tmp_path / "k", tmp_path)

@@ -1,4 +1,5 @@
-"""Drivers on a cluster, or clients of a Spark Connect server, in processes that a test may stop and kill.
+"""Drivers on a cluster, or clients of a Spark Connect server, in processes that a test
+may stop and kill.
 
 Each runs windows on its one session, one after the other.
 """
@@ -51,13 +52,32 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Driver:
-    """One process. `words`: Spark's properties for its session, which one on a server has none of."""
+    """One process.
+
+    `words`: Spark's properties for its session, which one on a server has none of.
+    """
 
     def __init__(self, master: str, words: Mapping[str, str], folder: Path) -> None:
-        """`master`: a server's address is one, too. `folder`: where it writes what it has to say."""
-        command = [sys.executable, "-m", "tests.runner.spark.drivers", master, json.dumps(dict(words))]
+        """`master`: a server's address is one, too.
+
+        `folder`: where it writes what it has to say.
+        """
+        command = [
+            sys.executable,
+            "-m",
+            "tests.runner.spark.drivers",
+            master,
+            json.dumps(dict(words)),
+        ]
         with (folder / "driver.log").open("a") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
 
     @property
     def process(self) -> psutil.Process:
@@ -96,7 +116,9 @@ class Driver:
         self.close()
 
     def close(self) -> None:
-        """End it, also where it is stopped; its Java, and with that its executors, end when they find it gone."""
+        """End it, also where it is stopped; its Java, and with that its executors, end
+        when they find it gone.
+        """
         self._process.kill()
         self._process.wait(LIMIT)
         for pipe in (self._process.stdin, self._process.stdout):
@@ -105,12 +127,18 @@ class Driver:
 
 
 def main() -> None:
-    """The driver: orders come on standard input, answers go to standard output, which nobody else writes to."""
+    """The driver: orders come on standard input, answers go to standard output, which
+    nobody else writes to.
+    """
     master, words = sys.argv[1], json.loads(sys.argv[2])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Java's too
     served = master.startswith("sc://")
-    engine = ConnectedSpark(master).engine() if served else spark_engine(lambda: spark_session(master, words), master)
+    engine = (
+        ConnectedSpark(master).engine()
+        if served
+        else spark_engine(lambda: spark_session(master, words), master)
+    )
     for line in sys.stdin:
         answers.write(to_json(_done(from_json(line, Order), engine)) + "\n")
         answers.flush()
@@ -120,7 +148,9 @@ def _done(order: Order, engine: Any) -> Answer:
     os.environ["WINDROW_CRASH"] = order.crash
     place = Place(order.bootstrap, order.topic, Path(order.folder), order.over)
     try:
-        return Answer(run(assemble(place.spec(), engine), place.window(order.hour), Request("test")).recovered)
+        return Answer(
+            run(assemble(place.spec(), engine), place.window(order.hour), Request("test")).recovered
+        )
     except WindrowError as failed:
         return Answer(code=failed.exit_code, text=str(failed))
 

@@ -1,4 +1,5 @@
-"""The contract of engines on a cluster's master, which the environment names: run by `test_cluster.py` in a process of its own.
+"""The contract of engines on a cluster's master, which the environment names: run by
+`test_cluster.py` in a process of its own.
 
 (A process has one Spark session, and the tests' own is a local one.)
 """
@@ -25,7 +26,9 @@ cloudpickle.register_pickle_by_value(tasks)  # the workers have no tests
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
     """On the cluster."""
-    made = spark_session(os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"})
+    made = spark_session(
+        os.environ[MASTER], {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+    )
     yield made
     made.stop()
 
@@ -41,6 +44,8 @@ class TestCluster(EngineContract):
         session.sparkContext.setLogLevel("ERROR")  # an interrupt turns it off
 
     def test_the_drivers_code_runs_there(self, engine: SparkEngine) -> None:
-        """Workers import windrow from where they keep what the driver sent, each machine in its own home, by its digest."""
+        """Workers import windrow from where they keep what the driver sent, each
+        machine in its own home, by its digest.
+        """
         places = {result.rows[0] for result in engine.run(Where(), SPLITS)}
         assert all("/home/.cache/windrow/code/" in place for place in places), places

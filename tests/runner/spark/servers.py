@@ -19,14 +19,24 @@ COMMAND = [sys.executable, "-m", "windrow.ingest.cli.main", "spark", "run", "--j
 
 
 @contextmanager
-def serving(*words: str, port: int = 0, environment: Mapping[str, str] = {}, folder: Path = ROOT) -> Iterator[tuple[str, psutil.Process]]:
+def serving(
+    *words: str, port: int = 0, environment: Mapping[str, str] = {}, folder: Path = ROOT
+) -> Iterator[tuple[str, psutil.Process]]:
     """A server's address, and its process; gone at the end with all below it.
 
     `folder`: where it is started; tasks of the tests can be imported there whatever it is.
     """
-    clean = {name: value for name, value in os.environ.items() if name not in {TOKEN, "WINDROW_CRASH"}}
+    clean = {
+        name: value for name, value in os.environ.items() if name not in {TOKEN, "WINDROW_CRASH"}
+    }
     env = {**clean, "PYTHONPATH": str(ROOT), **environment}
-    with subprocess.Popen([*COMMAND, "--port", str(port), *words], stdout=subprocess.PIPE, text=True, cwd=folder, env=env) as process:
+    with subprocess.Popen(
+        [*COMMAND, "--port", str(port), *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=env,
+    ) as process:
         below: list[psutil.Process] = []
         try:
             address = first_document(process)["connect"]

@@ -1,4 +1,6 @@
-"""A standalone Spark cluster whose workers have nothing of windrow: a home of their own, and an environment without its code."""
+"""A standalone Spark cluster whose workers have nothing of windrow: a home of their
+own, and an environment without its code.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,15 @@ def cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]
 
 @contextmanager
 def known_cluster(folder: Path, workers: int = 2, cores: int = 1) -> Iterator[Cluster]:
-    """The same, whose workers have addresses of their own, and homes in which an earlier run has left what it had compiled.
+    """The same, whose workers have addresses of their own, and homes in which an
+    earlier run has left what it had compiled.
 
-    To Spark they are machines then: it never gives a second try of a task to the machine that still has the first.
+    To Spark they are machines then: it never gives a second try of a task to the
+    machine that still has the first.
     """
-    with any_cluster(folder, workers, cores, _visited, lambda number: f"127.0.0.{number + 1}") as made:
+    with any_cluster(
+        folder, workers, cores, _visited, lambda number: f"127.0.0.{number + 1}"
+    ) as made:
         yield made
 
 
@@ -41,7 +47,9 @@ def _visited(place: Path) -> dict[str, str]:
 
 
 def leave_compiled(cache: Path) -> None:
-    """Put into a cache what an earlier run would have left: windrow's code, and what was compiled of it."""
+    """Put into a cache what an earlier run would have left: windrow's code, and what
+    was compiled of it.
+    """
     above = cache / "windrow" / "code"
     above.mkdir(0o700, parents=True)
     made = above / own_code().digest / "windrow"
@@ -50,15 +58,30 @@ def leave_compiled(cache: Path) -> None:
 
 
 def _bare(place: Path) -> dict[str, str]:
-    """The environment of a worker that has the packages which windrow requires, and none of windrow itself."""
+    """The environment of a worker that has the packages which windrow requires, and
+    none of windrow itself.
+    """
     python = deps_only(place / "environment")
     (place / "home").mkdir()
-    return {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(place / "home"), "JAVA_HOME": os.environ["JAVA_HOME"]}
+    return {
+        "PATH": f"{python.parent}:/usr/bin:/bin",
+        "HOME": str(place / "home"),
+        "JAVA_HOME": os.environ["JAVA_HOME"],
+    }
 
 
 def deps_only(folder: Path) -> Path:
-    """The interpreter of a new environment with this one's packages, but without windrow: what installs that is no part of a path."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=LIMIT)
-    packages = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    """The interpreter of a new environment with this one's packages, but without
+    windrow: what installs that is no part of a path.
+    """
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=LIMIT
+    )
+    packages = (
+        folder
+        / "lib"
+        / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        / "site-packages"
+    )
     (packages / "packages.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin" / "python3"

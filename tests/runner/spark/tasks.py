@@ -26,9 +26,30 @@ def staged(split: Split, word: str) -> Staged:
     """A result that says `word`, with something in every field."""
     moment = datetime(2026, 1, 5, 1, 2, 3, 456789, UTC)
     counts = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, split.stop, 5, 600, 3, 2, 0, 3, 2, 1, 4, (("decode: null", 2),),
-        ((split.start, "decode: null"),), 1, 1, (("2026-01-05T00:00:00Z", 1),), moment, moment, True, Checksums("0" * 15 + "1", "f" * 16),
-    )  # fmt: skip
+        split.topic,
+        split.partition,
+        split.start,
+        split.stop,
+        split.stop,
+        5,
+        600,
+        3,
+        2,
+        0,
+        3,
+        2,
+        1,
+        4,
+        (("decode: null", 2),),
+        ((split.start, "decode: null"),),
+        1,
+        1,
+        (("2026-01-05T00:00:00Z", 1),),
+        moment,
+        moment,
+        True,
+        Checksums("0" * 15 + "1", "f" * 16),
+    )
     refused = RefusedAt("schema", 2, (("$.a expected int, got float", 2),), (split.start,))
     return Staged(split, counts, (word, "ä\x00"), ("dead",), (refused,))
 
@@ -92,7 +113,10 @@ class Dies:
     """Its worker dies at partition 1; what a lost executor, or one out of memory, does."""
 
     def __init__(self, calls: Path, *, times: int) -> None:
-        """`calls`: a folder that gets a file per try at partition 1. `times`: how many of them die."""
+        """`calls`: a folder that gets a file per try at partition 1.
+
+        `times`: how many of them die.
+        """
         self.calls, self.times = calls, times
 
     def __call__(self, split: Split) -> Staged:
@@ -117,7 +141,9 @@ class DiesInMemory(Dies):
 
 
 class Refuses:
-    """Finds that its messages are gone, or at partition 3 something else; counts how often it was asked."""
+    """Finds that its messages are gone, or at partition 3 something else; counts how
+    often it was asked.
+    """
 
     def __init__(self, asked: Path) -> None:
         """`asked`: a folder that gets a file per call."""

@@ -67,7 +67,9 @@ def test_another_java_has_another(java: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_without_java_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where Java is missing a session is begun as ever, and who asks for an archive is told why there can be none."""
+    """Where Java is missing a session is begun as ever, and who asks for an archive is
+    told why there can be none.
+    """
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert archive.archive_path() is None
     assert archive.archive_options() == ""
@@ -83,14 +85,18 @@ def test_a_path_with_a_space_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 @pytest.mark.usefixtures("java")
 def test_a_spark_that_does_not_start(folder: Path) -> None:
-    """The error says what to do, and nothing is left that a later session would take for an archive."""
+    """The error says what to do, and nothing is left that a later session would take
+    for an archive.
+    """
     with pytest.raises(UnreachableError, match="Spark did not start"):
         archive.make_archive()
     assert list(folder.iterdir()) == []
 
 
 def test_nothing_half_written_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While Java writes, the name is free; then the whole file has it, and what another Java wrote before is gone."""
+    """While Java writes, the name is free; then the whole file has it, and what another
+    Java wrote before is gone.
+    """
     folder.mkdir()
     older = folder / "spark-0123.jsa"
     older.touch()
@@ -112,6 +118,8 @@ def test_a_folder_that_takes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     """It is named, and that it doesn't matter."""
     (tmp_path / "file").touch()
     monkeypatch.setattr(archive, "FOLDER", tmp_path / "file" / "var")
-    with pytest.raises(UnreachableError, match=re.escape(f"No archive could be written to {tmp_path}")) as caught:
+    with pytest.raises(
+        UnreachableError, match=re.escape(f"No archive could be written to {tmp_path}")
+    ) as caught:
         archive.make_archive()
     assert "Spark only starts slower" in caught.value.do

@@ -36,22 +36,37 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_difference_is_named() -> None:
-    """What is missing, and what is of another version, with both versions; what agrees isn't mentioned."""
+    """What is missing, and what is of another version, with both versions; what agrees
+    isn't mentioned.
+    """
     ours = dict(own_code().versions)
     assert list(_differences(ours)) == []
     wrong = list(_differences({**ours, "msgspec": "0.0.1", "no-such-package": "1"}))
-    assert wrong == [f"msgspec is {ours['msgspec']}, the driver's is 0.0.1", "no-such-package is missing, the driver has 1"]
+    assert wrong == [
+        f"msgspec is {ours['msgspec']}, the driver's is 0.0.1",
+        "no-such-package is missing, the driver has 1",
+    ]
 
 
 def test_what_travels_is_windrows_own_code(home: Path) -> None:
-    """All of the package's modules and files are there, byte for byte, nothing that was compiled of them; in less than half the room."""
+    """All of the package's modules and files are there, byte for byte, nothing that was
+    compiled of them; in less than half the room.
+    """
     folder = _unpacked(own_code().files, own_code().digest)
     assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
     root = Path(__file__).parents[3]
-    sent = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    ours = (path for path in (root / "ingest").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    sent = {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    ours = (
+        path
+        for path in (root / "ingest").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
     package = {Path("windrow/__init__.py"): (root / "windrow" / "__init__.py").read_bytes()}
-    assert sent == package | {Path("windrow") / path.relative_to(root): path.read_bytes() for path in ours}
+    assert sent == package | {
+        Path("windrow") / path.relative_to(root): path.read_bytes() for path in ours
+    }
     assert len(own_code().files) < sum(map(len, sent.values())) / 2
 
 
@@ -66,7 +81,9 @@ def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
 
 
 def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
-    """There a user's workers share one of the temporary folders, which is the user's alone: each new worker leaves nothing of its own."""
+    """There a user's workers share one of the temporary folders, which is the user's
+    alone: each new worker leaves nothing of its own.
+    """
     above = home / ".cache" / "windrow" / "code"
     above.mkdir(parents=True)
     above.chmod(0o777)
@@ -78,15 +95,24 @@ def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
 
 
 def test_a_home_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the cache can't be made, because something else is in its place, or its way leads through a file: the same."""
+    """Where the cache can't be made, because something else is in its place, or its way
+    leads through a file: the same.
+    """
     for cache in (home / "file", home / "file" / "below"):
         (home / "file").touch()
         monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-        assert _unpacked(own_code().files, own_code().digest).parent == home / "tmp" / f"windrow-code-{os.geteuid()}"
+        assert (
+            _unpacked(own_code().files, own_code().digest).parent
+            == home / "tmp" / f"windrow-code-{os.geteuid()}"
+        )
 
 
-def test_a_temporary_folder_that_others_made_is_not_trusted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder under the user's name in which others may write, or a link to one, is passed over: each process has one of its own."""
+def test_a_temporary_folder_that_others_made_is_not_trusted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder under the user's name in which others may write, or a link to one, is
+    passed over: each process has one of its own.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
     (home / "file").touch()
     shared = home / "tmp" / f"windrow-code-{os.geteuid()}"
@@ -101,7 +127,9 @@ def test_a_temporary_folder_that_others_made_is_not_trusted(home: Path, monkeypa
 
 
 def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that can't keep the code says where, why and what to do, for each of its splits; half of the code stays nowhere."""
+    """A worker that can't keep the code says where, why and what to do, for each of its
+    splits; half of the code stays nowhere.
+    """
     monkeypatch.setitem(sys.modules, "windrow", None)  # a worker has none of it
     asked = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
     arrival = Arrival(b"", [[3, 4]], RESULT, Code(own_code().files, own_code().digest, {}))
@@ -110,24 +138,32 @@ def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert answer.column("index").to_pylist() == [3, 4]
     for outcome in answer.column("outcome").to_pylist():
         failure = json.loads(outcome)["failure"]
-        assert "can't keep windrow's code, neither in its user's cache nor in its temporary folder (File too large)" in failure["what"]
+        assert (
+            "can't keep windrow's code, neither in its user's cache nor in its temporary folder"
+            " (File too large)" in failure["what"]
+        )
         assert "Make room there, or name another folder by XDG_CACHE_HOME" in failure["do"]
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize(("master", "here"), [("local", True), ("local[*,4]", True), ("spark://a:7077", False), ("yarn", False)])
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [("local", True), ("local[*,4]", True), ("spark://a:7077", False), ("yarn", False)],
+)
 def test_a_master_is_here_or_elsewhere(master: str, here: bool) -> None:
     """Only to workers elsewhere does the code travel."""
     assert is_local(master) is here
 
 
 class Sessions:
-    """In the place of Spark Connect's sessions: the one that is active, if any, on a server with that master."""
+    """In the place of Spark Connect's sessions: the one that is active, if any, on a
+    server with that master.
+    """
 
     def __init__(self, master: str | None) -> None:
         self.session = None if master is None else SimpleNamespace(conf={"spark.master": master})
 
-    def getActiveSession(self) -> Any:  # noqa: N802  # Spark's own name
+    def getActiveSession(self) -> Any:  # Spark's own name  # noqa: N802
         return self.session
 
     _get_default_session = getActiveSession
@@ -148,8 +184,12 @@ class Sessions:
 def test_code_goes_along_where_it_may_be_missing(
     monkeypatch: pytest.MonkeyPatch, own: str | None, connected: str | None, *, sent: bool
 ) -> None:
-    """What is registered takes windrow's code along, but where this process's sessions all have their workers on this machine."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None if own is None else SimpleNamespace(master=own))
+    """What is registered takes windrow's code along, but where this process's sessions
+    all have their workers on this machine.
+    """
+    monkeypatch.setattr(
+        SparkContext, "_active_spark_context", None if own is None else SimpleNamespace(master=own)
+    )
     if connected == "not loaded":
         monkeypatch.delitem(sys.modules, CONNECT, raising=False)
     else:
@@ -158,9 +198,15 @@ def test_code_goes_along_where_it_may_be_missing(
 
 
 @pytest.mark.parametrize(("shares", "told"), [([[2], [0, 1]], [2, 0, 1]), (None, [0, 1])])
-def test_a_task_that_can_not_begin_says_so_of_each_split(shares: list[list[int]] | None, told: list[int]) -> None:
-    """In the columns that its job gives, whatever else these are: a worker that has loaded another windrow reads nothing."""
-    schema = pa.schema([("windrow_index", pa.int64()), ("windrow_outcome", pa.string()), ("id", pa.int32())])
+def test_a_task_that_can_not_begin_says_so_of_each_split(
+    shares: list[list[int]] | None, told: list[int]
+) -> None:
+    """In the columns that its job gives, whatever else these are: a worker that has
+    loaded another windrow reads nothing.
+    """
+    schema = pa.schema(
+        [("windrow_index", pa.int64()), ("windrow_outcome", pa.string()), ("id", pa.int32())]
+    )
     arrival = Arrival(b"", shares, schema, Code(b"", "another", {}))
     [batch] = arrival([pa.record_batch({"id": pa.array([0, 1, 1])})])
     assert batch.schema == schema

@@ -37,12 +37,16 @@ ON_IT = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memo
 def test_a_window_is_read_by_workers_that_have_nothing_of_it(
     two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """The same spec and command with --master: every message is a row or a dead letter, and all of it verifies, to its last byte."""
+    """The same spec and command with --master: every message is a row or a dead letter,
+    and all of it verifies, to its last byte.
+    """
     case = CASES["json"]
     user = somebody(case, kafka, tmp_path, schema_registry)
     ran = user.starts_and_ends("run", "--window", HOUR, "--master", two_workers.master, *ON_IT)
     assert ran["windows"][0]["committed"]["receipt"]["counts"]["valid"] == len(case.rows)
-    assert sorted((d["stage"], d["reason"]) for d in user.types("dead", "show")["dead"]) == case.dead
+    assert (
+        sorted((d["stage"], d["reason"]) for d in user.types("dead", "show")["dead"]) == case.dead
+    )
     assert user.types("verify", "--deep")["findings"] == []
 
 
@@ -52,30 +56,43 @@ def test_a_window_is_read_by_workers_that_have_nothing_of_it(
 def test_workers_that_differ_are_told_before_anything_is_read(
     two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer
 ) -> None:
-    """Workers with another version of a package end the run with one sentence, which names machine, interpreter, package and versions."""
+    """Workers with another version of a package end the run with one sentence, which
+    names machine, interpreter, package and versions.
+    """
     user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
     python = deps_only(tmp_path / "other")
     [packages] = (tmp_path / "other" / "lib").glob("python3*/site-packages")
     (packages / "msgspec-0.0.1.dist-info").mkdir()
-    (packages / "msgspec-0.0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: msgspec\nVersion: 0.0.1\n")
+    (packages / "msgspec-0.0.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: msgspec\nVersion: 0.0.1\n"
+    )
     words = ["--master", two_workers.master, *ON_IT, "--conf", f"spark.pyspark.python={python}"]
     failed = user.starts_and_ends("run", "--window", HOUR, *words, code=3)
-    assert re.search(rf"which runs {python}, is not as the driver is: msgspec is 0\.0\.1, the driver's is \d", failed["error"]["message"])
+    assert re.search(
+        rf"which runs {python}, is not as the driver is: msgspec is 0\.0\.1, the driver's is \d",
+        failed["error"]["message"],
+    )
     assert user.types("show")["windows"] == []
 
 
 @pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.slow
-def test_doctor_looks_around_on_every_worker(two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """Both workers answer before a window is run, and nothing that was tried leaves anything behind."""
+def test_doctor_looks_around_on_every_worker(
+    two_workers: Cluster, kafka: str, tmp_path: Path, schema_registry: RegistryServer
+) -> None:
+    """Both workers answer before a window is run, and nothing that was tried leaves
+    anything behind.
+    """
     user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
     words = ["--cluster", "--master", two_workers.master, *ON_IT]
     before = sorted(tmp_path.iterdir())
     *_, last = user.starts_and_ends("doctor", *words)["checks"]
     assert (last["name"], last["level"]) == ("executors", "ok")
     assert last["what"].startswith("2 executors on ")
-    assert last["what"].endswith("; code and packages are as here; 1 topic-partition tried, 1 place of the sink")
+    assert last["what"].endswith(
+        "; code and packages are as here; 1 topic-partition tried, 1 place of the sink"
+    )
     assert not [path for path in tmp_path.rglob("*") if "doctor" in path.name]
     assert [path for path in sorted(tmp_path.iterdir()) if path.suffix != ".db"] == before
 
@@ -84,9 +101,13 @@ def test_doctor_looks_around_on_every_worker(two_workers: Cluster, kafka: str, t
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_master_that_is_none(kafka: str, tmp_path: Path, schema_registry: RegistryServer) -> None:
-    """A run on it ends with one sentence that names it and says what to look at; not with one on Java, which is well."""
+    """A run on it ends with one sentence that names it and says what to look at; not
+    with one on Java, which is well.
+    """
     user = somebody(CASES["json"], kafka, tmp_path, schema_registry)
-    failed = user.starts_and_ends("run", "--window", HOUR, "--master", "spark:/nobody:7077", *ON_IT, code=3)["error"]
+    failed = user.starts_and_ends(
+        "run", "--window", HOUR, "--master", "spark:/nobody:7077", *ON_IT, code=3
+    )["error"]
     assert failed["message"].startswith("Spark doesn't begin at the master spark:/nobody:7077 (")
     assert "is this its address to the letter" in str(failed)
     assert user.types("show")["windows"] == []
@@ -109,13 +130,17 @@ list(spark_engine(lambda: spark_session(sys.argv[1], words), sys.argv[1]).run(Na
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None:
-    """Spark waits for executors without end, and without a word: the run says what it waits for, and goes on waiting."""
+    """Spark waits for executors without end, and without a word: the run says what it
+    waits for, and goes on waiting.
+    """
     command = [sys.executable, "-c", ALONE, two_workers.master]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             said = next((line for line in process.stderr if "No executor" in line), "")
-            assert said.startswith(f"No executor has come up at {two_workers.master}. The run waits for one")
+            assert said.startswith(
+                f"No executor has come up at {two_workers.master}. The run waits for one"
+            )
             assert "spark.executor.memory" in said
             assert process.poll() is None
         finally:
@@ -125,7 +150,9 @@ def test_a_run_that_no_worker_has_room_for_says_so(two_workers: Cluster) -> None
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_contract_holds(two_workers: Cluster) -> None:
-    """Everything that is promised of engines holds where workers have none of windrow's code, and none of the driver's files."""
+    """Everything that is promised of engines holds where workers have none of windrow's
+    code, and none of the driver's files.
+    """
     runs_there("tests/runner/spark/on_cluster.py", two_workers)
 
 
@@ -133,15 +160,25 @@ def test_the_contract_holds(two_workers: Cluster) -> None:
 @pytest.mark.broker
 @pytest.mark.slow
 def test_dataframes_hold(two_workers: Cluster, kafka: str, tmp_path: Path) -> None:
-    """Exact ranges, a window's rows, batches that are written once: also where workers have none of windrow's code."""
+    """Exact ranges, a window's rows, batches that are written once: also where workers
+    have none of windrow's code.
+    """
     driver = {"XDG_CACHE_HOME": str(tmp_path / "cache"), BOOTSTRAP: kafka}
     runs_there("tests/dataframes/on_cluster.py", two_workers, driver)
 
 
 def runs_there(module: str, cluster: Cluster, driver: Mapping[str, str] = {}) -> None:
-    """A module of tests in a process of its own, whose session is on the cluster. `driver`: its environment besides."""
+    """A module of tests in a process of its own, whose session is on the cluster.
+
+    `driver`: its environment besides.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "0", "-q", module],
-        cwd=ROOT, env={**os.environ, MASTER: cluster.master, **driver}, capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, MASTER: cluster.master, **driver},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-4000:]

@@ -1,4 +1,6 @@
-"""Workers, machines and drivers of a Spark cluster die, stop and come back, on real Kafka: exactly once, by the checker's own look."""
+"""Workers, machines and drivers of a Spark cluster die, stop and come back, on real
+Kafka: exactly once, by the checker's own look.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.ma
 TRIES = 4
 """Of a task, where nobody says otherwise."""
 COPIES = {
-    "spark.speculation": "true", "spark.speculation.interval": "100ms", "spark.speculation.minTaskRuntime": "100ms",
-    "spark.speculation.quantile": "0.5", "spark.speculation.efficiency.enabled": "false", "spark.python.task.killTimeout": "10m",
-}  # fmt: skip
-"""A task that takes longer than half of the others is run a second time; whose result comes too late, isn't killed for it at once."""
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.efficiency.enabled": "false",
+    "spark.python.task.killTimeout": "10m",
+}
+"""A task that takes longer than half of the others is run a second time; whose result
+comes too late, isn't killed for it at once.
+"""
 
 
 @dataclass
@@ -39,15 +47,19 @@ class Ground:
 
     @property
     def trap(self) -> Path:
-        """While this file isn't there, the next Python worker that has staged a batch makes it, and stops itself."""
+        """While this file isn't there, the next Python worker that has staged a batch
+        makes it, and stops itself.
+        """
         return self.folder / "trap"
 
     def words(self) -> dict[str, str]:
         """Spark's, for a session on half of the cluster."""
         return {
-            "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.cores.max": "4",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.cores.max": "4",
             "spark.executorEnv.WINDROW_CRASH": f"write.middle:stop:{self.trap}",
-        }  # fmt: skip
+        }
 
     @property
     def driver(self) -> Driver:
@@ -65,7 +77,11 @@ class Ground:
         found: list[psutil.Process] = []
 
         def caught() -> bool:
-            below = [process for worker in self.cluster.workers.values() for process in worker.children(recursive=True)]
+            below = [
+                process
+                for worker in self.cluster.workers.values()
+                for process in worker.children(recursive=True)
+            ]
             found[:] = [process for process in below if status_of(process) == psutil.STATUS_STOPPED]
             return bool(found)
 
@@ -105,7 +121,9 @@ def no_trap(ground: Ground) -> None:
 
 @pytest.fixture(scope="module")
 def one_hour(kafka: str) -> str:
-    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks; never written to again."""
+    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks;
+    never written to again.
+    """
     topic = create_topic(kafka, partitions=2)
     fill(kafka, topic, 1)
     return topic
@@ -130,18 +148,25 @@ def finished(place: Place) -> set[str]:
 def in_table(place: Place) -> set[str]:
     """Data files that the table is made of."""
     table = place.folder / "things"
-    return {Path(uri).name for uri in DeltaTable(str(table)).file_uris()} if (table / "_delta_log").exists() else set()
+    return (
+        {Path(uri).name for uri in DeltaTable(str(table)).file_uris()}
+        if (table / "_delta_log").exists()
+        else set()
+    )
 
 
 def assert_exactly_once_beside_garbage(place: Place, *garbage: int) -> None:
-    """The checker finds nothing wrong, and so many staged files are there (or so many) that the table doesn't know."""
+    """The checker finds nothing wrong, and so many staged files are there (or so many)
+    that the table doesn't know.
+    """
     report = judge(place, visible(place.bootstrap, place.topic))
     assert report.ok, report
     assert len(staged(place) - in_table(place)) in garbage
 
 
 def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
-    """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the worker ends with it. 3 Spark runs its task again.
+    """1 A worker has staged and halts. 2 Its executor is killed with SIGKILL, and the
+    worker ends with it. 3 Spark runs its task again.
 
     The other task may have run on the same executor, whose result is then lost with it.
     """
@@ -158,7 +183,8 @@ def test_a_killed_executor_is_run_again(ground: Ground, place: Place) -> None:
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
 def test_a_killed_driver_is_followed_at_once(ground: Ground, place: Place, point: str) -> None:
-    """1 A driver dies by SIGKILL around its commit. 2 A second one goes on at once, and says whether the commit was in already.
+    """1 A driver dies by SIGKILL around its commit. 2 A second one goes on at once, and
+    says whether the commit was in already.
 
     Nothing of the first one is left on the workers' machines.
     """
@@ -167,12 +193,19 @@ def test_a_killed_driver_is_followed_at_once(ground: Ground, place: Place, point
     first.dies()
     left = ground.executors()
     assert ground.driver.runs(place) == Answer(recovered=point == "commit.after")
-    until(lambda: all(status_of(executor) in OVER for executor in left), "executors outlived their driver")
+    until(
+        lambda: all(status_of(executor) in OVER for executor in left),
+        "executors outlived their driver",
+    )
     assert_exactly_once_beside_garbage(place, 2 if point == "commit.before" else 0)
 
 
-def test_a_task_that_always_kills_its_worker_ends_the_run(ground: Ground, kafka: str, tmp_path: Path) -> None:
-    """As often as Spark tries a task, its worker has staged and dies by SIGKILL: the run says to try again, and the rerun is right."""
+def test_a_task_that_always_kills_its_worker_ends_the_run(
+    ground: Ground, kafka: str, tmp_path: Path
+) -> None:
+    """As often as Spark tries a task, its worker has staged and dies by SIGKILL: the
+    run says to try again, and the rerun is right.
+    """
     place = Place(kafka, create_topic(kafka), tmp_path)
     produce(kafka, place.topic, [Put(thing(i), millis(1, i)) for i in range(50)])
     driver = ground.driver
@@ -189,17 +222,26 @@ def test_a_task_that_always_kills_its_worker_ends_the_run(ground: Ground, kafka:
     assert_exactly_once_beside_garbage(place, TRIES)
 
 
-def test_a_broker_that_only_the_workers_do_not_reach(ground: Ground, kafka: str, one_hour: str, tmp_path: Path) -> None:
-    """1 The driver has planned, and stops. 2 The way to the broker is shut, and the driver, inside, goes on. 3 Its workers stay outside.
+def test_a_broker_that_only_the_workers_do_not_reach(
+    ground: Ground, kafka: str, one_hour: str, tmp_path: Path
+) -> None:
+    """1 The driver has planned, and stops. 2 The way to the broker is shut, and the
+    driver, inside, goes on. 3 Its workers stay outside.
 
-    The run says that nobody answers where the tasks run, and to try again. With the way open again, the rerun is right.
+    The run says that nobody answers where the tasks run, and to try again. With the way
+    open again, the rerun is right.
     """
     door = Door(kafka)
     try:
-        place = Place(door.bootstrap, one_hour, tmp_path, {"source": {"tuning": {"request_timeout": "5s"}}})
+        place = Place(
+            door.bootstrap, one_hour, tmp_path, {"source": {"tuning": {"request_timeout": "5s"}}}
+        )
         driver = ground.driver
         driver.begin(place, crash="plan.after:stop")
-        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the driver didn't come to its plan's end")
+        until(
+            lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
+            "the driver didn't come to its plan's end",
+        )
         door.close()
         driver.process.resume()
         failed = driver.answer()
@@ -214,10 +256,18 @@ def test_a_broker_that_only_the_workers_do_not_reach(ground: Ground, kafka: str,
 
 
 def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: Path) -> None:
-    """Each message is there once, and of a split comes so little back that a thousand of them fit into a megabyte of the driver's."""
-    place = Place(kafka, create_topic(kafka, partitions=4), tmp_path, {"source": {"split_records": 2}})
-    produce(kafka, place.topic, [Put(thing(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)])
-    driver = Driver(ground.cluster.master, ground.words() | {"spark.driver.maxResultSize": "1m"}, tmp_path)
+    """Each message is there once, and of a split comes so little back that a thousand
+    of them fit into a megabyte of the driver's.
+    """
+    place = Place(
+        kafka, create_topic(kafka, partitions=4), tmp_path, {"source": {"split_records": 2}}
+    )
+    produce(
+        kafka, place.topic, [Put(thing(i), millis(1, i // 60, i % 60), i % 4) for i in range(2000)]
+    )
+    driver = Driver(
+        ground.cluster.master, ground.words() | {"spark.driver.maxResultSize": "1m"}, tmp_path
+    )
     try:
         assert driver.runs(place) == Answer(recovered=False)
     finally:
@@ -227,17 +277,24 @@ def test_a_thousand_splits_on_four_slots(ground: Ground, kafka: str, tmp_path: P
     assert_exactly_once_beside_garbage(place, 0)
 
 
-def test_a_worker_that_wakes_behind_its_copy_changes_nothing(ground: Ground, place: Place, tmp_path: Path) -> None:
-    """1 A worker stops in the middle of writing. 2 Spark gives its task to the other machine too, the driver looks, and stops.
+def test_a_worker_that_wakes_behind_its_copy_changes_nothing(
+    ground: Ground, place: Place, tmp_path: Path
+) -> None:
+    """1 A worker stops in the middle of writing. 2 Spark gives its task to the other
+    machine too, the driver looks, and stops.
 
-    3 The worker wakes, and stages its file. 4 The driver commits without that file. 5 A rerun, and another look, change nothing.
+    3 The worker wakes, and stages its file. 4 The driver commits without that file. 5 A
+    rerun, and another look, change nothing.
     """
     driver = Driver(ground.cluster.master, ground.words() | COPIES, tmp_path)
     try:
         ground.trap.unlink()
         driver.begin(place, crash="commit.before:stop")
         late = ground.stopped()
-        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the driver didn't come to its commit")
+        until(
+            lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
+            "the driver didn't come to its commit",
+        )
         assert status_of(late) == psutil.STATUS_STOPPED, "the worker was not waited for"
         before = finished(place)
         late.resume()
@@ -252,14 +309,22 @@ def test_a_worker_that_wakes_behind_its_copy_changes_nothing(ground: Ground, pla
     assert_exactly_once_beside_garbage(place, 1)
 
 
-def test_a_function_of_dataframes(ground: Ground, kafka: str, one_hour: str, tmp_path: Path) -> None:
-    """1 A worker halts in the middle of staging. 2 The executors are killed, and what they had read is lost: the run says to try again.
+def test_a_function_of_dataframes(
+    ground: Ground, kafka: str, one_hour: str, tmp_path: Path
+) -> None:
+    """1 A worker halts in the middle of staging. 2 The executors are killed, and what
+    they had read is lost: the run says to try again.
 
-    3 The driver runs it again, and is killed behind its commit. 4 Another one finds each row there once. UDFs of its file travel.
+    3 The driver runs it again, and is killed behind its commit. 4 Another one finds
+    each row there once. UDFs of its file travel.
     """
     place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "reshaped.py:same"}})
     trap, others = tmp_path / "trap", ground.executors()
-    driver = Driver(ground.cluster.master, ground.words() | {"spark.executorEnv.WINDROW_CRASH": f"reshape.middle:stop:{trap}"}, tmp_path)
+    driver = Driver(
+        ground.cluster.master,
+        ground.words() | {"spark.executorEnv.WINDROW_CRASH": f"reshape.middle:stop:{trap}"},
+        tmp_path,
+    )
     try:
         driver.begin(place)
         ground.stopped()
@@ -278,9 +343,14 @@ def test_a_function_of_dataframes(ground: Ground, kafka: str, one_hour: str, tmp
     assert report.ok, report
 
 
-def test_a_function_that_needs_what_workers_have_not(ground: Ground, kafka: str, one_hour: str, tmp_path: Path) -> None:
+def test_a_function_that_needs_what_workers_have_not(
+    ground: Ground, kafka: str, one_hour: str, tmp_path: Path
+) -> None:
     """A module that the driver alone can import is named, with what to do; nothing is committed."""
     place = Place(kafka, one_hour, tmp_path, {"transform": {"spark": "reshaped.py:foreign"}})
     failed = ground.driver.runs(place)
     assert (failed.code, in_table(place)) == (2, set())
-    assert "A worker can't import tests, which a UDF of the function reshaped.py:foreign of transform.spark needs" in failed.text
+    assert (
+        "A worker can't import tests, which a UDF of the function reshaped.py:foreign of"
+        " transform.spark needs" in failed.text
+    )

@@ -71,8 +71,13 @@ def test_an_empty_plan_never_reaches_the_server() -> None:
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark_server: str) -> None:
-    """An end that is no Exception is Spark's to try again; when it gives up, its words, which hold the worker's, are not repeated."""
-    with closing(ConnectedSpark(spark_server)) as spark, pytest.raises(UnreachableError, match="Spark could not finish") as caught:
+    """An end that is no Exception is Spark's to try again; when it gives up, its words,
+    which hold the worker's, are not repeated.
+    """
+    with (
+        closing(ConnectedSpark(spark_server)) as spark,
+        pytest.raises(UnreachableError, match="Spark could not finish") as caught,
+    ):
         list(spark.engine().run(Raises(EndsItself), ONE))
     assert "secret-payload" not in str(caught.value)
 
@@ -84,16 +89,24 @@ def test_a_server_says_how_many_tasks_it_runs_at_once(spark_server: str) -> None
 
 
 def test_two_clients_run_beside_each_other(spark_server: str, tmp_path: Path) -> None:
-    """1 A client's task doesn't end. 2 Another client's tasks run and end. 3 It cancels one of its own; the first one's goes on."""
+    """1 A client's task doesn't end. 2 Another client's tasks run and end. 3 It cancels
+    one of its own; the first one's goes on.
+    """
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
-    with ThreadPoolExecutor(2) as pool, closing(ConnectedSpark(spark_server)) as first, closing(ConnectedSpark(spark_server)) as second:
+    with (
+        ThreadPoolExecutor(2) as pool,
+        closing(ConnectedSpark(spark_server)) as first,
+        closing(ConnectedSpark(spark_server)) as second,
+    ):
         waiting = pool.submit(lambda: list(first.engine().run(WaitsForEver(folders[0]), ONE)))
         try:
             wait_for(folders[0])
             assert names(second) == SPLITS
-            cancelled = pool.submit(lambda: list(second.engine().run(WaitsForEver(folders[1]), ONE)))
+            cancelled = pool.submit(
+                lambda: list(second.engine().run(WaitsForEver(folders[1]), ONE))
+            )
             wait_for(folders[1])
             assert second.session().interruptAll()
             with pytest.raises(UnreachableError, match="Nothing was committed"):
@@ -122,25 +135,37 @@ def test_ctrl_c_ends_the_job_at_the_server(spark_server: str, tmp_path: Path) ->
 
 
 def test_without_a_server_it_is_an_outage() -> None:
-    """Where nobody listens the error is that of something that can't be reached, and names the address and the command."""
+    """Where nobody listens the error is that of something that can't be reached, and
+    names the address and the command.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"sc://localhost:{free.getsockname()[1]}"
-    with closing(ConnectedSpark(address)) as spark, pytest.raises(UnreachableError, match=f"No Spark Connect server answers at {address}"):
+    with (
+        closing(ConnectedSpark(address)) as spark,
+        pytest.raises(UnreachableError, match=f"No Spark Connect server answers at {address}"),
+    ):
         names(spark)
 
 
 def test_another_environment_is_refused(spark_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server with another Python, Spark or windrow is not given a task, and the error says what either is."""
+    """A server with another Python, Spark or windrow is not given a task, and the error
+    says what either is.
+    """
     ours = connect.environment()
     monkeypatch.setattr(connect, "environment", lambda: ours.replace("Python 3.", "Python 4."))
-    with closing(ConnectedSpark(spark_server)) as spark, pytest.raises(UnreachableError, match=re.escape(f"runs {ours}, and this is ")):
+    with (
+        closing(ConnectedSpark(spark_server)) as spark,
+        pytest.raises(UnreachableError, match=re.escape(f"runs {ours}, and this is ")),
+    ):
         names(spark)
 
 
 @pytest.mark.long
 def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> None:
-    """1 A client has a session. 2 Its server is killed: an outage. 3 Another one comes up there: the client goes on with it."""
+    """1 A client has a session. 2 Its server is killed: an outage. 3 Another one comes
+    up there: the client goes on with it.
+    """
     with serving() as (address, command):
         spark = ConnectedSpark(address)
         closing_all.append(spark)
@@ -157,8 +182,12 @@ def test_a_server_that_was_started_again(closing_all: list[ConnectedSpark]) -> N
 
 
 @pytest.mark.long
-def test_java_is_killed_in_the_middle_of_a_job(tmp_path: Path, closing_all: list[ConnectedSpark]) -> None:
-    """What ran there is an outage to its client, and the command ends with exit code 3 instead of waiting for nothing."""
+def test_java_is_killed_in_the_middle_of_a_job(
+    tmp_path: Path, closing_all: list[ConnectedSpark]
+) -> None:
+    """What ran there is an outage to its client, and the command ends with exit code 3
+    instead of waiting for nothing.
+    """
     with serving() as (address, command), ThreadPoolExecutor(1) as pool:
         spark = ConnectedSpark(address)
         closing_all.append(spark)
@@ -173,8 +202,12 @@ def test_java_is_killed_in_the_middle_of_a_job(tmp_path: Path, closing_all: list
 
 @pytest.mark.long
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_ends_cleanly(sign: signal.Signals, tmp_path: Path, closing_all: list[ConnectedSpark]) -> None:
-    """Ctrl-C or a supervisor's signal ends it with its Java and its workers, while a task runs; the task's client is told."""
+def test_a_server_ends_cleanly(
+    sign: signal.Signals, tmp_path: Path, closing_all: list[ConnectedSpark]
+) -> None:
+    """Ctrl-C or a supervisor's signal ends it with its Java and its workers, while a
+    task runs; the task's client is told.
+    """
     with serving() as (address, command), ThreadPoolExecutor(1) as pool:
         spark = ConnectedSpark(address)
         closing_all.append(spark)
@@ -191,7 +224,14 @@ def test_a_server_ends_cleanly(sign: signal.Signals, tmp_path: Path, closing_all
 def test_a_port_that_is_taken(spark_server: str) -> None:
     """The second server on a port says so, before Java starts."""
     port = spark_server.rpartition(":")[2]
-    done = subprocess.run([*COMMAND, "--port", port], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [*COMMAND, "--port", port],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 3
     assert f"No server can listen at 127.0.0.1:{port} (Address already in use)" in done.stderr
 
@@ -200,15 +240,30 @@ def test_other_machines_need_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that others could reach isn't started for anybody to use."""
     monkeypatch.delenv(TOKEN, raising=False)
     command = [*COMMAND, "--host", "0.0.0.0"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 2
     assert "no token is set" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["spark.connect.authenticate.token", "spark.plugins", "spark.connect.grpc.binding.port", "spark.master"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.connect.authenticate.token",
+        "spark.plugins",
+        "spark.connect.grpc.binding.port",
+        "spark.master",
+    ],
+)
 def test_properties_that_are_told_otherwise(name: str) -> None:
-    """What the server sets itself, or what everybody would read on the command line, is refused, not passed over."""
-    with pytest.raises(SpecError, match=f"{name} is no property to set") as caught, spark_server_of("127.0.0.1", 0, None, {name: SECRET}):
+    """What the server sets itself, or what everybody would read on the command line, is
+    refused, not passed over.
+    """
+    with (
+        pytest.raises(SpecError, match=f"{name} is no property to set") as caught,
+        spark_server_of("127.0.0.1", 0, None, {name: SECRET}),
+    ):
         pass
     assert SECRET not in str(caught.value)
 
@@ -224,14 +279,19 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_a_token(token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client without the server's token, or with another, is refused; one with it is served; nobody else gets to see it."""
+    """A client without the server's token, or with another, is refused; one with it is
+    served; nobody else gets to see it.
+    """
     monkeypatch.delenv(TOKEN, raising=False)
     other = tmp_path / "other"
     other.write_text("another")
     other.chmod(0o600)
     with serving("--token-file", str(token_file)) as (address, command):
         for file in (None, other):
-            with closing(ConnectedSpark(address, file)) as spark, pytest.raises(UnreachableError, match="doesn't take the token") as caught:
+            with (
+                closing(ConnectedSpark(address, file)) as spark,
+                pytest.raises(UnreachableError, match="doesn't take the token") as caught,
+            ):
                 names(spark)
             assert SECRET not in f"{caught.value} {spark!r} {caught.value.__cause__!r}"
         for place in (address, address.replace("127.0.0.1", "localhost")):
@@ -247,9 +307,16 @@ def test_a_token(token_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("content", "mode", "why"),
-    [("t", 0o640, "may be read by others"), ("", 0o600, "doesn't hold a token"), ("a b", 0o600, "doesn't"), (None, 0, "No such file")],
+    [
+        ("t", 0o640, "may be read by others"),
+        ("", 0o600, "doesn't hold a token"),
+        ("a b", 0o600, "doesn't"),
+        (None, 0, "No such file"),
+    ],
 )
-def test_a_token_file_that_is_none(content: str | None, mode: int, why: str, tmp_path: Path) -> None:
+def test_a_token_file_that_is_none(
+    content: str | None, mode: int, why: str, tmp_path: Path
+) -> None:
     """What isn't one line that only its owner may read is refused, and not shown."""
     file = tmp_path / "token"
     if content is not None:
@@ -285,7 +352,9 @@ def test_secrets_do_not_travel_in_the_clear() -> None:
 
 
 def test_a_worker_does_not_run_what_was_changed(spark_server: str, tmp_path: Path) -> None:
-    """Workers live on between clients; once a module that they have loaded is another, a task gets the new one."""
+    """Workers live on between clients; once a module that they have loaded is another,
+    a task gets the new one.
+    """
     module = tmp_path / f"word_{os.getpid()}.py"
     module.write_text("WORD = 'before'\n")
     task = Says(tmp_path, module.stem)

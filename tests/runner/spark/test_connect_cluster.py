@@ -1,4 +1,6 @@
-"""A Spark Connect server that stands on a cluster: clients' code travels to its workers, and whoever dies, it is exactly once."""
+"""A Spark Connect server that stands on a cluster: clients' code travels to its
+workers, and whoever dies, it is exactly once.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.ma
 
 @dataclass(frozen=True)
 class Ground:
-    """A cluster, a server on it (`address`) that is of another folder and version than this, and a trap for its Python workers."""
+    """A cluster, a server on it (`address`) that is of another folder and version than
+    this, and a trap for its Python workers.
+    """
 
     cluster: Cluster
     address: str
@@ -52,14 +56,26 @@ class Ground:
     def words(self) -> list[str]:
         """The server's: it takes half of the cluster."""
         return [
-            "--master", self.cluster.master, "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m",
-            "--conf", "spark.cores.max=2", "--conf", f"spark.executorEnv.WINDROW_CRASH=write.middle:stop:{self.trap}",
-        ]  # fmt: skip
+            "--master",
+            self.cluster.master,
+            "--conf",
+            "spark.driver.host=127.0.0.1",
+            "--conf",
+            "spark.executor.memory=512m",
+            "--conf",
+            "spark.cores.max=2",
+            "--conf",
+            f"spark.executorEnv.WINDROW_CRASH=write.middle:stop:{self.trap}",
+        ]
 
     def environment(self) -> dict[str, str]:
         """The server's: its own code, and a Python to plan DataFrames in."""
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return {"PYTHONPATH": str(self.code), "PATH": path, "XDG_CACHE_HOME": str(self.code.parent / "cache")}
+        return {
+            "PYTHONPATH": str(self.code),
+            "PATH": path,
+            "XDG_CACHE_HOME": str(self.code.parent / "cache"),
+        }
 
     def executors(self) -> list[psutil.Process]:
         """Java processes that run tasks, of all servers."""
@@ -70,7 +86,11 @@ class Ground:
         found: list[psutil.Process] = []
 
         def caught() -> bool:
-            below = [process for worker in self.cluster.workers.values() for process in worker.children(recursive=True)]
+            below = [
+                process
+                for worker in self.cluster.workers.values()
+                for process in worker.children(recursive=True)
+            ]
             found[:] = [process for process in below if status_of(process) == psutil.STATUS_STOPPED]
             return bool(found)
 
@@ -84,7 +104,11 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Two workers with room for two servers, and one of these."""
     folder = tmp_path_factory.mktemp("ground")
     code = folder / "server"
-    shutil.copytree(Path(windrow.__file__).parent, code / "windrow", ignore=shutil.ignore_patterns("__pycache__", "assets", "resources"))
+    shutil.copytree(
+        Path(windrow.__file__).parent,
+        code / "windrow",
+        ignore=shutil.ignore_patterns("__pycache__", "assets", "resources"),
+    )
     (code / "windrow" / "ingest" / "added.py").write_text('"""What the clients have not."""\n')
     with known_cluster(folder / "cluster", cores=2) as made:
         begun = Ground(made, "", code, folder / "trap")
@@ -131,17 +155,24 @@ def places(spark: ConnectedSpark) -> set[str]:
 
 def test_the_clients_code_runs_there(client: ConnectedSpark) -> None:
     """Workers import windrow from where they keep what the client sent, by its digest."""
-    assert all(f"/home/.cache/windrow/code/{cluster.own_code().digest}/" in place for place in places(client))
+    assert all(
+        f"/home/.cache/windrow/code/{cluster.own_code().digest}/" in place
+        for place in places(client)
+    )
 
 
 @pytest.fixture
 def sending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """`sending(digest, package=version)`: from now on this process sends its code under that name, and wants those versions."""
+    """`sending(digest, package=version)`: from now on this process sends its code under
+    that name, and wants those versions.
+    """
     ours = cluster.own_code()
 
     def send(digest: str, **versions: str) -> str:
         for module in (cluster, connect):
-            monkeypatch.setattr(module, "own_code", lambda: Code(ours.files, digest, {**ours.versions, **versions}))
+            monkeypatch.setattr(
+                module, "own_code", lambda: Code(ours.files, digest, {**ours.versions, **versions})
+            )
         return digest
 
     return send
@@ -151,32 +182,50 @@ def sending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 def test_clients_of_two_versions_share_a_server(
     ground: Ground, sending: Callable[..., str], monkeypatch: pytest.MonkeyPatch, *, apart: bool
 ) -> None:
-    """Each has its tasks done by its own code, in turn; and also where Spark can't tell their workers apart."""
+    """Each has its tasks done by its own code, in turn; and also where Spark can't tell
+    their workers apart.
+    """
     if not apart:
         monkeypatch.setattr(connect, "_buffer_bytes", lambda _: 65_536)
-    with closing(ConnectedSpark(ground.address)) as first, closing(ConnectedSpark(ground.address)) as second:
+    with (
+        closing(ConnectedSpark(ground.address)) as first,
+        closing(ConnectedSpark(ground.address)) as second,
+    ):
         for spark, name in ((first, "a"), (second, "b"), (first, "a")):
             digest = sending(name * 32)
             assert all(f"/{digest}/" in place for place in places(spark))
 
 
-def test_workers_that_differ_are_told_before_a_split(client: ConnectedSpark, sending: Callable[..., str]) -> None:
-    """A package of another version ends the run with one sentence, which names machine, interpreter, package and versions."""
+def test_workers_that_differ_are_told_before_a_split(
+    client: ConnectedSpark, sending: Callable[..., str]
+) -> None:
+    """A package of another version ends the run with one sentence, which names machine,
+    interpreter, package and versions.
+    """
     sending("d" * 32, msgspec="0.0.1")
-    with pytest.raises(UnreachableError, match=r"which runs \S+, is not as the driver is: msgspec is \d\S*, the driver's is 0\.0\.1"):
+    with pytest.raises(
+        UnreachableError,
+        match=r"which runs \S+, is not as the driver is: msgspec is \d\S*, the driver's is 0\.0\.1",
+    ):
         list(client.engine().run(Name(), ONE))
 
 
 def test_another_spark_is_refused(client: ConnectedSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server of another version of Spark is given no task, and the error names both."""
     ours = connect.version("pyspark")
-    monkeypatch.setattr(connect, "version", lambda name: "3.0.0" if name == "pyspark" else os.fspath(name))
+    monkeypatch.setattr(
+        connect, "version", lambda name: "3.0.0" if name == "pyspark" else os.fspath(name)
+    )
     with pytest.raises(UnreachableError, match=f"runs Spark {ours}, and this client has 3.0.0"):
         list(client.engine().run(Name(), ONE))
 
 
-def test_dataframes_of_a_client(ground: Ground, client: ConnectedSpark, kafka: str, tmp_path: Path) -> None:
-    """Exact ranges are read, and a batch is written once, by the client's code: its formats are planned beside the server."""
+def test_dataframes_of_a_client(
+    ground: Ground, client: ConnectedSpark, kafka: str, tmp_path: Path
+) -> None:
+    """Exact ranges are read, and a batch is written once, by the client's code: its
+    formats are planned beside the server.
+    """
     session = client.session()
     session.dataSource.register(windrow.WindrowSource)
     topic = create_topic(kafka, partitions=2)
@@ -184,17 +233,23 @@ def test_dataframes_of_a_client(ground: Ground, client: ConnectedSpark, kafka: s
     splits = [Split(topic, 0, 3, 12), Split(topic, 1, 0, 5)]
     reader = session.read.format("windrow").option("bootstrap_servers", kafka)
     rows = reader.option("splits", msgspec.json.encode(splits).decode()).load().collect()
-    assert sorted((row.partition, row.offset) for row in rows) == [(s.partition, n) for s in splits for n in range(s.start, s.stop)]
+    assert sorted((row.partition, row.offset) for row in rows) == [
+        (s.partition, n) for s in splits for n in range(s.start, s.stop)
+    ]
     batch = Batch(kafka, tmp_path)
     batch.write(session.range(50).repartition(2), 1)
     batch.write(session.range(70), 1)
     assert batch.ids() == each_once(range(50))
-    assert {path.name for path in (ground.code.parent / "cache" / "windrow" / "code").iterdir()} == {cluster.own_code().digest}
+    assert {
+        path.name for path in (ground.code.parent / "cache" / "windrow" / "code").iterdir()
+    } == {cluster.own_code().digest}
 
 
 @pytest.fixture(scope="module")
 def one_hour(kafka: str) -> str:
-    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks; never written to again."""
+    """A topic whose messages all lie in hour 1, in two topic-partitions, so two tasks;
+    never written to again.
+    """
     topic = create_topic(kafka, partitions=2)
     fill(kafka, topic, 1)
     return topic
@@ -221,7 +276,9 @@ def assert_exactly_once(place: Place) -> None:
     assert report.ok, report
 
 
-def test_two_clients_run_windows_beside_each_other(kafka: str, one_hour: str, drivers: list[Driver], tmp_path: Path) -> None:
+def test_two_clients_run_windows_beside_each_other(
+    kafka: str, one_hour: str, drivers: list[Driver], tmp_path: Path
+) -> None:
     """Windows of two tables, by two clients on one server at the same time: each is whole."""
     both = [Place(kafka, one_hour, tmp_path / name) for name in ("one", "other")]
     for place, driver in zip(both, drivers, strict=True):
@@ -232,11 +289,14 @@ def test_two_clients_run_windows_beside_each_other(kafka: str, one_hour: str, dr
         assert_exactly_once(place)
 
 
-@pytest.mark.parametrize("over", [{}, {"transform": {"spark": "reshaped.py:same"}}], ids=["plain", "function"])
+@pytest.mark.parametrize(
+    "over", [{}, {"transform": {"spark": "reshaped.py:same"}}], ids=["plain", "function"]
+)
 def test_a_killed_executor_is_run_again(
     ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path, over: dict[str, Any]
-) -> None:  # fmt: skip
-    """1 A worker has read a batch and halts. 2 Its executor is killed, and the worker ends with it. 3 Spark runs its task again.
+) -> None:
+    """1 A worker has read a batch and halts. 2 Its executor is killed, and the worker
+    ends with it. 3 Spark runs its task again.
 
     So it is where rows go through a function of DataFrames, by the client's code.
     """
@@ -250,27 +310,41 @@ def test_a_killed_executor_is_run_again(
     assert_exactly_once(place)
 
 
-def test_what_was_read_goes_with_its_executors(ground: Ground, place: Place, tmp_path: Path) -> None:
-    """1 A function of DataFrames is given what was read, and halts. 2 The executors are killed: the run says to try again.
+def test_what_was_read_goes_with_its_executors(
+    ground: Ground, place: Place, tmp_path: Path
+) -> None:
+    """1 A function of DataFrames is given what was read, and halts. 2 The executors are
+    killed: the run says to try again.
 
     3 Nothing is committed. 4 The next run is right.
     """
     driver = Driver(ground.address, {}, tmp_path)
-    halting = Place(place.bootstrap, place.topic, tmp_path, {"transform": {"spark": "reshaped.py:halts"}})
+    halting = Place(
+        place.bootstrap, place.topic, tmp_path, {"transform": {"spark": "reshaped.py:halts"}}
+    )
     try:
         driver.begin(halting)
-        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the function was not called")
+        until(
+            lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
+            "the function was not called",
+        )
         killed = ground.executors()
         for executor in killed:
             executor.kill()
-        until(lambda: all(status_of(executor) in OVER for executor in killed), "a killed executor is still there")
+        until(
+            lambda: all(status_of(executor) in OVER for executor in killed),
+            "a killed executor is still there",
+        )
         driver.process.resume()
         failed = driver.answer()
         assert failed.code == 3
         assert "Nothing was committed. Run the window again" in failed.text
         assert in_table(place) == set()
         driver.begin(halting)
-        until(lambda: status_of(driver.process) == psutil.STATUS_STOPPED, "the function was not called again")
+        until(
+            lambda: status_of(driver.process) == psutil.STATUS_STOPPED,
+            "the function was not called again",
+        )
         driver.process.resume()
         assert driver.answer() == Answer(recovered=False)
     finally:
@@ -279,8 +353,12 @@ def test_what_was_read_goes_with_its_executors(ground: Ground, place: Place, tmp
 
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
-def test_a_killed_client_is_followed_at_once(ground: Ground, place: Place, drivers: list[Driver], point: str, tmp_path: Path) -> None:
-    """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and says whether the commit was in already."""
+def test_a_killed_client_is_followed_at_once(
+    ground: Ground, place: Place, drivers: list[Driver], point: str, tmp_path: Path
+) -> None:
+    """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and
+    says whether the commit was in already.
+    """
     first = Driver(ground.address, {}, tmp_path)
     try:
         first.begin(place, crash=f"{point}:kill")
@@ -291,13 +369,19 @@ def test_a_killed_client_is_followed_at_once(ground: Ground, place: Place, drive
     assert_exactly_once(place)
 
 
-def test_a_killed_server_is_an_outage(ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path) -> None:
-    """1 A worker has staged and halts. 2 The server is killed with SIGKILL: the run says to try again, and its executors end.
+def test_a_killed_server_is_an_outage(
+    ground: Ground, place: Place, drivers: list[Driver], tmp_path: Path
+) -> None:
+    """1 A worker has staged and halts. 2 The server is killed with SIGKILL: the run
+    says to try again, and its executors end.
 
     3 Nothing is committed. 4 The same window on another server is right.
     """
     before = ground.executors()
-    with serving(*ground.words(), folder=ground.code, environment=ground.environment()) as (address, command):
+    with serving(*ground.words(), folder=ground.code, environment=ground.environment()) as (
+        address,
+        command,
+    ):
         driver = Driver(address, {}, tmp_path)
         try:
             ground.trap.unlink()
@@ -312,6 +396,8 @@ def test_a_killed_server_is_an_outage(ground: Ground, place: Place, drivers: lis
         assert failed.code == 3
         assert "Nothing was committed" in failed.text
         psutil.wait_procs(below, 60)
-        until(lambda: all(status_of(each) in OVER for each in own), "executors outlived their server")
+        until(
+            lambda: all(status_of(each) in OVER for each in own), "executors outlived their server"
+        )
     assert drivers[0].runs(place) == Answer(recovered=False)
     assert_exactly_once(place)

@@ -1,6 +1,8 @@
-"""A Spark Connect server, its workers and its clients die, stop and come back, on real Kafka: exactly once, by the checker's own look.
+"""A Spark Connect server, its workers and its clients die, stop and come back, on real
+Kafka: exactly once, by the checker's own look.
 
-What is killed while it writes is in `integration/test_spark_task.py`; here is what comes after that, and what is at once.
+What is killed while it writes is in `integration/test_spark_task.py`; here is what
+comes after that, and what is at once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ from tests.integration.test_spark_task import halted, status_of, until
 from tests.kafka.produce import create_topic
 from tests.runner.spark.drivers import Answer, Driver
 from tests.runner.spark.servers import serving
-from tests.runner.spark.test_cluster_faults import assert_exactly_once_beside_garbage, finished, in_table, staged
+from tests.runner.spark.test_cluster_faults import (
+    assert_exactly_once_beside_garbage,
+    finished,
+    in_table,
+    staged,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 
@@ -36,7 +43,9 @@ class Ground:
 
     @property
     def trap(self) -> Path:
-        """While this file isn't there, the next Python worker that has staged a batch makes it, and stops itself."""
+        """While this file isn't there, the next Python worker that has staged a batch
+        makes it, and stops itself.
+        """
         return self.folder / "trap"
 
     def serve(self) -> None:
@@ -45,7 +54,7 @@ class Ground:
         crash = {"WINDROW_CRASH": f"write.middle:stop:{self.trap}"}
         self.address, self.server = self.stack.enter_context(
             serving("--master", "local[2,4]", port=port, environment=crash)
-        )  # fmt: skip
+        )
 
     def clients(self, count: int) -> list[Driver]:
         """So many that live; new ones where others have died."""
@@ -58,8 +67,16 @@ class Ground:
 
     def stopped(self) -> psutil.Process:
         """The Python worker that the trap has caught, once it has."""
-        until(lambda: halted(self.server), "no worker reached its crash point", lambda: status_of(self.server) is None)
-        [worker] = [process for process in self.server.children(recursive=True) if status_of(process) == psutil.STATUS_STOPPED]
+        until(
+            lambda: halted(self.server),
+            "no worker reached its crash point",
+            lambda: status_of(self.server) is None,
+        )
+        [worker] = [
+            process
+            for process in self.server.children(recursive=True)
+            if status_of(process) == psutil.STATUS_STOPPED
+        ]
         return worker
 
 
@@ -95,7 +112,9 @@ def place(kafka: str, one_hour: str, tmp_path: Path) -> Place:
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
 def test_a_killed_client_is_followed_at_once(ground: Ground, place: Place, point: str) -> None:
-    """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and says whether the commit was in already."""
+    """1 A client dies by SIGKILL around its commit. 2 Another one goes on at once, and
+    says whether the commit was in already.
+    """
     first, second = ground.clients(2)
     first.begin(place, crash=f"{point}:kill")
     first.dies()
@@ -104,23 +123,33 @@ def test_a_killed_client_is_followed_at_once(ground: Ground, place: Place, point
 
 
 def test_two_clients_run_one_window_at_once(ground: Ground, place: Place) -> None:
-    """1 Two clients have both staged all of a window, and stop before its commit. 2 Both wake: one commits, the other one shows that."""
+    """1 Two clients have both staged all of a window, and stop before its commit. 2
+    Both wake: one commits, the other one shows that.
+    """
     clients = ground.clients(2)
     for client in clients:
         client.begin(place, crash="commit.before:stop")
     for client in clients:
-        until(lambda at=client.process: status_of(at) == psutil.STATUS_STOPPED, "a client didn't come to its commit")  # type: ignore[misc]
+        until(
+            lambda at=client.process: status_of(at) == psutil.STATUS_STOPPED,
+            "a client didn't come to its commit",
+        )  # type: ignore[misc]
     for client in clients:
         client.process.resume()
     answers = [client.answer() for client in clients]
-    assert sorted(answers, key=lambda answer: bool(answer.recovered)) == [Answer(recovered=False), Answer(recovered=True)]
+    assert sorted(answers, key=lambda answer: bool(answer.recovered)) == [
+        Answer(recovered=False),
+        Answer(recovered=True),
+    ]
     assert_exactly_once_beside_garbage(place, 2)
 
 
 def test_a_worker_that_wakes_behind_its_retry_changes_nothing(ground: Ground, place: Place) -> None:
-    """1 A worker stops while it writes, and its client is killed. 2 Another client commits the window. 3 The worker wakes, and goes on.
+    """1 A worker stops while it writes, and its client is killed. 2 Another client
+    commits the window. 3 The worker wakes, and goes on.
 
-    It stages its file, which no commit names; the table stays as it is, and so says whoever runs the window again.
+    It stages its file, which no commit names; the table stays as it is, and so says
+    whoever runs the window again.
     """
     first, second = ground.clients(2)
     ground.trap.unlink()
@@ -139,10 +168,14 @@ def test_a_worker_that_wakes_behind_its_retry_changes_nothing(ground: Ground, pl
     assert_exactly_once_beside_garbage(place, 1, 2)
 
 
-def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(ground: Ground, place: Place) -> None:
-    """1 A worker has staged and halts. 2 Its server is killed with SIGKILL, with all below it: an outage to its client.
+def test_a_server_is_killed_in_the_middle_of_a_job_and_started_again(
+    ground: Ground, place: Place
+) -> None:
+    """1 A worker has staged and halts. 2 Its server is killed with SIGKILL, with all
+    below it: an outage to its client.
 
-    3 A server comes up at the same address. 4 The same client runs the window again on it, beside what was left.
+    3 A server comes up at the same address. 4 The same client runs the window again on
+    it, beside what was left.
     """
     [client] = ground.clients(1)
     ground.trap.unlink()

@@ -12,7 +12,9 @@ from windrow.ingest.runner.spark.outcome import ErrorData, _is_panic
 
 
 def test_the_panics_of_libraries_are_known() -> None:
-    """What polars, as all that is built with pyo3, raises for a panic is taken for one; what ends a process is not."""
+    """What polars, as all that is built with pyo3, raises for a panic is taken for one;
+    what ends a process is not.
+    """
     assert _is_panic(PanicException("at the disco"))
     assert not any(_is_panic(kind()) for kind in (KeyboardInterrupt, SystemExit, GeneratorExit))
 
@@ -23,9 +25,14 @@ def test_how_a_bug_came_about_travels() -> None:
         {}["secret-payload"]
     except KeyError as error:
         bug = BugError.of(error, "stage")
-    for back in (from_json(to_json(ErrorData.of(bug)), ErrorData).error(), pickle.loads(pickle.dumps(bug))):
+    for back in (
+        from_json(to_json(ErrorData.of(bug)), ErrorData).error(),
+        pickle.loads(pickle.dumps(bug)),
+    ):
         (note,) = back.__notes__
         assert note.startswith("How it came there:")
         assert note.endswith("\nKeyError")
         assert "test_outcome.py" in note
-        assert back.what.startswith("KeyError: this is a bug in windrow, at tests.runner.spark.test_outcome:")
+        assert back.what.startswith(
+            "KeyError: this is a bug in windrow, at tests.runner.spark.test_outcome:"
+        )

@@ -42,7 +42,7 @@ from windrow.ingest.model.plan import Split
 from tests.runner.spark.tasks import Name
 
 print(len(list(SparkEngine(lambda: local_session("local[1,1]")).run(Name(), [Split("t", 0, 0, 1)]))))
-"""
+"""  # noqa: E501
 
 
 class TestSpark(EngineContract):
@@ -62,8 +62,12 @@ def test_tasks_run_in_other_processes(spark: SparkSession) -> None:
     assert str(os.getpid()) not in {r.rows[0] for r in results}
 
 
-def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(spark: SparkSession) -> None:
-    """PySpark collects cycles between tasks: behind a worker's first job its collector has little left to look at."""
+def test_what_a_worker_has_loaded_is_not_looked_through_after_each_task(
+    spark: SparkSession,
+) -> None:
+    """PySpark collects cycles between tasks: behind a worker's first job its collector
+    has little left to look at.
+    """
     engine = SparkEngine(lambda: spark)
     list(engine.run(Collects(), SPLITS))
     assert max(int(r.rows[0]) for r in engine.run(Collects(), SPLITS)) < 20_000
@@ -79,33 +83,57 @@ def test_an_empty_plan_never_reaches_spark() -> None:
 
 
 def test_what_a_worker_says_is_no_part_of_the_error(spark: SparkSession) -> None:
-    """An end that is no Exception is Spark's to try again; when it gives up, its words, which hold the worker's, are not repeated."""
+    """An end that is no Exception is Spark's to try again; when it gives up, its words,
+    which hold the worker's, are not repeated.
+    """
     with pytest.raises(UnreachableError, match="Spark could not finish the tasks") as caught:
         list(SparkEngine(lambda: spark).run(Raises(EndsItself), SPLITS[:1]))
     assert "secret-payload" not in str(caught.value)
 
 
-def test_workers_of_another_python_are_told(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They could unpickle nothing, not even what compares versions: Spark's own look at them becomes one sentence with both."""
+def test_workers_of_another_python_are_told(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could unpickle nothing, not even what compares versions: Spark's own look at
+    them becomes one sentence with both.
+    """
     monkeypatch.setattr(spark.sparkContext, "pythonVer", "3.9")
-    with pytest.raises(UnreachableError, match=r"The workers have Python 3\.\d+, and the driver has 3\.9 .*spark\.pyspark\.python"):
+    with pytest.raises(
+        UnreachableError,
+        match=r"The workers have Python 3\.\d+, and the driver has 3\.9 .*spark\.pyspark\.python",
+    ):
         list(SparkEngine(lambda: spark).run(Name(), SPLITS[:1]))
 
 
 def test_without_java_spark_cannot_be_reached(tmp_path: Path) -> None:
-    """Where Java is missing the error is that of something that can't be reached, and names the command that looks."""
+    """Where Java is missing the error is that of something that can't be reached, and
+    names the command that looks.
+    """
     environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", NO_JAVA], env=environment, capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_JAVA],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert ended.returncode == 3, ended.stderr
     assert "Java or Spark can't start" in ended.stdout
     assert "windrow doctor" in ended.stdout
 
 
 def test_spark_says_nothing_of_itself() -> None:
-    """A task that succeeds leaves nothing on the terminal: no profile, no level, no library that isn't there."""
+    """A task that succeeds leaves nothing on the terminal: no profile, no level, no
+    library that isn't there.
+    """
     root = Path(__file__).parents[3]
-    env = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {"PYTHONPATH": str(root)}
+    env = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"} | {
+        "PYTHONPATH": str(root)
+    }
     command = [sys.executable, "-c", QUIET]
-    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        command, cwd=root, env=env, capture_output=True, text=True, timeout=300, check=True
+    )
     assert done.stdout.strip() == "1"
     assert [line for line in done.stderr.splitlines() if line != "Waiting for Spark to start"] == []

@@ -31,14 +31,25 @@ with spark_server("127.0.0.1", 0, None, {}, "local[1]") as server, closing(Conne
     first = ask()
     kept = [stirred.get(timeout=60) for _ in range(3)]
     print(json.dumps({"kept": kept, "clients": [first, ask()]}))
+"""  # noqa: E501
+"""A server that doesn't wait twenty seconds, says which workers it gave its small
+tasks, and has a client of its own.
 """
-"""A server that doesn't wait twenty seconds, says which workers it gave its small tasks, and has a client of its own."""
 
 
 @pytest.mark.long
 @pytest.mark.spark
 def test_a_server_keeps_the_workers_of_its_clients() -> None:
-    """Spark ends workers a minute after the last task of any of their kind: the server's own small tasks run in those of its clients."""
-    ran = subprocess.run([sys.executable, "-c", _SERVER], stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=180, check=True)
+    """Spark ends workers a minute after the last task of any of their kind: the
+    server's own small tasks run in those of its clients.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", _SERVER],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        timeout=180,
+        check=True,
+    )
     said = json.loads(ran.stdout.splitlines()[-1])
     assert len({*said["kept"], *said["clients"]}) == 1

@@ -1,4 +1,6 @@
-"""A table whose schema changes between windows, what was committed to it, and what every reader must see of it."""
+"""A table whose schema changes between windows, what was committed to it, and what
+every reader must see of it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from windrow.ingest.sinks.delta.columns import Evolve
 
 KEY = PrimaryKey(("id",), buckets=9)
 KEYS = 15
-"""So many ids there are in each topic-partition: windows of ten offsets share some of them, and some of the buckets."""
+"""So many ids there are in each topic-partition: windows of ten offsets share some of
+them, and some of the buckets.
+"""
 
 Row = dict[str, Any]
 AnySink = DeltaBoth | DeltaKeyedBoth
@@ -40,7 +44,12 @@ AnySink = DeltaBoth | DeltaKeyedBoth
 
 def schema_of(**columns: pa.DataType) -> pa.Schema:
     """An id that is never null, and nullable columns."""
-    return pa.schema([pa.field("id", pa.string(), nullable=False), *(pa.field(name, kind) for name, kind in columns.items())])
+    return pa.schema(
+        [
+            pa.field("id", pa.string(), nullable=False),
+            *(pa.field(name, kind) for name, kind in columns.items()),
+        ]
+    )
 
 
 def value(column: pa.Field, offset: int) -> Any:
@@ -57,19 +66,27 @@ def value(column: pa.Field, offset: int) -> Any:
     if pa.types.is_date(kind):
         return date(2026, 1, 1) + timedelta(days=offset)
     if pa.types.is_timestamp(kind):
-        return datetime(2026, 1, 1, tzinfo=None if kind.tz is None else UTC) + timedelta(microseconds=offset)
+        return datetime(2026, 1, 1, tzinfo=None if kind.tz is None else UTC) + timedelta(
+            microseconds=offset
+        )
     assert pa.types.is_string(kind)
     return f"s{offset}"
 
 
 def row_of(schema: pa.Schema, partition: int, offset: int) -> Row:
     """A message's row."""
-    return {f.name: f"{partition}-{offset % KEYS}" if f.name == "id" else value(f, offset) for f in schema}
+    return {
+        f.name: f"{partition}-{offset % KEYS}" if f.name == "id" else value(f, offset)
+        for f in schema
+    }
 
 
 @dataclass
 class Evolving:
-    """`keyed`: whether rows of one id replace each other. `committed`: by window and place, each row."""
+    """`keyed`: whether rows of one id replace each other.
+
+    `committed`: by window and place, each row.
+    """
 
     uri: str
     keyed: bool
@@ -77,28 +94,55 @@ class Evolving:
 
     def sink(self, schema: pa.Schema, evolve: Evolve = "add_columns") -> AnySink:
         """A sink of its own, prepared."""
-        made = DeltaKeyedBoth(self.uri, schema, KEY, evolve=evolve) if self.keyed else DeltaBoth(self.uri, schema, evolve=evolve)
+        made = (
+            DeltaKeyedBoth(self.uri, schema, KEY, evolve=evolve)
+            if self.keyed
+            else DeltaBoth(self.uri, schema, evolve=evolve)
+        )
         made.prepare()
         return made
 
-    def staged(self, sink: AnySink, number: int, generation: int = 0) -> tuple[Receipt, list[Staged]]:
+    def staged(
+        self, sink: AnySink, number: int, generation: int = 0
+    ) -> tuple[Receipt, list[Staged]]:
         """What the tasks bring of a window."""
         planned, attempt = plan(sink, number), f"a{number}.{generation}"
         factory, staged = sink.stager(planned, generation, attempt), []
         for split in planned.splits:
             stager, whole = factory(split), messages(split)
-            rows = [row_of(sink.schema, split.partition, offset) for offset in range(split.start, split.stop)]
+            rows = [
+                row_of(sink.schema, split.partition, offset)
+                for offset in range(split.start, split.stop)
+            ]
             batch = pa.RecordBatch.from_pylist(rows, sink.schema)
             stager.add(only_rows(batch) if self.keyed else batch, whole)
             staging, n = stager.finish(), whole.num_rows
             counts = SplitCounts(
-                split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n, 0, 0, n, 0, 0,
+                split.topic,
+                split.partition,
+                split.start,
+                split.stop,
+                split.stop,
+                n,
+                n * 2,
+                n,
+                0,
+                0,
+                n,
+                0,
+                0,
                 checksums=Checksums(rows=staging.checksum),
-            )  # fmt: skip
+            )
             staged.append(Staged(split, counts, staging.committables, ()))
         return receipt(planned, staged, generation, attempt), staged
 
-    def commit(self, sink: AnySink, number: int, generation: int = 0, staged: tuple[Receipt, list[Staged]] | None = None) -> None:
+    def commit(
+        self,
+        sink: AnySink,
+        number: int,
+        generation: int = 0,
+        staged: tuple[Receipt, list[Staged]] | None = None,
+    ) -> None:
         """Commit a window, which makes it visible."""
         made, files = staged or self.staged(sink, number, generation)
         outcome = sink.commit(made, files)
@@ -108,19 +152,31 @@ class Evolving:
     def note(self, sink: AnySink, number: int) -> None:
         """A window is there, with the columns of this sink."""
         splits = plan(sink, number).splits
-        self.committed[number] = {(s.partition, o): row_of(sink.schema, s.partition, o) for s in splits for o in range(s.start, s.stop)}
+        self.committed[number] = {
+            (s.partition, o): row_of(sink.schema, s.partition, o)
+            for s in splits
+            for o in range(s.start, s.stop)
+        }
 
     def wanted(self) -> dict[tuple[int, int], Row]:
         """What must be there, by place."""
-        every = {at: row for number in sorted(self.committed) for at, row in self.committed[number].items()}
+        every = {
+            at: row
+            for number in sorted(self.committed)
+            for at, row in self.committed[number].items()
+        }
         newest = {row["id"]: at for at, row in every.items()} if self.keyed else {}
         return {at: row for at, row in every.items() if not self.keyed or newest[row["id"]] == at}
 
     def wrong(self) -> list[str]:
-        """Where a reader sees something else, a file has other types than its table, or verification finds something; else nothing."""
+        """Where a reader sees something else, a file has other types than its table, or
+        verification finds something; else nothing.
+        """
         names = [f.name for f in self.columns()]
         must = {at: {name: row.get(name) for name in names} for at, row in self.wanted().items()}
-        seen = [f"{reader}: {held} is not {must}" for reader, held in self._read(names) if held != must]
+        seen = [
+            f"{reader}: {held} is not {must}" for reader, held in self._read(names) if held != must
+        ]
         return [*seen, *self._strange_files(), *(f.what for f in self.findings())]
 
     def columns(self) -> pa.Schema:
@@ -130,10 +186,18 @@ class Evolving:
 
     def findings(self) -> list[Finding]:
         """Verification's word, by everything that is read back."""
-        sink = DeltaKeyedBoth(self.uri, schema_of(), KEY) if self.keyed else DeltaBoth(self.uri, schema_of())
+        sink = (
+            DeltaKeyedBoth(self.uri, schema_of(), KEY)
+            if self.keyed
+            else DeltaBoth(self.uri, schema_of())
+        )
         audit, receipts = sink.audit(), [c.receipt for c in sink.receipts()]
         found = compare_contents(receipts, audit, sink.dead_letters)
-        return found if audit.keyed is None else [*found, *compare_merged(receipts, audit, audit.keyed, deep=True, whole=True)]
+        return (
+            found
+            if audit.keyed is None
+            else [*found, *compare_merged(receipts, audit, audit.keyed, deep=True, whole=True)]
+        )
 
     def _read(self, names: list[str]) -> Iterator[tuple[str, dict[tuple[int, int], Row]]]:
         wanted = ", ".join(f'"{name}"' for name in (*names, "_partition", "_offset"))
@@ -141,30 +205,49 @@ class Evolving:
         files = [str(Path(self.uri) / path) for path in self.files()]
         readers: Mapping[str, Callable[[], list[Row]]] = {
             "pyarrow": table.to_pyarrow_table().to_pylist,
-            "deltalake": lambda: pa.table(QueryBuilder().register("t", table).execute(f"SELECT {wanted} FROM t").read_all()).to_pylist(),
+            "deltalake": (
+                lambda: pa.table(
+                    QueryBuilder()
+                    .register("t", table)
+                    .execute(f"SELECT {wanted} FROM t")
+                    .read_all()
+                ).to_pylist()
+            ),
             "polars": pl.read_delta(self.uri).to_dicts,
             "duckdb": lambda: _by_duckdb(files),
         }
         for reader, read in readers.items():
             rows = read()
-            held = {(row["_partition"], row["_offset"]): {name: row.get(name) for name in names} for row in rows}
+            held = {
+                (row["_partition"], row["_offset"]): {name: row.get(name) for name in names}
+                for row in rows
+            }
             assert len(held) == len(rows), f"{reader} sees a row twice"
             yield reader, held
 
     def files(self) -> list[str]:
-        return [unquote(path) for path in pa.table(DeltaTable(self.uri).get_add_actions())["path"].to_pylist()]
+        return [
+            unquote(path)
+            for path in pa.table(DeltaTable(self.uri).get_add_actions())["path"].to_pylist()
+        ]
 
     def _strange_files(self) -> list[str]:
         """A file may lack columns of the table; those that it has are of the table's types."""
         kinds, found = {f.name: f.type for f in self.columns()}, []
         for path in self.files():
             held = pq.read_schema(Path(self.uri) / path)
-            found += [f"{path}: {f.name} is {f.type}, not {kinds[f.name]}" for f in held if f.name in kinds and f.type != kinds[f.name]]
+            found += [
+                f"{path}: {f.name} is {f.type}, not {kinds[f.name]}"
+                for f in held
+                if f.name in kinds and f.type != kinds[f.name]
+            ]
         return found
 
 
 def _by_duckdb(files: list[str]) -> list[Row]:
-    """The files as they are, side by side: a reader that knows no more of a table than its files."""
+    """The files as they are, side by side: a reader that knows no more of a table than
+    its files.
+    """
     with duckdb.connect(config={"threads": 1}) as connection:
         found = connection.execute("SELECT * FROM read_parquet(?, union_by_name=true)", [files])
         names = [column[0] for column in found.description or ()]
@@ -174,4 +257,8 @@ def _by_duckdb(files: list[str]) -> list[Row]:
 def entries_with(uri: str, action: str) -> list[int]:
     """The versions whose entries have such an action."""
     log = sorted((Path(uri) / "_delta_log").glob("*.json"))
-    return [int(p.stem) for p in log if any(action in msgspec.json.decode(line) for line in p.read_bytes().splitlines())]
+    return [
+        int(p.stem)
+        for p in log
+        if any(action in msgspec.json.decode(line) for line in p.read_bytes().splitlines())
+    ]

@@ -1,4 +1,6 @@
-"""Delta tables with a primary key, as `world.py` has those without: its broken twins append, and are none of these."""
+"""Delta tables with a primary key, as `world.py` has those without: its broken twins
+append, and are none of these.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The Delta sinks with a recorder around their steps; see `tests.protocols.traces`. A version is the model's number."""
+"""The Delta sinks with a recorder around their steps; see `tests.protocols.traces`.
+
+A version is the model's number.
+"""
 
 from __future__ import annotations
 

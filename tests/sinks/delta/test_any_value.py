@@ -1,7 +1,9 @@
-"""Nothing is refused when rows are staged: whatever value a column's type has, a table holds it, and its neighbours.
+"""Nothing is refused when rows are staged: whatever value a column's type has, a table
+holds it, and its neighbours.
 
-A decoder gives exactly the columns' types (`tests/contracts/decoder_contract.py`), so there is no stage of dead letters behind the rules:
-what can't be staged is a bug in a format or a transform, and refuses its window.
+A decoder gives exactly the columns' types (`tests/contracts/decoder_contract.py`), so
+there is no stage of dead letters behind the rules: what can't be staged is a bug in a
+format or a transform, and refuses its window.
 """
 
 from __future__ import annotations
@@ -38,29 +40,57 @@ def integers(bits: int) -> st.SearchStrategy[int]:
 def raw(kind: pa.DataType, low: int, high: int) -> tuple[pa.DataType, st.SearchStrategy[Any]]:
     """Of a type that stands for a number: its edges, and what lies between."""
     width = pa.int32() if kind == pa.date32() else pa.int64()
-    return kind, (st.integers(low, high) | st.sampled_from([low, high])).map(lambda n: pa.scalar(n, width).cast(kind).as_py())
+    return kind, (st.integers(low, high) | st.sampled_from([low, high])).map(
+        lambda n: pa.scalar(n, width).cast(kind).as_py()
+    )
 
 
 PLAIN: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     *((kind, integers(bits)) for bits, kind in INTEGERS.items()),
-    (pa.float32(), st.floats(width=32)), (pa.float64(), st.floats()), (pa.bool_(), st.booleans()),
-    (pa.string(), st.text(max_size=40)), (pa.binary(), st.binary(max_size=40)),
-    raw(pa.date32(), *DAYS), raw(pa.timestamp("us"), *MICROS), raw(pa.timestamp("us", tz="UTC"), *MICROS),
-    *((pa.decimal128(p, s), st.integers(-(10**p - 1), 10**p - 1).map(lambda n, s=s: Decimal(n).scaleb(-s))) for p, s in ((1, 0), (18, 2))),
-    (pa.decimal128(38, 38), st.integers(-(2**110), 2**110).map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -38)))),
-]  # fmt: skip
+    (pa.float32(), st.floats(width=32)),
+    (pa.float64(), st.floats()),
+    (pa.bool_(), st.booleans()),
+    (pa.string(), st.text(max_size=40)),
+    (pa.binary(), st.binary(max_size=40)),
+    raw(pa.date32(), *DAYS),
+    raw(pa.timestamp("us"), *MICROS),
+    raw(pa.timestamp("us", tz="UTC"), *MICROS),
+    *(
+        (
+            pa.decimal128(p, s),
+            st.integers(-(10**p - 1), 10**p - 1).map(lambda n, s=s: Decimal(n).scaleb(-s)),
+        )
+        for p, s in ((1, 0), (18, 2))
+    ),
+    (
+        pa.decimal128(38, 38),
+        st.integers(-(2**110), 2**110).map(
+            lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -38))
+        ),
+    ),
+]
 
 
-def nested(inner: tuple[pa.DataType, st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
+def nested(
+    inner: tuple[pa.DataType, st.SearchStrategy[Any]],
+) -> st.SearchStrategy[tuple[pa.DataType, st.SearchStrategy[Any]]]:
     """Lists, structs and maps of a type."""
     kind, values = inner
     many = st.lists(st.none() | values, max_size=3)
-    entries = st.dictionaries(st.text(max_size=4), st.none() | values, max_size=3).map(lambda d: list(d.items()))
-    return st.sampled_from([
-        (pa.list_(kind), many),
-        (pa.struct([pa.field("a", kind), pa.field("b", pa.string())]), st.fixed_dictionaries({"a": st.none() | values, "b": st.none()})),
-        *([] if "timestamp[us]" in str(kind) else [(pa.map_(pa.string(), kind), entries)]),  # a Delta table takes none
-    ])  # fmt: skip
+    entries = st.dictionaries(st.text(max_size=4), st.none() | values, max_size=3).map(
+        lambda d: list(d.items())
+    )
+    return st.sampled_from(
+        [
+            (pa.list_(kind), many),
+            (
+                pa.struct([pa.field("a", kind), pa.field("b", pa.string())]),
+                st.fixed_dictionaries({"a": st.none() | values, "b": st.none()}),
+            ),
+            # a Delta table takes none
+            *([] if "timestamp[us]" in str(kind) else [(pa.map_(pa.string(), kind), entries)]),
+        ]
+    )
 
 
 COLUMNS = st.recursive(st.sampled_from(PLAIN), lambda below: below.flatmap(nested), max_leaves=3)
@@ -68,12 +98,20 @@ COLUMNS = st.recursive(st.sampled_from(PLAIN), lambda below: below.flatmap(neste
 
 @settings(max_examples=examples(50))
 @given(st.data(), st.lists(COLUMNS, min_size=1, max_size=4))
-def test_whatever_a_column_can_hold_is_staged(data: st.DataObject, columns: list[tuple[pa.DataType, st.SearchStrategy[Any]]]) -> None:
-    """It is written, committed, and read back as it was, with its checksum; each extreme leaves the rows beside it unharmed."""
+def test_whatever_a_column_can_hold_is_staged(
+    data: st.DataObject, columns: list[tuple[pa.DataType, st.SearchStrategy[Any]]]
+) -> None:
+    """It is written, committed, and read back as it was, with its checksum; each
+    extreme leaves the rows beside it unharmed.
+    """
     schema = pa.schema([pa.field(f"c{i}", kind) for i, (kind, _) in enumerate(columns)])
     count = data.draw(st.integers(1, 6))
-    values = [data.draw(st.lists(st.none() | each, min_size=count, max_size=count)) for _, each in columns]
-    rows = pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+    values = [
+        data.draw(st.lists(st.none() | each, min_size=count, max_size=count)) for _, each in columns
+    ]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema
+    )
     with tempfile.TemporaryDirectory() as folder:
         sink = DeltaBoth(f"{folder}/t", schema)
         sink.prepare()

@@ -1,7 +1,9 @@
-"""What a commit does on Delta's log: when deltalake's answer is an error, another commit comes first, or the log was changed meanwhile.
+"""What a commit does on Delta's log: when deltalake's answer is an error, another
+commit comes first, or the log was changed meanwhile.
 
-What was found in deltalake 1.6, and a change of which would be noticed here: `create_write_transaction` does not refresh the handle that it
-was called on, so a commit is made on exactly the snapshot that was looked at.
+What was found in deltalake 1.6, and a change of which would be noticed here:
+`create_write_transaction` does not refresh the handle that it was called on, so a
+commit is made on exactly the snapshot that was looked at.
 """
 
 from __future__ import annotations
@@ -62,20 +64,28 @@ def holds(uri: str, numbers: range) -> None:
     fresh = DeltaBoth(uri, ROWS)
     receipts = [c.receipt for c in fresh.receipts()]
     assert [r.window for r in receipts] == [window(n) for n in numbers]
-    report = check(produced(numbers), delta_pieces(uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
+    report = check(
+        produced(numbers),
+        delta_pieces(uri),
+        [fresh.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
     assert report.ok, report
 
 
 class Wire:
     """Stands between the sink and deltalake: runs what the test says around each write."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Callable[[], None]], None]
+    ) -> None:
         self.sent = 0
         left, write = list(acts), DeltaTable.create_write_transaction
 
         def written(*args: Any, **more: Any) -> None:
             self.sent += 1
-            send = lambda: write(*args, **more)  # noqa: E731 - the call itself, to be made or not
+            send = lambda: write(*args, **more)  # noqa: E731
             left.pop(0)(send) if left else send()
 
         monkeypatch.setattr(DeltaTable, "create_write_transaction", written)
@@ -100,13 +110,21 @@ def fails(error: Exception) -> Callable[[Callable[[], None]], None]:
     return act
 
 
-# ------------------------------------------------------------------------------------ deltalake's answers
+# ------------------------------------------------------------------------------------ deltalake's a
 
 
 @pytest.mark.parametrize(
-    "error", [OSError("reset"), DeltaError("checkpoint failed"), CommitFailedError("version exists"), Exception("External")]
+    "error",
+    [
+        OSError("reset"),
+        DeltaError("checkpoint failed"),
+        CommitFailedError("version exists"),
+        Exception("External"),
+    ],
 )
-def test_a_commit_that_arrived_unanswered_is_found(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_commit_that_arrived_unanswered_is_found(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """Whatever the error says, a commit that is in the table is done, and not sent twice."""
     wire = Wire(monkeypatch, lands_unanswered(error))
     made, staged = staged_receipt(sink, 0)
@@ -116,8 +134,12 @@ def test_a_commit_that_arrived_unanswered_is_found(sink: DeltaBoth, monkeypatch:
     assert wire.sent == 1
 
 
-@pytest.mark.parametrize("error", [OSError("no route"), DeltaError("generic"), Exception("External")])
-def test_a_commit_that_never_left_is_sent_again(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [OSError("no route"), DeltaError("generic"), Exception("External")]
+)
+def test_a_commit_that_never_left_is_sent_again(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     """A failure that left nothing behind is tried again with the same files."""
     wire = Wire(monkeypatch, fails(error), fails(error))
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
@@ -125,7 +147,9 @@ def test_a_commit_that_never_left_is_sent_again(sink: DeltaBoth, monkeypatch: py
 
 
 def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dead letters that arrived unanswered are not sent twice; ones that can't be told are an unknown outcome."""
+    """Dead letters that arrived unanswered are not sent twice; ones that can't be told
+    are an unknown outcome.
+    """
     made, staged = staged_receipt(sink, 0)
     wire = Wire(monkeypatch, lands_unanswered(OSError("reset")))
     sink.commit_dead(made.plan, "a1", staged)
@@ -137,9 +161,15 @@ def test_a_dead_letter_commit_unanswered(sink: DeltaBoth, monkeypatch: pytest.Mo
 
 
 def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
-    """The errors that the sink relies on: a stale snapshot is CommitFailedError, and nothing of it arrives."""
+    """The errors that the sink relies on: a stale snapshot is CommitFailedError, and
+    nothing of it arrives.
+    """
     uri = str(tmp_path / "t")
-    DeltaTable.create(uri, Schema.from_arrow(ROWS.append(pa.field("_window", pa.string()))), partition_by=["_window"])
+    DeltaTable.create(
+        uri,
+        Schema.from_arrow(ROWS.append(pa.field("_window", pa.string()))),
+        partition_by=["_window"],
+    )
     stale = DeltaTable(uri)
     tables.write(Place(uri), DeltaTable(uri), tables.Writing([]), "a", "")
     with pytest.raises(CommitFailedError):
@@ -147,7 +177,7 @@ def test_conflict_errors_of_deltalake(tmp_path: Path) -> None:
     assert DeltaTable(uri).version() == 1
 
 
-# ------------------------------------------------------------------------------ others, between look and put
+# ------------------------------------------------------------------------------ others, between loo
 
 
 def property_set(uri: str) -> None:
@@ -162,7 +192,9 @@ def maintained(uri: str) -> None:
 
 
 def cleaned(uri: str, kept: int = 2) -> None:
-    """Others have gone on to a checkpoint, and a clean-up takes what is before it, but for one entry that it hasn't come to yet."""
+    """Others have gone on to a checkpoint, and a clean-up takes what is before it, but
+    for one entry that it hasn't come to yet.
+    """
     other = DeltaBoth(uri, ROWS)
     for number in range(3, 6):
         commit(other, number)
@@ -174,7 +206,9 @@ def cleaned(uri: str, kept: int = 2) -> None:
 
 @pytest.mark.parametrize("turn", [property_set, maintained, cleaned])
 def test_what_comes_between_look_and_put(sink: DeltaBoth, turn: Callable[[str], None]) -> None:
-    """Whatever others do to the table or its log, the commit looks again, arrives behind it, and nothing is lost."""
+    """Whatever others do to the table or its log, the commit looks again, arrives
+    behind it, and nothing is lost.
+    """
     for number in (0, 1):
         commit(sink, number)
     made, staged = staged_receipt(sink, 2)
@@ -198,12 +232,17 @@ def race(uri: str, name: str, windows: range, told: Any) -> None:
 
 
 def test_two_processes_race(sink: DeltaBoth) -> None:
-    """Two processes commit the same windows, in opposite orders: each window arrives once, whoever was first."""
+    """Two processes commit the same windows, in opposite orders: each window arrives
+    once, whoever was first.
+    """
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "10"})
     context = multiprocessing.get_context("spawn")
     told = context.Queue()
     orders = (range(RACES), range(RACES - 1, -1, -1))
-    runs = [context.Process(target=race, args=(sink.uri, f"r{i}", order, told)) for i, order in enumerate(orders)]
+    runs = [
+        context.Process(target=race, args=(sink.uri, f"r{i}", order, told))
+        for i, order in enumerate(orders)
+    ]
     for run in runs:
         run.start()
     done = sum(told.get(timeout=240) for _ in runs)
@@ -214,12 +253,14 @@ def test_two_processes_race(sink: DeltaBoth) -> None:
     holds(sink.uri, range(RACES))
 
 
-# ----------------------------------------------------------------------------------- what a look sees
+# ----------------------------------------------------------------------------------- what a look se
 
 
 @pytest.mark.parametrize("longer", [False, True])
 def test_a_table_made_anew_is_another_one(sink: DeltaBoth, longer: bool) -> None:
-    """1 A commits, and looks. 2 The table is removed, and made anew. 3 A looks, and sees the new one, whether its log is shorter or not."""
+    """1 A commits, and looks. 2 The table is removed, and made anew. 3 A looks, and
+    sees the new one, whether its log is shorter or not.
+    """
     commit(sink, 0)
     commit(sink, 1)
     assert sink.look(window(1)) is not None
@@ -235,7 +276,9 @@ def test_a_table_made_anew_is_another_one(sink: DeltaBoth, longer: bool) -> None
 
 
 def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
-    """A kept state whose entry is still there, with none behind it, isn't the newest where there is a newer checkpoint."""
+    """A kept state whose entry is still there, with none behind it, isn't the newest
+    where there is a newer checkpoint.
+    """
     for number in range(3):
         commit(sink, number)
     assert sink.look(window(3)) is None
@@ -245,8 +288,12 @@ def test_a_gap_that_a_clean_up_made_is_not_the_end(sink: DeltaBoth) -> None:
     holds(sink.uri, range(7))
 
 
-def test_nothing_is_loaded_where_nothing_has_come(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks and preparations behind one another load the table once; another process's commit is seen all the same."""
+def test_nothing_is_loaded_where_nothing_has_come(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks and preparations behind one another load the table once; another process's
+    commit is seen all the same.
+    """
     commit(sink, 0)
     loads, load = list[str](), tables.load
     monkeypatch.setattr(tables, "load", lambda uri: loads.append(uri) or load(uri))
@@ -267,20 +314,26 @@ def test_a_torn_entry_in_between_is_told(sink: DeltaBoth) -> None:
 
 
 def test_a_table_that_was_set_back(sink: DeltaBoth) -> None:
-    """1 A process knows eight windows. 2 The table is set back to five. 3 The offsets of the three are free again, for any window."""
+    """1 A process knows eight windows. 2 The table is set back to five. 3 The offsets
+    of the three are free again, for any window.
+    """
     for number in range(8):
         commit(sink, number)
     for version in (6, 7, 8):
         (Path(sink.uri) / tables.entry_name(version)).unlink()
     other = plan(sink, 40, (5 * PER_WINDOW, 7 * PER_WINDOW))
-    assert isinstance(sink.commit(receipt(other, [], 0, "w"), stage(sink, other, 0, "w", dead=False)), Done)
+    assert isinstance(
+        sink.commit(receipt(other, [], 0, "w"), stage(sink, other, 0, "w", dead=False)), Done
+    )
     commit(sink, 7)
     with pytest.raises(OverlapError, match=window(40).key):
         sink.commit(*staged_receipt(sink, 6, dead=False))
 
 
 @pytest.mark.parametrize("number", [0, 7])
-def test_an_overlap_is_refused_by_a_process_that_has_seen_nothing(sink: DeltaBoth, number: int) -> None:
+def test_an_overlap_is_refused_by_a_process_that_has_seen_nothing(
+    sink: DeltaBoth, number: int
+) -> None:
     """The pages tell that offsets are taken, and the receipts by which window."""
     for n in range(8):
         commit(sink, n)
@@ -293,7 +346,9 @@ def test_an_overlap_is_refused_by_a_process_that_has_seen_nothing(sink: DeltaBot
 
 @pytest.mark.parametrize("harm", ["gone", "damaged"])
 def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> None:
-    """A page that can't be read might name any window: nothing is looked up or committed, and the error names file and way out."""
+    """A page that can't be read might name any window: nothing is looked up or
+    committed, and the error names file and way out.
+    """
     for number in range(3):
         commit(sink, number)
     pages = list((Path(sink.uri) / PAGES).iterdir())
@@ -307,7 +362,7 @@ def test_nothing_is_written_without_its_pages(sink: DeltaBoth, harm: str) -> Non
             ask()
 
 
-# ------------------------------------------------------------------------------------ what is left behind
+# ------------------------------------------------------------------------------------ what is left
 
 
 def test_the_history_is_readable_by_people(sink: DeltaBoth) -> None:
@@ -336,7 +391,9 @@ def test_checkpoints_are_made(sink: DeltaBoth) -> None:
 
 
 def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clean-up looks at each file of the log: with every commit a window would cost the more the more there are."""
+    """A clean-up looks at each file of the log: with every commit a window would cost
+    the more the more there are.
+    """
     monkeypatch.setattr(tables, "CLEANED_EVERY", 6)
     kept = {"delta.checkpointInterval": "2", "delta.logRetentionDuration": "interval 0 seconds"}
     DeltaTable(sink.uri).alter.set_table_properties(kept)
@@ -349,7 +406,9 @@ def test_a_log_is_cleaned_up_now_and_then(sink: DeltaBoth, monkeypatch: pytest.M
 
 
 def test_all_that_counts_is_synced(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anybody hears of it: each commit's entry, of rows, dead letters and replacements, its checkpoint, and the log's folder."""
+    """Before anybody hears of it: each commit's entry, of rows, dead letters and
+    replacements, its checkpoint, and the log's folder.
+    """
     DeltaTable(sink.uri).alter.set_table_properties({"delta.checkpointInterval": "4"})
     synced, sync = list[str](), place._sync
     monkeypatch.setattr(place, "_sync", lambda name: (synced.append(name), sync(name))[1])

@@ -22,10 +22,19 @@ from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.table_store import Unanswered
 
 
-class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+class TestMemorySink(
+    SinkContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
+):
     """In memory."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> MemoryBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> MemoryBoth:
         return MemoryBoth(str(tmp_path), schema, metadata)
 
     def reopen(self, sink: MemoryBoth) -> MemoryBoth:
@@ -41,10 +50,19 @@ class TestMemorySink(SinkContract, SinkAuditContract, SinkChecksumsContract, Sin
 
 
 @pytest.mark.some(1)
-class TestDeltaSink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+class TestDeltaSink(
+    SinkContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
+):
     """On real Delta tables."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> DeltaBoth:
         return DeltaBoth(str(tmp_path / "orders"), schema, metadata)
 
     def reopen(self, sink: DeltaBoth) -> DeltaBoth:

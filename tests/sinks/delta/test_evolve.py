@@ -1,4 +1,5 @@
-"""What becomes of a table's columns (`sink.evolve`): with the first rows, in one commit, whoever else commits; and never of their values.
+"""What becomes of a table's columns (`sink.evolve`): with the first rows, in one
+commit, whoever else commits; and never of their values.
 
 On tables that rows are appended to, and on tables with a primary key.
 """
@@ -58,7 +59,9 @@ changes = pytest.mark.parametrize(("schema", "evolve"), CHANGES, ids=["add", "wi
 
 
 def once_worked_out(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[str]:
-    """Have something done after the next commit has written what it needs, and before it is sent; once."""
+    """Have something done after the next commit has written what it needs, and before
+    it is sent; once.
+    """
     done, write = list[str](), DeltaTable.create_write_transaction
 
     def writing(*args: Any, **more: Any) -> None:
@@ -72,21 +75,31 @@ def once_worked_out(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) ->
 
 
 @changes
-def test_columns_come_with_their_first_rows(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
-    """To prepare changes nothing; the commit that brings the first such rows brings columns, rows and receipt in one entry."""
+def test_columns_come_with_their_first_rows(
+    table: Evolving, schema: pa.Schema, evolve: Evolve
+) -> None:
+    """To prepare changes nothing; the commit that brings the first such rows brings
+    columns, rows and receipt in one entry.
+    """
     sink = table.sink(schema, evolve)
     assert table.columns() == NARROW
     before = DeltaTable(table.uri).version()
     table.commit(sink, 2)
     assert table.columns() == schema
-    assert entries_with(table.uri, "metaData") == [0, before + 1] == [0, DeltaTable(table.uri).version()]
+    assert (
+        entries_with(table.uri, "metaData")
+        == [0, before + 1]
+        == [0, DeltaTable(table.uri).version()]
+    )
     table.commit(sink, 3)
     assert entries_with(table.uri, "metaData") == [0, before + 1]
     assert table.wrong() == []
 
 
 @changes
-def test_a_window_without_rows_changes_no_column(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
+def test_a_window_without_rows_changes_no_column(
+    table: Evolving, schema: pa.Schema, evolve: Evolve
+) -> None:
     """Its receipt is all that it brings."""
     sink = table.sink(schema, evolve)
     sink.commit(receipt(plan(sink, 2, offsets=(20, 20)), [], 0, "a"), [])
@@ -95,8 +108,13 @@ def test_a_window_without_rows_changes_no_column(table: Evolving, schema: pa.Sch
 
 @changes
 @pytest.mark.parametrize("point", ["commit.before", "commit.after"])
-def test_a_crash(table: Evolving, monkeypatch: pytest.MonkeyPatch, point: str, schema: pa.Schema, evolve: Evolve) -> None:
-    """Before the commit the table is as it was, columns too; after it everything is there. A retry ends with each row once."""
+def test_a_crash(
+    table: Evolving, monkeypatch: pytest.MonkeyPatch, point: str, schema: pa.Schema, evolve: Evolve
+) -> None:
+    """Before the commit the table is as it was, columns too; after it everything is there.
+
+    A retry ends with each row once.
+    """
     sink = table.sink(schema, evolve)
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
@@ -112,7 +130,9 @@ def test_a_crash(table: Evolving, monkeypatch: pytest.MonkeyPatch, point: str, s
 
 @changes
 def test_two_bring_the_same_column(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
-    """1 A looks, and will bring the column. 2 B brings it. 3 A's commit is refused, it looks again, and brings its rows alone."""
+    """1 A looks, and will bring the column. 2 B brings it. 3 A's commit is refused, it
+    looks again, and brings its rows alone.
+    """
     sink, rival = table.sink(schema, evolve), table.sink(schema, evolve)
     in_between(sink, lambda: table.commit(rival, 2))
     table.commit(sink, 3)
@@ -122,7 +142,8 @@ def test_two_bring_the_same_column(table: Evolving, schema: pa.Schema, evolve: E
 
 @changes
 def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
-    """What was staged before the columns changed is committed after it: null in a column that it lacks, and as wide as the table.
+    """What was staged before the columns changed is committed after it: null in a
+    column that it lacks, and as wide as the table.
 
     Of a table with a primary key, rows that stay keep what the newer columns hold.
     """
@@ -135,7 +156,9 @@ def test_an_older_attempt_comes_later(table: Evolving, schema: pa.Schema, evolve
 
 
 @changes
-def test_an_older_attempt_whose_window_was_first(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
+def test_an_older_attempt_whose_window_was_first(
+    table: Evolving, schema: pa.Schema, evolve: Evolve
+) -> None:
     """The columns change between its look and its write."""
     old = table.sink(NARROW, evolve)
     in_between(old, lambda: table.commit(table.sink(schema, evolve), 3))
@@ -145,14 +168,18 @@ def test_an_older_attempt_whose_window_was_first(table: Evolving, schema: pa.Sch
 
 @changes
 def test_a_replay_brings_them_too(table: Evolving, schema: pa.Schema, evolve: Evolve) -> None:
-    """An old window replaced under the newer schema has the columns; the others are as they were."""
+    """An old window replaced under the newer schema has the columns; the others are as
+    they were.
+    """
     table.commit(table.sink(schema, evolve), 0, generation=1)
     assert table.columns() == schema
     assert table.wrong() == []
 
 
 def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
-    """`widen` adds, too; where a table lacks one column and is wider in another, files fit it in both."""
+    """`widen` adds, too; where a table lacks one column and is wider in another, files
+    fit it in both.
+    """
     both = schema_of(n=pa.int64(), x=pa.float64(), note=pa.string(), at=pa.timestamp("us", "UTC"))
     old = table.sink(NARROW, "widen")
     staged = table.staged(old, 3)
@@ -163,7 +190,9 @@ def test_columns_are_added_and_made_wider_at_once(table: Evolving) -> None:
 
 
 def test_a_time_without_a_zone(table: Evolving) -> None:
-    """Such a column asks for a feature of the protocol, which the table gets when it is prepared; the column comes with its rows."""
+    """Such a column asks for a feature of the protocol, which the table gets when it is
+    prepared; the column comes with its rows.
+    """
     schema = schema_of(n=pa.int32(), x=pa.float32(), at=pa.timestamp("us"))
     sink = table.sink(schema)
     assert table.columns() == NARROW
@@ -175,13 +204,20 @@ def test_a_time_without_a_zone(table: Evolving) -> None:
 @pytest.mark.parametrize(
     ("narrow", "wide"),
     [
-        (pa.int8(), pa.int16()), (pa.int8(), pa.int64()), (pa.int16(), pa.int32()), (pa.int32(), pa.int64()), (pa.float32(), pa.float64()),
-        (pa.decimal128(5, 2), pa.decimal128(12, 2)), (pa.decimal128(18, 2), pa.decimal128(38, 2)),
+        (pa.int8(), pa.int16()),
+        (pa.int8(), pa.int64()),
+        (pa.int16(), pa.int32()),
+        (pa.int32(), pa.int64()),
+        (pa.float32(), pa.float64()),
+        (pa.decimal128(5, 2), pa.decimal128(12, 2)),
+        (pa.decimal128(18, 2), pa.decimal128(38, 2)),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataType) -> None:
-    """Every value stays what it was, for each reader and for the receipts' checksums; no file is narrower than its table."""
+    """Every value stays what it was, for each reader and for the receipts' checksums;
+    no file is narrower than its table.
+    """
     table = Evolving(str(tmp_path / "orders"), keyed=False)
     table.commit(table.sink(schema_of(v=narrow)), 0)
     table.commit(table.sink(schema_of(v=wide), "widen"), 1)
@@ -194,21 +230,44 @@ def test_what_becomes_wider(tmp_path: Path, narrow: pa.DataType, wide: pa.DataTy
     [
         (pa.int64(), pa.int32(), r"v: long in the table, integer in the schema"),
         (pa.int32(), pa.float64(), r"v: integer in the table, double in the schema"),
-        (pa.int32(), pa.decimal128(12, 0), r"v: integer in the table, decimal\(12,0\) in the schema"),
-        (pa.decimal128(8, 2), pa.decimal128(12, 4), r"v: decimal\(8,2\) in the table, decimal\(12,4\) in the schema"),
+        (
+            pa.int32(),
+            pa.decimal128(12, 0),
+            r"v: integer in the table, decimal\(12,0\) in the schema",
+        ),
+        (
+            pa.decimal128(8, 2),
+            pa.decimal128(12, 4),
+            r"v: decimal\(8,2\) in the table, decimal\(12,4\) in the schema",
+        ),
         (pa.date32(), pa.timestamp("us", "UTC"), r"v: date in the table, timestamp in the schema"),
-        (pa.list_(pa.int32()), pa.list_(pa.int64()), r"v: at v\[\]: int32 in the table, int64 in the schema"),
+        (
+            pa.list_(pa.int32()),
+            pa.list_(pa.int64()),
+            r"v: at v\[\]: int32 in the table, int64 in the schema",
+        ),
         (
             pa.list_(pa.struct([pa.field("k", pa.int32()), pa.field("gone", pa.string())])),
             pa.list_(pa.struct([pa.field("k", pa.int64()), pa.field("new", pa.string())])),
-            r"v: at v\[\]\.k: int32 in the table, int64 in the schema; v\[\]\.gone: string in the table, nothing .*; v\[\]\.new: nothing",
+            (
+                r"v: at v\[\]\.k: int32 in the table, int64 in the schema; v\[\]\.gone: string in"
+                r" the table, nothing .*; v\[\]\.new: nothing"
+            ),
         ),
-        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int64()), r"v: at v\{value\}: int32 in the table, int64 in the schema"),
+        (
+            pa.map_(pa.string(), pa.int32()),
+            pa.map_(pa.string(), pa.int64()),
+            r"v: at v\{value\}: int32 in the table, int64 in the schema",
+        ),
     ],
     ids=str,
-)  # fmt: skip
-def test_what_stays_as_it_is(tmp_path: Path, there: pa.DataType, here: pa.DataType, says: str) -> None:
-    """What would lose values, or change a checksum, is refused before anything is read; also inside lists, structs and maps."""
+)
+def test_what_stays_as_it_is(
+    tmp_path: Path, there: pa.DataType, here: pa.DataType, says: str
+) -> None:
+    """What would lose values, or change a checksum, is refused before anything is read;
+    also inside lists, structs and maps.
+    """
     table = Evolving(str(tmp_path / "orders"), keyed=False)
     table.sink(schema_of(v=there))
     with pytest.raises(SchemaChangedError, match=says):
@@ -222,7 +281,10 @@ def test_a_column_may_become_nullable(table: Evolving) -> None:
     other = Evolving(f"{table.uri}2", table.keyed)
     other.commit(other.sink(strict, "widen"), 3)
     before = set(other.files())
-    with pytest.raises(SchemaChangedError, match=r"must: string not null in the table, string in the schema.*sink.evolve: widen"):
+    with pytest.raises(
+        SchemaChangedError,
+        match=r"must: string not null in the table, string in the schema.*sink.evolve: widen",
+    ):
         other.sink(loose)
     old = other.sink(strict, "widen")
     staged = other.staged(old, 5)
@@ -231,12 +293,16 @@ def test_a_column_may_become_nullable(table: Evolving) -> None:
     assert other.columns() == loose
     assert table.keyed or before <= set(other.files())
     assert other.wrong() == []
-    with pytest.raises(SchemaChangedError, match=r"must: string in the table, string not null in the schema"):
+    with pytest.raises(
+        SchemaChangedError, match=r"must: string in the table, string not null in the schema"
+    ):
         other.sink(strict, "widen")
 
 
 def test_none_shows_every_difference(table: Evolving) -> None:
-    """Each column that differs, with what it is on both sides, and which setting would take it; nothing changes."""
+    """Each column that differs, with what it is on both sides, and which setting would
+    take it; nothing changes.
+    """
     schema = schema_of(n=pa.int64(), note=pa.string())
     with pytest.raises(SchemaChangedError) as told:
         table.sink(schema, "none")
@@ -247,14 +313,18 @@ def test_none_shows_every_difference(table: Evolving) -> None:
     ):
         assert says in told.value.what
     for evolve, fits in (("add_columns", MORE), ("widen", WIDE)):
-        with pytest.raises(SchemaChangedError, match=f"With sink.evolve: {evolve} the table would take it"):
+        with pytest.raises(
+            SchemaChangedError, match=f"With sink.evolve: {evolve} the table would take it"
+        ):
             table.sink(fits, "none")
     assert table.columns() == NARROW
     assert table.wrong() == []
 
 
 def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
-    """It is as good as any for a table that fits, and for what was staged before somebody else added a column."""
+    """It is as good as any for a table that fits, and for what was staged before
+    somebody else added a column.
+    """
     old = table.sink(NARROW, "none")
     table.commit(old, 2)
     staged = table.staged(old, 4)
@@ -265,7 +335,9 @@ def test_none_goes_on_where_nothing_differs(table: Evolving) -> None:
 
 @pytest.mark.parametrize("evolve", ["none", "add_columns"])
 def test_a_narrow_attempt_that_may_not_widen(table: Evolving, evolve: Evolve) -> None:
-    """What was staged before the table became wider, by a run that may not make it so, is refused with the difference."""
+    """What was staged before the table became wider, by a run that may not make it so,
+    is refused with the difference.
+    """
     old = table.sink(NARROW, evolve)
     staged = table.staged(old, 3)
     table.commit(table.sink(WIDE, "widen"), 2)
@@ -275,9 +347,13 @@ def test_a_narrow_attempt_that_may_not_widen(table: Evolving, evolve: Evolve) ->
 
 
 def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that loses to another one keeps the wide files that it has, and makes those of what has come: it gets done at last."""
+    """A commit that loses to another one keeps the wide files that it has, and makes
+    those of what has come: it gets done at last.
+    """
     written, write = list[str](), WideFiles._write
-    monkeypatch.setattr(WideFiles, "_write", lambda self, path: (written.append(path), write(self, path))[1])
+    monkeypatch.setattr(
+        WideFiles, "_write", lambda self, path: (written.append(path), write(self, path))[1]
+    )
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
     acted = once_worked_out(monkeypatch, lambda: plain.commit(rival, 2))
     plain.commit(sink, 3)
@@ -286,7 +362,9 @@ def test_each_file_is_written_anew_once(plain: Evolving, monkeypatch: pytest.Mon
     assert plain.wrong() == []
 
 
-def test_the_table_becomes_wider_still_between_two_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_becomes_wider_still_between_two_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was written for the first try is too narrow for the second: it is written once more."""
     table = Evolving(str(tmp_path / "t"), keyed=False)
     first, second, third = (schema_of(n=kind) for kind in (pa.int8(), pa.int16(), pa.int32()))
@@ -314,9 +392,13 @@ def test_files_that_hide_rows(table: Evolving, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_table_that_is_append_only(table: Evolving) -> None:
-    """Where Delta lets no file go, wider columns are refused before anything is read, and with a reason; new ones come all the same."""
+    """Where Delta lets no file go, wider columns are refused before anything is read,
+    and with a reason; new ones come all the same.
+    """
     DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
-    with pytest.raises(SchemaChangedError, match=r"append-only \(delta.appendOnly\).* n \(integer to long\)") as refused:
+    with pytest.raises(
+        SchemaChangedError, match=r"append-only \(delta.appendOnly\).* n \(integer to long\)"
+    ) as refused:
         table.sink(WIDE, "widen")
     assert refused.value.stage == "setup"
     if not table.keyed:
@@ -326,7 +408,9 @@ def test_a_table_that_is_append_only(table: Evolving) -> None:
 
 @pytest.mark.parametrize("number", [1, 2], ids=["a replay", "a window"])
 def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, number: int) -> None:
-    """A replay, a merge, and a table that became append-only after a run had looked: refused, and not of unknown outcome."""
+    """A replay, a merge, and a table that became append-only after a run had looked:
+    refused, and not of unknown outcome.
+    """
     sink = table.sink(WIDE, "widen")
     staged = table.staged(sink, number, generation=2 - number)
     DeltaTable(table.uri).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -337,7 +421,9 @@ def test_a_commit_that_an_append_only_table_does_not_let_go(table: Evolving, num
 
 
 def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vacuum without its grace period, between two tries of a commit: refused, for a commit that names them would lose their rows."""
+    """A vacuum without its grace period, between two tries of a commit: refused, for a
+    commit that names them would lose their rows.
+    """
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
 
     staged = plain.staged(sink, 3)
@@ -357,8 +443,12 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
     assert plain.wrong() == []
 
 
-def test_wide_files_take_the_memory_of_a_row_group(plain: Evolving, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long a file is: it is written batch by batch, and each row group as soon as it is full."""
+def test_wide_files_take_the_memory_of_a_row_group(
+    plain: Evolving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a file is: it is written batch by batch, and each row group as soon
+    as it is full.
+    """
     sink = plain.sink(WIDE, "widen")
     staged = plain.staged(sink, 2)
     monkeypatch.setattr(staged_file, "GROUP_ROWS", 4)

@@ -24,18 +24,37 @@ from windrow.ingest.schema.messages import MESSAGES
 WHEN = pa.timestamp("us", tz="UTC")
 
 
-@pytest.mark.parametrize("first", [datetime(1, 1, 1, tzinfo=UTC), datetime(999, 12, 31, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "first",
+    [
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(999, 12, 31, tzinfo=UTC),
+        datetime(9999, 12, 31, tzinfo=UTC),
+    ],
+)
 def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime) -> None:
-    """A row of the year 1 in a file (Go's zero time) hides no other row of that file from a reader that filters."""
+    """A row of the year 1 in a file (Go's zero time) hides no other row of that file
+    from a reader that filters.
+    """
     now = datetime(2026, 1, 5, tzinfo=UTC)
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("when", WHEN)]))
     sink.prepare()
     planned, staged = plan(sink, 0, (0, 2)), []
     for split in planned.splits:
         stager = sink.stager(planned, 0, "a1")(split)
-        stager.add(pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]), _messages(split, [0, 0]))
+        stager.add(
+            pa.RecordBatch.from_arrays([pa.array([first, now], WHEN)], ["when"]),
+            _messages(split, [0, 0]),
+        )
         files = stager.finish().committables
-        staged.append(Staged(split, SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0), files, ()))
+        staged.append(
+            Staged(
+                split,
+                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0),
+                files,
+                (),
+            )
+        )
     sink.commit(receipt(planned, staged, 0, "a1"), staged)
     found = DeltaTable(sink.uri).to_pyarrow_dataset()
     for value in (first, now):
@@ -44,48 +63,79 @@ def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime
 
 @pytest.mark.parametrize("edge", [float("inf"), float("-inf"), float("nan")])
 def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: float) -> None:
-    """An infinity in a file, which JSON can't say as a bound, hides no other row of it from a reader that filters."""
+    """An infinity in a file, which JSON can't say as a bound, hides no other row of it
+    from a reader that filters.
+    """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("f", pa.float64())]))
     sink.prepare()
     planned, staged = plan(sink, 0, (0, 2)), []
     for split in planned.splits:
         stager = sink.stager(planned, 0, "a1")(split)
-        stager.add(pa.RecordBatch.from_arrays([pa.array([edge, 1.0])], ["f"]), _messages(split, [0, 0]))
+        stager.add(
+            pa.RecordBatch.from_arrays([pa.array([edge, 1.0])], ["f"]), _messages(split, [0, 0])
+        )
         files = stager.finish().committables
-        staged.append(Staged(split, SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0), files, ()))
+        staged.append(
+            Staged(
+                split,
+                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0),
+                files,
+                (),
+            )
+        )
     sink.commit(receipt(planned, staged, 0, "a1"), staged)
     found = DeltaTable(sink.uri).to_pyarrow_dataset()
     for condition in (ds.field("f") == 1, ds.field("f") < 5, ds.field("f") > 0):
         assert found.to_table(filter=condition & (ds.field("f") == 1)).num_rows == 2
 
 
-@pytest.mark.parametrize(("kind", "values"), [
-    (pa.float32(), pa.array([1e300], pa.float64())), (pa.float32(), pa.array([0.1], pa.float64())),
-    (pa.decimal128(5, 2), pa.array([12345678], pa.int64())), (pa.int8(), pa.array([300], pa.int64())),
-])  # fmt: skip
-def test_rows_of_another_type_are_never_bent(tmp_path: Path, kind: pa.DataType, values: pa.Array) -> None:
-    """What a transform gives that would lose by becoming its column's type is a bug, and told without the value."""
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.float32(), pa.array([1e300], pa.float64())),
+        (pa.float32(), pa.array([0.1], pa.float64())),
+        (pa.decimal128(5, 2), pa.array([12345678], pa.int64())),
+        (pa.int8(), pa.array([300], pa.int64())),
+    ],
+)
+def test_rows_of_another_type_are_never_bent(
+    tmp_path: Path, kind: pa.DataType, values: pa.Array
+) -> None:
+    """What a transform gives that would lose by becoming its column's type is a bug,
+    and told without the value.
+    """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("x", kind)]))
     sink.prepare()
     planned = plan(sink, 0, (0, 1))
     with pytest.raises(BugError, match=r"column x is .*; it doesn't fit the table's") as caught:
-        sink.stager(planned, 0, "a1")(planned.splits[0]).add(pa.RecordBatch.from_arrays([values], ["x"]), _messages(planned.splits[0], [0]))
+        sink.stager(planned, 0, "a1")(planned.splits[0]).add(
+            pa.RecordBatch.from_arrays([values], ["x"]), _messages(planned.splits[0], [0])
+        )
     assert str(values[0].as_py()) not in str(caught.value)
 
 
 def _messages(split: Split, stamps: list[int]) -> pa.RecordBatch:
     n = len(stamps)
     columns = [
-        pa.array([TOPIC.topic] * n), pa.array([split.partition] * n, pa.int32()), pa.array(range(split.start, split.start + n), pa.int64()),
+        pa.array([TOPIC.topic] * n),
+        pa.array([split.partition] * n, pa.int32()),
+        pa.array(range(split.start, split.start + n), pa.int64()),
         pa.array(stamps, pa.int64()).view(pa.timestamp("ms", tz="UTC")),
-        pa.array(["CreateTime"] * n).dictionary_encode().cast(MESSAGES.field("timestamp_type").type),
-        pa.nulls(n, pa.binary()), pa.nulls(n, pa.binary()), pa.array([[]] * n, MESSAGES.field("headers").type), pa.nulls(n, pa.int32()),
-    ]  # fmt: skip
+        pa.array(["CreateTime"] * n)
+        .dictionary_encode()
+        .cast(MESSAGES.field("timestamp_type").type),
+        pa.nulls(n, pa.binary()),
+        pa.nulls(n, pa.binary()),
+        pa.array([[]] * n, MESSAGES.field("headers").type),
+        pa.nulls(n, pa.int32()),
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
 
 def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Path) -> None:
-    """Kafka takes any 64-bit timestamp: outside the years 1 to 9999 `_timestamp` is null, for rows and dead letters; the others stay."""
+    """Kafka takes any 64-bit timestamp: outside the years 1 to 9999 `_timestamp` is
+    null, for rows and dead letters; the others stay.
+    """
     sink = DeltaBoth(str(tmp_path / "t"), pa.schema([pa.field("id", pa.int64())]))
     sink.prepare()
     planned = plan(sink, 0, (0, 4))
@@ -96,7 +146,9 @@ def test_a_timestamp_that_no_table_holds_does_not_block_its_window(tmp_path: Pat
     letters.add(pa.RecordBatch.from_arrays([words, words, words, words], REASONS.names), messages)
     stagings = [rows.finish(), letters.finish()]
     assert [staging.rows for staging in stagings] == [4, 4]
-    for uri, words_of in zip((sink.uri, f"{sink.uri}_dead"), (s.committables for s in stagings), strict=True):
+    for uri, words_of in zip(
+        (sink.uri, f"{sink.uri}_dead"), (s.committables for s in stagings), strict=True
+    ):
         found = pq.read_table(f"{uri}/{json.loads(words_of[0])['path']}")["_timestamp"].to_pylist()
         assert found[:3] == [None] * 3
         assert found[3] == datetime(2026, 1, 5, tzinfo=UTC)

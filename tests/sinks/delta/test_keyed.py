@@ -1,4 +1,6 @@
-"""A table with a primary key holds the last word on each key: by the log, whatever the order of windows, kills, replays and races."""
+"""A table with a primary key holds the last word on each key: by the log, whatever the
+order of windows, kills, replays and races.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from deltalake import DeltaTable
 from tests.sinks.beside import DeltaBoth, DeltaKeyedBoth
 from tests.sinks.delta.keyed_world import DeltaKeyed
 from tests.sinks.hooks import on_put
-from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
+from tests.sinks.keyed_contract import (
+    KEYS,
+    A,
+    B,
+    KeyedTableContract,
+    log_of,
+    mended_between,
+    out_of_order,
+)
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.things import window
 from windrow.ingest.errors import DamagedError, SchemaChangedError, SpecError
@@ -38,7 +48,9 @@ class TestDeltaKeyedTable(KeyedTableContract):
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "planted"])
 def test_lost_graves_refuse_older_windows(tmp_path: Path, damage: str) -> None:
-    """Without them nobody can tell what was taken out since: a later window goes in, an older one doesn't, and verification says so."""
+    """Without them nobody can tell what was taken out since: a later window goes in, an
+    older one doesn't, and verification says so.
+    """
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     log = log_of([[Change(A, 1)]], [[Change(A, None)]], [[Change(B, 1)]])
     table.commit(log, 1)
@@ -47,7 +59,9 @@ def test_lost_graves_refuse_older_windows(tmp_path: Path, damage: str) -> None:
         file.unlink()
     else:
         whole = file.read_bytes()
-        file.write_bytes(whole[:-1] if damage == "cut" else whole[:10] + bytes([whole[10] ^ 1]) + whole[11:])
+        file.write_bytes(
+            whole[:-1] if damage == "cut" else whole[:10] + bytes([whole[10] ^ 1]) + whole[11:]
+        )
     table.commit(log, 2)
     with pytest.raises(DamagedError, match="which says which 1 keys") as refused:
         table.commit(log, 0)
@@ -57,7 +71,9 @@ def test_lost_graves_refuse_older_windows(tmp_path: Path, damage: str) -> None:
 
 
 def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
-    """Rows that come to a bucket leave the others alone, until there are too many files; nothing is lost by either."""
+    """Rows that come to a bucket leave the others alone, until there are too many
+    files; nothing is lost by either.
+    """
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["one-bucket"])
     windows = 2 * merging.FEW + 3
     log = log_of(*([[Change(("k", n), n)]] for n in range(windows)))
@@ -71,10 +87,15 @@ def test_files_of_a_bucket_are_put_together(tmp_path: Path) -> None:
     assert not table.wrong()
 
 
-@pytest.mark.parametrize("other", [
-    PrimaryKey(("id",), buckets=2), PrimaryKey(KEY, buckets=3), PrimaryKey(KEY, marks=True, buckets=2),
-    PrimaryKey(KEY, version="revision", buckets=2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "other",
+    [
+        PrimaryKey(("id",), buckets=2),
+        PrimaryKey(KEY, buckets=3),
+        PrimaryKey(KEY, marks=True, buckets=2),
+        PrimaryKey(KEY, version="revision", buckets=2),
+    ],
+)
 def test_the_key_is_for_ever(tmp_path: Path, other: PrimaryKey) -> None:
     """A table takes no other key, order or division, and an append nothing of it."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
@@ -85,20 +106,23 @@ def test_the_key_is_for_ever(tmp_path: Path, other: PrimaryKey) -> None:
     assert table.sink.look(window(0)) is None
 
 
-@pytest.mark.parametrize(("key", "said"), [
-    (PrimaryKey(("id", "nothing")), "nothing: the schema hasn't this column"),
-    (PrimaryKey(("revision",)), "revision: a column of the key is never null"),
-    (PrimaryKey(("tags",)), "tags: map<string, int64> is no type for a key"),
-    (PrimaryKey(("id",), version="shop"), "version shop: string is no type for it"),
-    (PrimaryKey(("id",), version="none"), "version none: the schema hasn't this column"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (PrimaryKey(("id", "nothing")), "nothing: the schema hasn't this column"),
+        (PrimaryKey(("revision",)), "revision: a column of the key is never null"),
+        (PrimaryKey(("tags",)), "tags: map<string, int64> is no type for a key"),
+        (PrimaryKey(("id",), version="shop"), "version shop: string is no type for it"),
+        (PrimaryKey(("id",), version="none"), "version none: the schema hasn't this column"),
+    ],
+)
 def test_a_key_must_fit_the_columns(key: PrimaryKey, said: str) -> None:
     """It is refused before anything is made, with the column."""
     with pytest.raises(SpecError, match=said):
         DeltaKeyedBoth("/nowhere", ROWS, key)
 
 
-# -------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 class Meanwhile(DeltaKeyedBoth):
@@ -148,17 +172,24 @@ class NoOrder(Meanwhile):
 
     def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(merging._Merging, "_wins", lambda *given: np.ones(len(given[-1]), np.bool_))
+            patch.setattr(
+                merging._Merging, "_wins", lambda *given: np.ones(len(given[-1]), np.bool_)
+            )
             return super().put(state, change)
 
 
-@pytest.mark.parametrize(("left_out", "instead"), [
-    ("_follows", lambda *given: np.ones(len(given[-1]), np.bool_)),  # what is mended counts as later than all that its window has
-    ("_own_graves", lambda *_: None),  # what the window itself took out isn't asked for, and is forgotten
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("left_out", "instead"),
+    [
+        # what is mended counts as later than all that its window has
+        ("_follows", lambda *given: np.ones(len(given[-1]), np.bool_)),
+        # what the window itself took out isn't asked for, and is forgotten
+        ("_own_graves", lambda *_: None),
+    ],
+)
 def test_mended_messages_catch_the_twin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, instead: Callable[..., object]
-) -> None:  # fmt: skip
+) -> None:
     """A merge that leaves one step out fails where the real one doesn't."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     monkeypatch.setattr(merging._Merging, left_out, instead)
@@ -167,7 +198,9 @@ def test_mended_messages_catch_the_twin(
 
 
 def beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:
-    """What is wrong after windows that come out of order, with another run in the middle of a commit."""
+    """What is wrong after windows that come out of order, with another run in the
+    middle of a commit.
+    """
 
     def meanwhile(turn: Callable[[], object]) -> None:
         table.sink = twin(table.uri, ROWS, table.key)

@@ -1,4 +1,6 @@
-"""The sink contracts on a Delta table with a primary key: where no two rows have one key, it is as any other table."""
+"""The sink contracts on a Delta table with a primary key: where no two rows have one
+key, it is as any other table.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,15 @@ class TestDeltaKeyedSink(SinkKeyedContract, SinkGridsContract, DeadLettersContra
 
     MARKS = False
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> DeltaKeyedBoth:
-        return DeltaKeyedBoth(str(tmp_path / "orders"), schema, PrimaryKey(("id",), marks=self.MARKS, buckets=3), metadata)
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> DeltaKeyedBoth:
+        return DeltaKeyedBoth(
+            str(tmp_path / "orders"),
+            schema,
+            PrimaryKey(("id",), marks=self.MARKS, buckets=3),
+            metadata,
+        )
 
     def reopen(self, sink: DeltaKeyedBoth) -> DeltaKeyedBoth:
         return DeltaKeyedBoth(sink.uri, sink.schema, sink.primary_key, sink.metadata)
@@ -36,7 +45,15 @@ class TestDeltaKeyedSink(SinkKeyedContract, SinkGridsContract, DeadLettersContra
         """By window and split: in a bucket's file rows stand in no order that means anything."""
         rows = [piece for piece in delta_pieces(sink.uri) if piece.num_rows]
         return (
-            [pa.concat_tables(rows).sort_by([("_window", "ascending"), ("_partition", "ascending"), ("_offset", "ascending")])]
+            [
+                pa.concat_tables(rows).sort_by(
+                    [
+                        ("_window", "ascending"),
+                        ("_partition", "ascending"),
+                        ("_offset", "ascending"),
+                    ]
+                )
+            ]
             if rows
             else []
         )

@@ -1,7 +1,11 @@
-"""Receipts live as long as the data: vacuum, checkpoints, log clean-up and compaction take none away. Nothing that is needed is removed.
+"""Receipts live as long as the data: vacuum, checkpoints, log clean-up and compaction
+take none away.
 
-What was found in deltalake 1.6, and a change of which would be noticed here: `_windrow/` in the table's folder survives vacuum (lite and
-full), checkpoints, log clean-up and compaction.
+Nothing that is needed is removed.
+
+What was found in deltalake 1.6, and a change of which would be noticed here:
+`_windrow/` in the table's folder survives vacuum (lite and full), checkpoints, log
+clean-up and compaction.
 """
 
 from __future__ import annotations
@@ -30,7 +34,9 @@ OLD = 1_000_000_000
 
 @pytest.fixture
 def sink(tmp_path: Path) -> DeltaBoth:
-    """Six windows, the second one replaced, its dead letters too; and files of an attempt that died."""
+    """Six windows, the second one replaced, its dead letters too; and files of an
+    attempt that died.
+    """
     made = DeltaBoth(str(tmp_path / "orders"), ROWS)
     made.prepare()
     for n, generation in [*((n, 0) for n in range(6)), (1, 1)]:
@@ -48,12 +54,16 @@ def again(sink: DeltaBoth) -> DeltaBoth:
 
 def vacuum(sink: DeltaBoth, *, full: bool) -> None:
     """All that a vacuum may remove, at once."""
-    DeltaTable(sink.uri).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=full)
+    DeltaTable(sink.uri).vacuum(
+        retention_hours=0, dry_run=False, enforce_retention_duration=False, full=full
+    )
 
 
 def clean_log(sink: DeltaBoth) -> None:
     """A checkpoint, and only the log behind it."""
-    DeltaTable(sink.uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    DeltaTable(sink.uri).alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 0 seconds"}
+    )
     DeltaTable(sink.uri).create_checkpoint()
     DeltaTable(sink.uri).cleanup_metadata()
     versions = list((Path(sink.uri) / "_delta_log").glob("*.json"))
@@ -62,7 +72,9 @@ def clean_log(sink: DeltaBoth) -> None:
 
 @pytest.mark.parametrize("what", ["vacuum lite", "vacuum full", "log", "compact", "everything"])
 def test_receipts_outlive_maintenance(sink: DeltaBoth, what: str) -> None:
-    """After any maintenance, look and receipts say what they said before, Delta versions included, and rows are as they were."""
+    """After any maintenance, look and receipts say what they said before, Delta
+    versions included, and rows are as they were.
+    """
     before: list[Committed] = list(sink.receipts())
     assert [c.version for c in before] == [1, 7, 3, 4, 5, 6]
     if what in {"compact", "everything"}:
@@ -78,7 +90,9 @@ def test_receipts_outlive_maintenance(sink: DeltaBoth, what: str) -> None:
 
 
 def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
-    """Committed windows stay committed, replacements replace, and new ones are taken after the log is gone and files were compacted."""
+    """Committed windows stay committed, replacements replace, and new ones are taken
+    after the log is gone and files were compacted.
+    """
     DeltaTable(sink.uri).optimize.compact()
     clean_log(sink)
     vacuum(sink, full=True)
@@ -89,12 +103,27 @@ def test_windows_go_on_after_clean_up(sink: DeltaBoth) -> None:
         fresh.commit_dead(receipt.plan, "c1", staged)
         assert isinstance(fresh.commit(receipt, staged), Done)
     receipts = [c.receipt for c in fresh.receipts()]
-    report = check(produced(range(7)), delta_pieces(sink.uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
-    assert report.lost == report.duplicated == report.invented == report.receipts == report.accounting == (), str(report)
+    report = check(
+        produced(range(7)),
+        delta_pieces(sink.uri),
+        [fresh.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
+    assert (
+        report.lost
+        == report.duplicated
+        == report.invented
+        == report.receipts
+        == report.accounting
+        == ()
+    ), str(report)
 
 
 def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaBoth) -> None:
-    """It removes the dead attempt's files and the replaced ones; a run whose files went that way commits nothing."""
+    """It removes the dead attempt's files and the replaced ones; a run whose files went
+    that way commits nothing.
+    """
     receipt, staged = staged_receipt(sink, 8)
     vacuum(sink, full=True)
     assert {p.relative_to(sink.uri).as_posix() for p in staged_paths(sink.uri)} == set(_named(sink))
@@ -104,7 +133,9 @@ def test_a_vacuum_full_takes_only_what_no_commit_names(sink: DeltaBoth) -> None:
 
 
 def test_the_janitor_takes_only_old_orphans(sink: DeltaBoth) -> None:
-    """Files that no commit names go after a day; younger ones, committed, replaced and receipt files stay."""
+    """Files that no commit names go after a day; younger ones, committed, replaced and
+    receipt files stay.
+    """
     everything = staged_paths(sink.uri)
     receipts = set((Path(sink.uri) / RECEIPTS).iterdir())
     assert sink.sweep_both() == []
@@ -121,7 +152,9 @@ def test_the_janitor_takes_only_old_orphans(sink: DeltaBoth) -> None:
 
 
 def test_the_janitor_sweeps_dead_letters_too(sink: DeltaBoth) -> None:
-    """Dead letters that were staged and never committed are orphans like any other; committed ones stay."""
+    """Dead letters that were staged and never committed are orphans like any other;
+    committed ones stay.
+    """
     for path in staged_paths(f"{sink.uri}_dead"):
         os.utime(path, (OLD, OLD))
     removed = sink.sweep_both()
@@ -138,23 +171,35 @@ def test_the_janitor_refuses_haste(sink: DeltaBoth) -> None:
 
 @pytest.mark.parametrize("damage", ["missing", "cut short", "altered"])
 def test_a_damaged_receipt_fails_closed(sink: DeltaBoth, damage: str) -> None:
-    """A window whose receipt is gone or damaged is neither reported nor written again, and the error says what to do."""
+    """A window whose receipt is gone or damaged is neither reported nor written again,
+    and the error says what to do.
+    """
     path = next((Path(sink.uri) / RECEIPTS).glob("2026-01-02T02_00_00Z.0.*.json"))
     if damage == "missing":
         path.unlink()
     else:
         content = path.read_bytes()
-        path.write_bytes(content[:-5] if damage == "cut short" else content.replace(b'"a1"', b'"a2"'))
+        path.write_bytes(
+            content[:-5] if damage == "cut short" else content.replace(b'"a1"', b'"a2"')
+        )
     fresh = again(sink)
     receipt, staged = staged_receipt(fresh, 2, attempt="retry")
-    for ask in (lambda: fresh.look(window(2)), lambda: list(fresh.receipts()), lambda: fresh.commit(receipt, staged)):
-        with pytest.raises(RefusedError, match=r"02:00:00Z.*(missing|damaged).*--restore-receipts.*backup"):
+    for ask in (
+        lambda: fresh.look(window(2)),
+        lambda: list(fresh.receipts()),
+        lambda: fresh.commit(receipt, staged),
+    ):
+        with pytest.raises(
+            RefusedError, match=r"02:00:00Z.*(missing|damaged).*--restore-receipts.*backup"
+        ):
             ask()
     assert fresh.look(window(3)) is not None
 
 
 def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
-    """Receipt files of attempts that died before their commit, whole or torn, neither count as committed nor block their ranges."""
+    """Receipt files of attempts that died before their commit, whole or torn, neither
+    count as committed nor block their ranges.
+    """
     receipt, _ = staged_receipt(sink, 8, attempt="died")
     receipt_files.write(sink.store.files, receipt)
     torn = Path(sink.uri) / RECEIPTS / f"2026-01-02T09_00_00Z.0.{'0' * 32}.json"
@@ -166,11 +211,17 @@ def test_a_receipt_that_no_commit_names_means_nothing(sink: DeltaBoth) -> None:
 
 
 def test_rows_without_a_receipt_are_told(sink: DeltaBoth) -> None:
-    """Rows that something else wrote into the table are an error of their own, not a quiet part of the data."""
+    """Rows that something else wrote into the table are an error of their own, not a
+    quiet part of the data.
+    """
     from deltalake import write_deltalake
 
     stranger = delta_pieces(sink.uri)[0]
-    stranger = stranger.set_column(stranger.schema.get_field_index("_window"), "_window", [["2031-01-01T00:00:00Z"] * stranger.num_rows])
+    stranger = stranger.set_column(
+        stranger.schema.get_field_index("_window"),
+        "_window",
+        [["2031-01-01T00:00:00Z"] * stranger.num_rows],
+    )
     write_deltalake(sink.uri, stranger, mode="append")
     with pytest.raises(RefusedError, match="2031-01-01"):
         list(sink.receipts())

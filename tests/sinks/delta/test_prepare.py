@@ -1,7 +1,9 @@
-"""A table is made once, bound for good, and only extended; what it can't take is told before anything is written.
+"""A table is made once, bound for good, and only extended; what it can't take is told
+before anything is written.
 
-What was found in deltalake 1.6, and a change of which would be noticed here: `DeltaTable.create(mode="error")` is not put-if-absent. Of two
-racing creators the second replaces the first one's properties. With `max_commit_retries=0` it is.
+What was found in deltalake 1.6, and a change of which would be noticed here:
+`DeltaTable.create(mode="error")` is not put-if-absent. Of two racing creators the
+second replaces the first one's properties. With `max_commit_retries=0` it is.
 """
 
 from __future__ import annotations
@@ -42,24 +44,38 @@ def uri(tmp_path: Path) -> str:
 
 
 def test_the_table_as_it_is_made(uri: str) -> None:
-    """Row columns first, then the metadata columns with their types; partitioned by window; bound; readable by any Delta reader."""
+    """Row columns first, then the metadata columns with their types; partitioned by
+    window; bound; readable by any Delta reader.
+    """
     sink = prepare(DeltaBoth(uri, ROWS))
     table = DeltaTable(uri)
     columns = [(f.name, f.type.to_json().strip('"'), f.nullable) for f in table.schema().fields]
     assert columns == [
-        ("id", "string", False), ("amount", "long", True), ("_topic", "string", False), ("_partition", "integer", False),
-        ("_offset", "long", False), ("_timestamp", "timestamp", True), ("_window", "string", False),
-    ]  # fmt: skip
+        ("id", "string", False),
+        ("amount", "long", True),
+        ("_topic", "string", False),
+        ("_partition", "integer", False),
+        ("_offset", "long", False),
+        ("_timestamp", "timestamp", True),
+        ("_window", "string", False),
+    ]
     assert table.metadata().partition_columns == ["_window"]
     assert sink.binding() == Binding("orders", "ledger-1", "hourly")
     assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
 
 
 def test_what_is_written_is_what_is_read(uri: str) -> None:
-    """Rows come back with their values, their message's coordinates and their window; a missing timestamp stays missing."""
+    """Rows come back with their values, their message's coordinates and their window; a
+    missing timestamp stays missing.
+    """
     sink = prepare(DeltaBoth(uri, ROWS))
     sink.commit(*staged_receipt(sink, 0))
-    rows = DeltaTable(uri).to_pyarrow_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
+    rows = (
+        DeltaTable(uri)
+        .to_pyarrow_table()
+        .sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+        .to_pylist()
+    )
     assert [(r["id"], r["_offset"]) for r in rows[:3]] == [("0-0", 0), ("0-1", 1), ("0-2", 2)]
     assert [r["_timestamp"] is None for r in rows[:4]] == [True, False, False, False]
     assert {r["_window"] for r in rows} == {window(0).key}
@@ -67,7 +83,9 @@ def test_what_is_written_is_what_is_read(uri: str) -> None:
 
 
 def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
-    """A column that the schema has and the table hasn't is no difference, if it is nullable: prepared, the table stays as it is."""
+    """A column that the schema has and the table hasn't is no difference, if it is
+    nullable: prepared, the table stays as it is.
+    """
     old = prepare(DeltaBoth(uri, ROWS))
     old.commit(*staged_receipt(old, 0))
     before = DeltaTable(uri).version()
@@ -78,10 +96,19 @@ def test_a_new_nullable_column_waits_for_its_rows(uri: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        (pa.schema([ROWS.field("id"), pa.field("amount", pa.int32())]), "amount: long in the table, integer in the schema"),
+        (
+            pa.schema([ROWS.field("id"), pa.field("amount", pa.int32())]),
+            "amount: long in the table, integer in the schema",
+        ),
         (pa.schema([ROWS.field("id")]), r"amount: in the table \(long\), not in the schema"),
-        (pa.schema([pa.field("id", pa.string()), ROWS.field("amount")]), "id: string not null in the table, string in the schema"),
-        (ROWS.append(pa.field("note", pa.string(), nullable=False)), r"note: new, but not nullable \(string not null\)"),
+        (
+            pa.schema([pa.field("id", pa.string()), ROWS.field("amount")]),
+            "id: string not null in the table, string in the schema",
+        ),
+        (
+            ROWS.append(pa.field("note", pa.string(), nullable=False)),
+            r"note: new, but not nullable \(string not null\)",
+        ),
     ],
 )
 def test_any_other_difference_is_shown(uri: str, schema: pa.Schema, says: str) -> None:
@@ -89,7 +116,8 @@ def test_any_other_difference_is_shown(uri: str, schema: pa.Schema, says: str) -
     prepare(DeltaBoth(uri, ROWS))
     with pytest.raises(SchemaChangedError, match=says) as told:
         prepare(DeltaBoth(uri, schema))
-    assert "begin a pipeline with another id and table" in told.value.do  # another path alone would be refused
+    # another path alone would be refused
+    assert "begin a pipeline with another id and table" in told.value.do
     assert DeltaTable(uri).version() == 0
 
 
@@ -103,15 +131,24 @@ def test_the_order_of_columns_is_no_difference(uri: str) -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        pa.field("n", pa.uint32()), pa.field("n", pa.timestamp("ns", tz="UTC")), pa.field("n", pa.timestamp("us", tz="Europe/Berlin")),
-        pa.field("n", pa.float16()), pa.field("n", pa.large_string()), pa.field("n", pa.list_(pa.uint8())),
-        pa.field("n", pa.struct([pa.field("deep", pa.uint64())])), pa.field("n", pa.dictionary(pa.int8(), pa.string())),
+        pa.field("n", pa.uint32()),
+        pa.field("n", pa.timestamp("ns", tz="UTC")),
+        pa.field("n", pa.timestamp("us", tz="Europe/Berlin")),
+        pa.field("n", pa.float16()),
+        pa.field("n", pa.large_string()),
+        pa.field("n", pa.list_(pa.uint8())),
+        pa.field("n", pa.struct([pa.field("deep", pa.uint64())])),
+        pa.field("n", pa.dictionary(pa.int8(), pa.string())),
         pa.field("n", pa.map_(pa.string(), pa.list_(pa.timestamp("us")))),
-        pa.field("n", pa.decimal256(50, 2)), pa.field("_Offset", pa.int64()), pa.field("ID", pa.int64()),
+        pa.field("n", pa.decimal256(50, 2)),
+        pa.field("_Offset", pa.int64()),
+        pa.field("ID", pa.int64()),
     ],
-)  # fmt: skip
+)
 def test_a_column_that_delta_would_change_is_refused(tmp_path: Path, column: pa.Field) -> None:
-    """Types that Delta stores as something else, and names that are taken, are refused by name before anything is made."""
+    """Types that Delta stores as something else, and names that are taken, are refused
+    by name before anything is made.
+    """
     with pytest.raises(SpecError, match=column.name if column.name != "ID" else "id"):
         DeltaBoth(str(tmp_path / "t"), ROWS.append(column))
     assert not (tmp_path / "t").exists()
@@ -119,13 +156,23 @@ def test_a_column_that_delta_would_change_is_refused(tmp_path: Path, column: pa.
 
 @pytest.mark.parametrize("letter", list(" ,;{}()="))
 def test_a_name_that_spark_can_not_read_is_refused(tmp_path: Path, letter: str) -> None:
-    """In a column's name, a metadata column's or that of a field within lists and structs; it is named, and the way out is told."""
+    """In a column's name, a metadata column's or that of a field within lists and
+    structs; it is named, and the way out is told.
+    """
     odd = f"a{letter}b"
-    inner = pa.field("place", pa.list_(pa.struct([pa.field("fine", pa.map_(pa.string(), pa.struct([pa.field(odd, pa.int64())])))])))
+    inner = pa.field(
+        "place",
+        pa.list_(
+            pa.struct(
+                [pa.field("fine", pa.map_(pa.string(), pa.struct([pa.field(odd, pa.int64())])))]
+            )
+        ),
+    )
     for rows, metadata, named in (
-        (ROWS.append(pa.field(odd, pa.int64())), DEFAULT, odd), (ROWS, DEFAULT | {"offset": odd}, odd),
+        (ROWS.append(pa.field(odd, pa.int64())), DEFAULT, odd),
+        (ROWS, DEFAULT | {"offset": odd}, odd),
         (ROWS.append(inner), DEFAULT, f"place.fine.{odd}"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(SpecError, match=re.escape(repr(named))) as refused:
             DeltaBoth(str(tmp_path / "t"), rows, metadata)
         assert "transform.spark" in refused.value.do
@@ -134,10 +181,23 @@ def test_a_name_that_spark_can_not_read_is_refused(tmp_path: Path, letter: str) 
 def test_every_storable_type_travels(uri: str) -> None:
     """What is accepted comes back as the same type."""
     kinds = [
-        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(), pa.date32(),
-        pa.decimal128(38, 9), pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.list_(pa.int64()), pa.map_(pa.string(), pa.int64()),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.bool_(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+        pa.decimal128(38, 9),
+        pa.timestamp("us", tz="UTC"),
+        pa.timestamp("us"),
+        pa.list_(pa.int64()),
+        pa.map_(pa.string(), pa.int64()),
         pa.struct([pa.field("a", pa.list_(pa.struct([pa.field("b", pa.date32())])))]),
-    ]  # fmt: skip
+    ]
     schema = pa.schema([pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)])
     prepare(DeltaBoth(uri, schema))
     stored = pa.schema(DeltaTable(uri).schema().to_arrow())
@@ -146,8 +206,12 @@ def test_every_storable_type_travels(uri: str) -> None:
 
 
 @pytest.mark.parametrize("partition_by", [[], ["amount"], ["_window", "amount"]])
-def test_a_table_without_the_right_partitioning_is_refused(uri: str, partition_by: list[str]) -> None:
-    """Replacing a window there would take other windows' rows with it, so nothing at all is done, looks included."""
+def test_a_table_without_the_right_partitioning_is_refused(
+    uri: str, partition_by: list[str]
+) -> None:
+    """Replacing a window there would take other windows' rows with it, so nothing at
+    all is done, looks included.
+    """
     schema = pa.schema([*ROWS, pa.field("_window", pa.string())])
     DeltaTable.create(uri, Schema.from_arrow(schema), partition_by=partition_by)
     sink = DeltaBoth(uri, ROWS)
@@ -158,24 +222,38 @@ def test_a_table_without_the_right_partitioning_is_refused(uri: str, partition_b
 
 def test_a_strangers_table_is_refused(uri: str) -> None:
     """A table that windrow did not make is left alone, also where its columns would fit."""
-    DeltaTable.create(uri, Schema.from_arrow(pa.schema([*ROWS, pa.field("_window", pa.string())])), partition_by=["_window"])
+    DeltaTable.create(
+        uri,
+        Schema.from_arrow(pa.schema([*ROWS, pa.field("_window", pa.string())])),
+        partition_by=["_window"],
+    )
     with pytest.raises(SpecError, match="not made by windrow"):
         prepare(DeltaBoth(uri, ROWS))
 
 
 def test_a_table_of_another_form_is_refused(uri: str) -> None:
-    """What an earlier or a later windrow keeps of its windows is nothing that this one could go by: nothing is read or written."""
+    """What an earlier or a later windrow keeps of its windows is nothing that this one
+    could go by: nothing is read or written.
+    """
     sink = prepare(DeltaBoth(uri, ROWS))
     DeltaTable(uri).alter.set_table_properties({"windrow.form": "1"}, raise_if_not_exists=False)
-    for ask in (lambda: prepare(DeltaBoth(uri, ROWS)), lambda: sink.look(window(0)), lambda: list(sink.receipts())):
-        with pytest.raises(SpecError, match="another version of windrow, in form 1; this one knows form 2"):
+    for ask in (
+        lambda: prepare(DeltaBoth(uri, ROWS)),
+        lambda: sink.look(window(0)),
+        lambda: list(sink.receipts()),
+    ):
+        with pytest.raises(
+            SpecError, match="another version of windrow, in form 1; this one knows form 2"
+        ):
             ask()
 
 
 def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
     """Expiring application transactions are refused, with the command that ends it."""
     sink = prepare(DeltaBoth(uri, ROWS))
-    DeltaTable(uri).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 7 days"})
+    DeltaTable(uri).alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 7 days"}
+    )
     with pytest.raises(SpecError, match="UNSET TBLPROPERTIES"):
         prepare(sink)
     with pytest.raises(SpecError):
@@ -183,7 +261,10 @@ def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    """A table that can't be made for want of rights is a mistake to mend: who may not write where. It isn't tried again."""
+    """A table that can't be made for want of rights is a mistake to mend: who may not write where.
+
+    It isn't tried again.
+    """
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(SpecError, match=f"{tmp_path}/file is no folder"):
         prepare(DeltaBoth(str(tmp_path / "file" / "orders"), ROWS))
@@ -195,7 +276,9 @@ def denied(*_: object, **__: object) -> None:
 
 
 def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """User, folder and its owner are named, and what to do; the probe makes nothing, and of object stores S3 alone is asked."""
+    """User, folder and its owner are named, and what to do; the probe makes nothing,
+    and of object stores S3 alone is asked.
+    """
     path = tmp_path / "lake" / "things"
     for fine in (str(path), f"file://{path}"):
         refuse_unwritable(fine)
@@ -203,7 +286,10 @@ def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("windrow.ingest.sinks.rights.TemporaryFile", denied)
     refuse_unwritable("gs://lake/things")
     me = getpwuid(os.geteuid()).pw_name
-    with pytest.raises(SpecError, match=f"user {me} may not write in {tmp_path}, which belongs to user {me}.*set sink.path"):
+    with pytest.raises(
+        SpecError,
+        match=f"user {me} may not write in {tmp_path}, which belongs to user {me}.*set sink.path",
+    ):
         refuse_unwritable(str(path))
     monkeypatch.setattr(DeltaTable, "create", denied)
     with pytest.raises(SpecError, match="may not write in"):
@@ -236,5 +322,7 @@ def test_dead_letters_have_their_own_table(uri: str) -> None:
     prepare(DeltaBoth(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
     assert dead.metadata().partition_columns == ["_window"]
-    assert tables.owner_of(f"{uri}_dead", dead, tables.Shape("_window", {})) == Binding("orders", "ledger-1", "hourly")
+    assert tables.owner_of(f"{uri}_dead", dead, tables.Shape("_window", {})) == Binding(
+        "orders", "ledger-1", "hourly"
+    )
     assert delta_pieces(f"{uri}_dead") == []

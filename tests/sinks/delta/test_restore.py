@@ -1,4 +1,6 @@
-"""A Delta table that somebody has set back: its log goes on, so it says that it has windows whose rows are gone."""
+"""A Delta table that somebody has set back: its log goes on, so it says that it has
+windows whose rows are gone.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_table_that_was_restored_is_made_whole_by_replays(stage: Stage) -> None:
-    """Delta's RESTORE takes rows back and no receipt: a run finds its window committed, verify names it, and a replay brings its rows."""
+    """Delta's RESTORE takes rows back and no receipt: a run finds its window committed,
+    verify names it, and a replay brings its rows.
+    """
     for number in (0, 1):
         stage.json("run", stage.spec, "--window", hour(number))
     table = DeltaTable(stage.folder / "lake" / "things")
@@ -23,22 +27,35 @@ def test_a_table_that_was_restored_is_made_whole_by_replays(stage: Stage) -> Non
     assert stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["recovered"] is True
     found = stage.json("verify", stage.spec, code=1)["findings"]
     assert {finding["window"] for finding in found if finding["level"] == "wrong"} == {hour(1)}
-    assert all("windrow replay" in finding["do"] and "reads the window again" in finding["do"] for finding in found)
+    assert all(
+        "windrow replay" in finding["do"] and "reads the window again" in finding["do"]
+        for finding in found
+    )
     stage.json("replay", stage.spec, "--window", hour(1))
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
 
 
 def test_a_table_with_a_primary_key_is_set_forward_again(stage: Stage) -> None:
-    """There no replay can tell what was taken back: verify says that receipts and rows differ, until the newest version is back."""
+    """There no replay can tell what was taken back: verify says that receipts and rows
+    differ, until the newest version is back.
+    """
     spec = Path(stage.spec)
-    spec.write_text(spec.read_text().replace("{path: lake/things}", "{path: lake/things, mode: upsert, primary_key: [id]}"))
+    spec.write_text(
+        spec.read_text().replace(
+            "{path: lake/things}", "{path: lake/things, mode: upsert, primary_key: [id]}"
+        )
+    )
     stage.produce(5, b'{"id": 2}', b'{"id": 77}')
     for number in (0, 5):
         stage.json("run", stage.spec, "--window", hour(number))
     table = DeltaTable(stage.folder / "lake" / "things")
     newest = table.version()
     table.restore(newest - 1)
-    told = [finding["what"] for finding in stage.json("verify", stage.spec, code=1)["findings"] if finding["level"] == "wrong"]
+    told = [
+        finding["what"]
+        for finding in stage.json("verify", stage.spec, code=1)["findings"]
+        if finding["level"] == "wrong"
+    ]
     assert told == ["4 rows in the table, 5 by its receipts (added less removed)"]
     table.update_incremental()
     table.restore(newest)

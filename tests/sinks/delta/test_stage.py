@@ -1,4 +1,6 @@
-"""Staging: unique names, bounded memory, counts of its own, nothing visible; and no row that the table can't hold."""
+"""Staging: unique names, bounded memory, counts of its own, nothing visible; and no row
+that the table can't hold.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,19 @@ def staged_split(sink: DeltaBoth, attempt: str = "a1") -> Staged:
     """Window 0's first split, rows and dead letters."""
     planned = plan(sink, 0)
     split = planned.splits[0]
-    return stage_split(sink.stager(planned, 0, attempt)(split), sink.dead_letters.stager(planned, 0, attempt)(split), split, dead=True)
+    return stage_split(
+        sink.stager(planned, 0, attempt)(split),
+        sink.dead_letters.stager(planned, 0, attempt)(split),
+        split,
+        dead=True,
+    )
 
 
 @pytest.mark.parametrize("attempt", ODD_ATTEMPTS)
 def test_names_are_unique_and_need_no_escaping(sink: DeltaBoth, attempt: str) -> None:
-    """Any attempt, even the same one twice, gets files of its own under the window's folder, with plain names."""
+    """Any attempt, even the same one twice, gets files of its own under the window's
+    folder, with plain names.
+    """
     words = [staged_split(sink, attempt) for _ in range(2)]
     paths = [json.loads(w)["path"] for s in words for w in s.rows]
     assert len(set(paths)) == 2
@@ -62,7 +71,11 @@ def test_the_words_say_what_was_written(sink: DeltaBoth) -> None:
     assert (word["size"], word["rows"]) == (file.stat().st_size, 9)
     stats = json.loads(word["stats"])
     assert stats["numRecords"] == pq.read_metadata(file).num_rows == 9
-    assert (stats["minValues"]["_offset"], stats["maxValues"]["_offset"], stats["nullCount"]["_timestamp"]) == (0, 9, 3)
+    assert (
+        stats["minValues"]["_offset"],
+        stats["maxValues"]["_offset"],
+        stats["nullCount"]["_timestamp"],
+    ) == (0, 9, 3)
     assert stats["maxValues"]["_timestamp"] == "2026-01-02T00:00:00.008000Z"
     assert (staged.counts.rows_staged, staged.counts.dead_staged) == (9, 1)
 
@@ -77,9 +90,13 @@ def test_a_split_without_rows_leaves_no_file(sink: DeltaBoth) -> None:
 
 
 def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small batches make few row groups, each bounded by rows and by bytes: that is what a stager holds in memory."""
+    """Many small batches make few row groups, each bounded by rows and by bytes: that
+    is what a stager holds in memory.
+    """
     batch = messages(plan(sink, 0).splits[0])
-    columns = pa.record_batch([pa.array([f"{i}" for i in range(10)]), pa.array(range(10))], schema=ROWS)
+    columns = pa.record_batch(
+        [pa.array([f"{i}" for i in range(10)]), pa.array(range(10))], schema=ROWS
+    )
     for name, limit in (("GROUP_ROWS", 25), ("GROUP_BYTES", 10 * columns.nbytes)):
         with monkeypatch.context() as patch:
             patch.setattr(staged_file, name, limit)
@@ -95,10 +112,14 @@ def test_row_groups_are_bounded(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_discarded_attempt_leaves_its_files(sink: DeltaBoth) -> None:
-    """Giving up deletes nothing: whether another attempt committed these names is not this one's to know."""
+    """Giving up deletes nothing: whether another attempt committed these names is not
+    this one's to know.
+    """
     split = plan(sink, 0).splits[0]
     made = stager(sink)
-    made.add(pa.record_batch([pa.array(["x"] * 10), pa.array(range(10))], schema=ROWS), messages(split))
+    made.add(
+        pa.record_batch([pa.array(["x"] * 10), pa.array(range(10))], schema=ROWS), messages(split)
+    )
     made.discard()
     assert len(staged_paths(sink.uri)) == 1
 
@@ -108,12 +129,26 @@ def test_a_discarded_attempt_leaves_its_files(sink: DeltaBoth) -> None:
     [
         (pa.record_batch([pa.array(["x"] * 10)], names=["id"]), "the table has"),
         (pa.record_batch([pa.array(["x"] * 9), pa.array(range(9))], schema=ROWS), "9 rows"),
-        (pa.record_batch([pa.array([None] * 10, pa.string()), pa.array(range(10))], names=["id", "amount"]), "column id holds 10 nulls"),
-        (pa.record_batch([pa.array(["x"] * 10), pa.array(["secret"] * 10)], names=["id", "amount"]), "column amount is string"),
+        (
+            pa.record_batch(
+                [pa.array([None] * 10, pa.string()), pa.array(range(10))], names=["id", "amount"]
+            ),
+            "column id holds 10 nulls",
+        ),
+        (
+            pa.record_batch(
+                [pa.array(["x"] * 10), pa.array(["secret"] * 10)], names=["id", "amount"]
+            ),
+            "column amount is string",
+        ),
     ],
 )
-def test_rows_that_do_not_fit_are_refused(sink: DeltaBoth, columns: pa.RecordBatch, says: str) -> None:
-    """Other columns, other numbers of rows, nulls where none may be, values of another type: an error that names the split and no value."""
+def test_rows_that_do_not_fit_are_refused(
+    sink: DeltaBoth, columns: pa.RecordBatch, says: str
+) -> None:
+    """Other columns, other numbers of rows, nulls where none may be, values of another
+    type: an error that names the split and no value.
+    """
     with pytest.raises(BugError, match=says) as refused:
         stager(sink).add(columns, messages(plan(sink, 0).splits[0]))
     assert (refused.value.topic, refused.value.partition) == ("shop.orders", 0)
@@ -121,7 +156,9 @@ def test_rows_that_do_not_fit_are_refused(sink: DeltaBoth, columns: pa.RecordBat
 
 
 @pytest.mark.parametrize(("point", "files"), [("write.middle", 1), ("write.after", 2)])
-def test_crash_points(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, point: str, files: int) -> None:
+def test_crash_points(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, point: str, files: int
+) -> None:
     """The named places lie after the first batch, and after both files are closed."""
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
@@ -130,7 +167,9 @@ def test_crash_points(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch, point: s
 
 
 def test_a_file_with_a_nan_has_no_bounds(tmp_path: Path) -> None:
-    """Parquet's bounds leave a NaN out, and readers sort it above all numbers: by those bounds they would skip the file that holds it."""
+    """Parquet's bounds leave a NaN out, and readers sort it above all numbers: by those
+    bounds they would skip the file that holds it.
+    """
     schema = pa.schema([pa.field("ratio", pa.float64())])
     sink = DeltaBoth(str(tmp_path / "orders"), schema)
     sink.prepare()
@@ -139,6 +178,11 @@ def test_a_file_with_a_nan_has_no_bounds(tmp_path: Path) -> None:
     for split, ratios in zip(planned.splits, ([float("nan"), 1.5], [2.5, 1.5]), strict=True):
         made = sink.stager(planned, 0, "a1")(split)
         for i, ratio in enumerate(ratios):  # in two batches, the NaN in the first
-            made.add(pa.record_batch([pa.array([ratio])], schema=schema), messages(split).slice(i, 1))
-        bounds += ["minValues" in json.loads(json.loads(word)["stats"]) for word in made.finish().committables]
+            made.add(
+                pa.record_batch([pa.array([ratio])], schema=schema), messages(split).slice(i, 1)
+            )
+        bounds += [
+            "minValues" in json.loads(json.loads(word)["stats"])
+            for word in made.finish().committables
+        ]
     assert bounds == [False, True]

@@ -2,10 +2,12 @@
 
 What was found in deltalake 1.6, and a change of which would be noticed here:
 
-- Statistics with bounds for some columns only make readers drop rows silently: a missing bound is taken as "null here". So a file has
-  bounds for all plain columns, or for none.
-- Beside a struct column bounds become a comparison with the struct itself, which is never true: filters on it skipped rows. So files with
-  a struct column at the top have no bounds.
+- Statistics with bounds for some columns only make readers drop rows silently: a
+  missing bound is taken as "null here". So a file has bounds for all plain columns, or
+  for none.
+- Beside a struct column bounds become a comparison with the struct itself, which is
+  never true: filters on it skipped rows. So files with a struct column at the top have
+  no bounds.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from tests.profiles import examples
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.sinks.delta.stats import statistics
 
-YEARS = (datetime(1970, 1, 2), datetime(2200, 1, 1))  # noqa: DTZ001 - hypothesis adds the zone
+YEARS = (datetime(1970, 1, 2), datetime(2200, 1, 1))  # noqa: DTZ001
 PLAIN: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "i": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
     "f": (pa.float64(), st.floats(allow_infinity=False)),
@@ -60,14 +62,25 @@ def write(path: Path, table: pa.Table, *, nan: tuple[str, ...] = ()) -> str:
 
 def rows(size: int) -> st.SearchStrategy[pa.Table]:
     """Tables of every plain type, with nulls."""
-    columns = [st.lists(st.none() | values, min_size=size, max_size=size) for _, values in PLAIN.values()]
-    return st.tuples(*columns).map(lambda data: pa.table([pa.array(c, f.type) for c, f in zip(data, SCHEMA, strict=True)], schema=SCHEMA))
+    columns = [
+        st.lists(st.none() | values, min_size=size, max_size=size) for _, values in PLAIN.values()
+    ]
+    return st.tuples(*columns).map(
+        lambda data: pa.table(
+            [pa.array(c, f.type) for c, f in zip(data, SCHEMA, strict=True)], schema=SCHEMA
+        )
+    )
 
 
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(table=rows(4))
 def test_bounds_hold_every_value(tmp_path: Path, table: pa.Table) -> None:
-    """Whatever the values, they lie within the bounds; nulls are counted; columns have bounds all or none."""
+    """Whatever the values, they lie within the bounds; nulls are counted; columns have
+    bounds all or none.
+    """
     nan = tuple(n for n in ("f",) if pc.any(pc.is_nan(table[n])).as_py())
     stats = json.loads(write(tmp_path / "f.parquet", table, nan=nan), parse_float=Decimal)
     assert stats["numRecords"] == 4
@@ -84,14 +97,20 @@ def test_bounds_hold_every_value(tmp_path: Path, table: pa.Table) -> None:
 @pytest.mark.parametrize("nested", [[], *([name] for name in NESTED), list(NESTED)], ids=str)
 @pytest.mark.parametrize("hard", ["none", "nan", "long text", "far instant", "all null"])
 def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: list[str]) -> None:
-    """Filters on every column, nested ones too, find the same rows as without statistics, whatever a second file's columns hold."""
+    """Filters on every column, nested ones too, find the same rows as without
+    statistics, whatever a second file's columns hold.
+    """
     easy: dict[str, list[Any]] = {
-        "i": [1, 2, None], "f": [1.5, 2.5, None], "s": ["a", "z" * 50, None], "b": [True, False, None],
+        "i": [1, 2, None],
+        "f": [1.5, 2.5, None],
+        "s": ["a", "z" * 50, None],
+        "b": [True, False, None],
         "d": [Decimal("1.50"), Decimal("2.50"), None],
         "t": [datetime(2026, 1, 1, 0, 0, 0, 999_999, UTC), datetime(2026, 1, 2, tzinfo=UTC), None],
-        "n": [datetime(2026, 1, 1), datetime(2026, 1, 2), None], "day": [date(2026, 1, 1), date(2026, 1, 2), None],  # noqa: DTZ001
+        "n": [datetime(2026, 1, 1), datetime(2026, 1, 2), None],  # noqa: DTZ001
+        "day": [date(2026, 1, 1), date(2026, 1, 2), None],
         "y": [b"a", b"b", None],
-    }  # fmt: skip
+    }
     other = dict(easy)
     if hard == "nan":
         other["f"] = [float("nan"), 2.5, None]
@@ -99,7 +118,10 @@ def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: lis
         other["s"] = ["a", "z" * 10_000, None]
     elif hard == "all null":
         other["t"] = other["s"] = [None, None, None]
-    tables = [pa.table([pa.array(c[f.name], f.type) for f in SCHEMA], schema=SCHEMA) for c in (easy, other)]
+    tables = [
+        pa.table([pa.array(c[f.name], f.type) for f in SCHEMA], schema=SCHEMA)
+        for c in (easy, other)
+    ]
     if hard == "far instant":
         far = pa.array([2**62, 1, None]).cast(pa.timestamp("us", tz="UTC"))
         tables[1] = tables[1].set_column(SCHEMA.get_field_index("t"), SCHEMA.field("t"), far)
@@ -111,30 +133,56 @@ def test_no_reader_skips_what_it_asks_for(tmp_path: Path, hard: str, nested: lis
     whole = pa.concat_tables(tables)
     data = DeltaTable(uri).to_pyarrow_dataset()
     for asked in (
-        ds.field("i") == 2, ds.field("f") >= 1.6, ds.field("s") >= "b", ds.field("s") == "a", ds.field("b"), ~ds.field("b"),
-        ds.field("d") >= Decimal("2.00"), ds.field("t") >= datetime(2026, 1, 1, 12, tzinfo=UTC), ds.field("n") >= datetime(2026, 1, 2),  # noqa: DTZ001
+        ds.field("i") == 2,
+        ds.field("f") >= 1.6,
+        ds.field("s") >= "b",
+        ds.field("s") == "a",
+        ds.field("b"),
+        ~ds.field("b"),
+        ds.field("d") >= Decimal("2.00"),
+        ds.field("t") >= datetime(2026, 1, 1, 12, tzinfo=UTC),
+        ds.field("n") >= datetime(2026, 1, 2),  # noqa: DTZ001
         ds.field("t") == datetime(2026, 1, 1, 0, 0, 0, 999_999, UTC),
-        ds.field("day") == date(2026, 1, 2), ds.field("y") == b"b",
-        ds.field("t").is_null(), ds.field("s").is_null(), ds.field("i").is_null(),
-    ):  # fmt: skip
+        ds.field("day") == date(2026, 1, 2),
+        ds.field("y") == b"b",
+        ds.field("t").is_null(),
+        ds.field("s").is_null(),
+        ds.field("i").is_null(),
+    ):
         assert data.to_table(filter=asked).num_rows == whole.filter(asked).num_rows, str(asked)
     if "struct" in nested:
         assert data.to_table(filter=ds.field(("struct", "i")) == 1).num_rows == 2
     for name in nested:
-        assert data.to_table(filter=ds.field(name).is_null(), columns=["i"]).num_rows == whole[name].null_count
-    found = pa.table(QueryBuilder().register("t", DeltaTable(uri)).execute("select count(*) from t where s >= 'b' and i = 2"))
-    assert found.column(0)[0].as_py() == whole.filter((ds.field("s") >= "b") & (ds.field("i") == 2)).num_rows
+        assert (
+            data.to_table(filter=ds.field(name).is_null(), columns=["i"]).num_rows
+            == whole[name].null_count
+        )
+    found = pa.table(
+        QueryBuilder()
+        .register("t", DeltaTable(uri))
+        .execute("select count(*) from t where s >= 'b' and i = 2")
+    )
+    assert (
+        found.column(0)[0].as_py()
+        == whole.filter((ds.field("s") >= "b") & (ds.field("i") == 2)).num_rows
+    )
 
 
 def _table_of(uri: str, tables: list[pa.Table]) -> None:
     from deltalake.transaction import AddAction
 
     DeltaTable.create(
-        uri, Schema.from_arrow(tables[0].schema.append(pa.field("_window", pa.string(), nullable=False))), partition_by=["_window"]
+        uri,
+        Schema.from_arrow(
+            tables[0].schema.append(pa.field("_window", pa.string(), nullable=False))
+        ),
+        partition_by=["_window"],
     )
     for i, table in enumerate(tables):
         path = Path(uri) / f"{i}.parquet"
         stats = write(path, table, nan=("f",) if pc.any(pc.is_nan(table["f"])).as_py() else ())
-        action = AddAction(path.name, path.stat().st_size, {"_window": "w"}, 1, data_change=True, stats=stats)
+        action = AddAction(
+            path.name, path.stat().st_size, {"_window": "w"}, 1, data_change=True, stats=stats
+        )
         held = DeltaTable(uri)
         held.create_write_transaction([action], "append", held.schema(), ["_window"])

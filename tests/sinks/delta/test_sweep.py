@@ -1,4 +1,6 @@
-"""A sweep removes what no commit can name any more, and nothing else: whoever is late is refused, whoever is first keeps its files."""
+"""A sweep removes what no commit can name any more, and nothing else: whoever is late
+is refused, whoever is first keeps its files.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def lost(uri: str) -> list[str]:
 
 
 def overtaken(sink: DeltaBoth) -> tuple[DeltaBoth, Any, Any]:
-    """1 A run has staged long ago, looks, and sees its files.  2 A sweep comes.  3 The run goes on."""
+    """1 A run has staged long ago, looks, and sees its files.  2 A sweep comes.  3 The
+    run goes on.
+    """
     late = DeltaBoth(sink.uri, ROWS)
     receipt, staged = staged_receipt(late, 1, attempt="late")
     aged(sink)
@@ -57,7 +61,9 @@ def overtaken(sink: DeltaBoth) -> tuple[DeltaBoth, Any, Any]:
 
 
 def test_a_run_that_is_swept_meanwhile_is_refused(sink: DeltaBoth) -> None:
-    """Its look was before the sweep, its write would be after: it commits no file that is gone, and can be run again."""
+    """Its look was before the sweep, its write would be after: it commits no file that
+    is gone, and can be run again.
+    """
     late, receipt, staged = overtaken(sink)
     with pytest.raises(RefusedError, match="gone"):
         late.commit(receipt, staged)
@@ -67,15 +73,21 @@ def test_a_run_that_is_swept_meanwhile_is_refused(sink: DeltaBoth) -> None:
 
 
 def test_giving_up_carries_the_promise(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that only looks before it removes loses the rows of the same run: the table names files that are gone."""
+    """A sweep that only looks before it removes loses the rows of the same run: the
+    table names files that are gone.
+    """
     monkeypatch.setattr(sweep, "_given_up", sweep._orphans)
     late, receipt, staged = overtaken(sink)
     assert isinstance(late.commit(receipt, staged), Done)
     assert len(lost(sink.uri)) == 2
 
 
-def test_what_was_given_up_is_refused_before_it_is_gone(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they are there.  3 The next sweep removes them."""
+def test_what_was_given_up_is_refused_before_it_is_gone(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they
+    are there.  3 The next sweep removes them.
+    """
     receipt, staged = staged_receipt(sink, 1, attempt="late")
     aged(sink)
     with monkeypatch.context() as patch:
@@ -88,7 +100,9 @@ def test_what_was_given_up_is_refused_before_it_is_gone(sink: DeltaBoth, monkeyp
     assert lost(sink.uri) == []
 
 
-def test_dead_letters_that_were_given_up_are_refused(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_letters_that_were_given_up_are_refused(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their store holds its own sweep to the same rule."""
     receipt, staged = staged_receipt(sink, 1, attempt="late")
     aged(sink)
@@ -102,7 +116,9 @@ def test_dead_letters_that_were_given_up_are_refused(sink: DeltaBoth, monkeypatc
 
 
 def test_a_run_that_is_first_keeps_its_files(sink: DeltaBoth) -> None:
-    """1 A sweep sees files that no commit names.  2 Their run commits.  3 The sweep looks again, and leaves them."""
+    """1 A sweep sees files that no commit names.  2 Their run commits.  3 The sweep
+    looks again, and leaves them.
+    """
     receipt, staged = staged_receipt(sink, 1, attempt="first")
     aged(sink)
     in_between(sink, lambda: DeltaBoth(sink.uri, ROWS).commit(receipt, staged))
@@ -129,8 +145,12 @@ class Ahead(datetime):
         return datetime.now(tz) + timedelta(days=3650)
 
 
-def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such a sweep takes the files of attempts that are at work, which are refused; whoever stages after it commits."""
+def test_a_clock_that_is_ahead_gives_up_nothing_that_is_yet_to_come(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a sweep takes the files of attempts that are at work, which are refused;
+    whoever stages after it commits.
+    """
     receipt, staged = staged_receipt(sink, 1, attempt="at work")
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "datetime", Ahead)
@@ -149,7 +169,9 @@ def later(made: Any, sink: DeltaBoth) -> Any:
 
 
 def test_a_cutoff_never_goes_back(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A later sweep with a longer grace period takes nothing back of what an earlier one gave up."""
+    """A later sweep with a longer grace period takes nothing back of what an earlier
+    one gave up.
+    """
     receipt, staged = staged_receipt(sink, 1, attempt="late")
     young, young_files = staged_receipt(sink, 1, attempt="young")
     for s, age in ((staged, 10), (young_files, 30)):
@@ -199,7 +221,9 @@ def test_what_cannot_be_given_up_stays(sink: DeltaBoth) -> None:
 
 
 def test_a_swept_table_goes_on(sink: DeltaBoth) -> None:
-    """Receipts are as they were, another process reads them, and windows are committed and replaced."""
+    """Receipts are as they were, another process reads them, and windows are committed
+    and replaced.
+    """
     staged_receipt(sink, 5, attempt="died")
     aged(sink)
     before = list(sink.receipts())

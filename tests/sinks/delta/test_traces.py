@@ -1,4 +1,6 @@
-"""The model of Delta's protocol doesn't drift from the code: what the real sinks do in races and deaths, it can do, too."""
+"""The model of Delta's protocol doesn't drift from the code: what the real sinks do in
+races and deaths, it can do, too.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,22 @@ class TestDeltaTraces(NumberedTraces):
         return RecordedDelta(str(place), ROWS).listened_to(recorder, who)
 
     def test_a_twin_is_not_followed(self, make: Open, recorder: Recorder) -> None:
-        """With delta-rs's own retry, and without application ids, A's put is answered ok under a number that was taken: the model can't."""
+        """With delta-rs's own retry, and without application ids, A's put is answered
+        ok under a number that was taken: the model can't.
+        """
         waiting = make("A")
         waiting.meanwhile = partial(commits, make("B"))
         with delta_rs_retries():
             commits(waiting)
-        assert [(e.who, e.name, e.at, e.reply) for e in self.refused(recorder)] == [("A", "put", 0, "ok")]
+        assert [(e.who, e.name, e.at, e.reply) for e in self.refused(recorder)] == [
+            ("A", "put", 0, "ok")
+        ]
 
 
 class MergesOnce(RecordedKeyed):
-    """A broken twin: what it merged into the state that it looked at, it puts behind the one that is there by then."""
+    """A broken twin: what it merged into the state that it looked at, it puts behind
+    the one that is there by then.
+    """
 
     def once(self, state: Any, change: TableChange) -> Answer:
         turn, self.meanwhile = self.meanwhile, lambda: None
@@ -71,7 +79,9 @@ class TestDeltaKeyedTraces(NumberedTraces):
         DeltaKeyedBoth(str(place), ROWS, KEY).prepare()
 
     @staticmethod
-    def opened(place: Path, recorder: Recorder, who: str, kind: type[RecordedKeyed] = RecordedKeyed) -> Any:
+    def opened(
+        place: Path, recorder: Recorder, who: str, kind: type[RecordedKeyed] = RecordedKeyed
+    ) -> Any:
         return kind(str(place), ROWS, KEY).listened_to(recorder, who)
 
     def test_a_twin_is_not_followed(self, tmp_path: Path, make: Open, recorder: Recorder) -> None:

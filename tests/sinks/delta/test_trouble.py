@@ -1,13 +1,18 @@
-"""A full disk and a log that was cut short: what happened, to which file, and the way out, which is then taken.
+"""A full disk and a log that was cut short: what happened, to which file, and the way
+out, which is then taken.
 
 What was found in deltalake 1.6, and a change of which would be noticed here:
 
-- A newest log entry that a loss of power left half written makes the table unreadable, an empty one counts as a commit of nothing. Setting
-  it aside is safe (`ingest/sinks/delta/trouble.py` says why): nobody can have built on it, and rows and receipt's name go together.
-- An entry that was cut right at a line's end loads: with rows, without the transactions behind them, by which the next run of the window
-  would know of them. So a commit first looks whether the entry that it builds on, if it is ours, is there to its last line; and a window's
-  first commit, whether the table holds rows of it already.
-- Its errors are trees whose first line says nothing ("Generic LocalFileSystem error"); a full disk is an `os error` among the causes.
+- A newest log entry that a loss of power left half written makes the table unreadable,
+  an empty one counts as a commit of nothing. Setting it aside is safe
+  (`ingest/sinks/delta/trouble.py` says why): nobody can have built on it, and rows and
+  receipt's name go together.
+- An entry that was cut right at a line's end loads: with rows, without the transactions
+  behind them, by which the next run of the window would know of them. So a commit first
+  looks whether the entry that it builds on, if it is ours, is there to its last line;
+  and a window's first commit, whether the table holds rows of it already.
+- Its errors are trees whose first line says nothing ("Generic LocalFileSystem error");
+  a full disk is an `os error` among the causes.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from windrow.ingest.sinks.delta.store import DeltaStore
 from windrow.ingest.sinks.delta.trouble import reason
 from windrow.ingest.testing.checker import check
 
-# ------------------------------------------------------------------------------------------------------------------------ full disks
+# --------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -56,18 +61,29 @@ def _full(folder: Path) -> Iterator[None]:
 
 def _mount(folder: Path) -> bool:
     return (
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=False, capture_output=True, timeout=60).returncode
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder],
+            check=False,
+            capture_output=True,
+            timeout=60,
+        ).returncode
         == 0
     )
 
 
 Way = Callable[[Path], object]
-WAYS = {"a quota": (_nothing_longer, "File too large"), "a full disk": (_full, "No space left on device")}
+WAYS = {
+    "a quota": (_nothing_longer, "File too large"),
+    "a full disk": (_full, "No space left on device"),
+}
 
 
 @pytest.fixture(params=WAYS if os.geteuid() == 0 else ["a quota"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Way, str]]:
-    """A folder, how its room ends, and what the system says then. A small file system of its own takes the right to mount one."""
+    """A folder, how its room ends, and what the system says then.
+
+    A small file system of its own takes the right to mount one.
+    """
     way, says = WAYS[request.param]
     mounted = way is _full and _mount(tmp_path)
     if way is _full and not mounted:
@@ -110,13 +126,21 @@ def content_is_right(sink: DeltaBoth, numbers: range) -> None:
     fresh = DeltaBoth(sink.uri, ROWS)
     receipts = [c.receipt for c in fresh.receipts()]
     assert [r.window for r in receipts] == [window(n) for n in numbers]
-    report = check(produced(numbers), delta_pieces(sink.uri), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
+    report = check(
+        produced(numbers),
+        delta_pieces(sink.uri),
+        [fresh.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
     assert report.ok, report
 
 
 @contextmanager
 def full_in_deltalake(way: Way, folder: Path) -> Iterator[None]:
-    """Room for windrow's own files, which come first and whose errors are another story, and none for the log's entry."""
+    """Room for windrow's own files, which come first and whose errors are another
+    story, and none for the log's entry.
+    """
     write = DeltaTable.create_write_transaction
 
     def written(*arguments: Any, **named: Any) -> None:
@@ -129,7 +153,9 @@ def full_in_deltalake(way: Way, folder: Path) -> Iterator[None]:
 
 
 def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
-    """It is said that there is no room, where, and that nothing was committed, which is so; with room, the same commit arrives once."""
+    """It is said that there is no room, where, and that nothing was committed, which is
+    so; with room, the same commit arrives once.
+    """
     folder, way, says = disk
     sink = made(folder)
     receipt, staged = staged_receipt(sink, 2)
@@ -147,19 +173,28 @@ def test_a_full_disk_in_the_commit_itself(disk: tuple[Path, Way, str]) -> None:
 
 
 def test_a_full_disk_before_the_commit(disk: tuple[Path, Way, str]) -> None:
-    """Where there is no room for windrow's own files, nothing is sent; with room, the same commits arrive once."""
+    """Where there is no room for windrow's own files, nothing is sent; with room, the
+    same commits arrive once.
+    """
     folder, way, says = disk
     sink = made(folder)
     receipt, staged = staged_receipt(sink, 2)
-    for commits in (lambda: sink.commit_dead(receipt.plan, "a1", staged), lambda: sink.commit(receipt, staged)):
+    for commits in (
+        lambda: sink.commit_dead(receipt.plan, "a1", staged),
+        lambda: sink.commit(receipt, staged),
+    ):
         with way(folder), pytest.raises(UnreachableError, match=says):  # type: ignore[attr-defined]
             commits()
         commits()
     content_is_right(sink, range(3))
 
 
-def test_a_commit_that_arrived_before_the_disk_was_full_is_done(sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after "no room", only the look decides: what arrived all the same is reported as committed."""
+def test_a_commit_that_arrived_before_the_disk_was_full_is_done(
+    sink: DeltaBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after "no room", only the look decides: what arrived all the same is
+    reported as committed.
+    """
     real = DeltaTable.create_write_transaction
 
     def then_full(*arguments: object, **named: object) -> None:
@@ -173,12 +208,15 @@ def test_a_commit_that_arrived_before_the_disk_was_full_is_done(sink: DeltaBoth,
 
 def test_causes_are_told_in_one_line() -> None:
     """deltalake draws causes as a tree in colours, and may add a trace: the causes stay."""
-    tree = "Generic LocalFileSystem error\n   \x1b[31m↳\x1b[0m Unable to copy\n    \x1b[31m↳\x1b[0m No space left\n  0: <unknown>\n"
+    tree = (
+        "Generic LocalFileSystem error\n   \x1b[31m↳\x1b[0m Unable to copy\n    \x1b[31m↳\x1b[0m No"
+        " space left\n  0: <unknown>\n"
+    )
     assert reason(OSError(tree)) == "Generic LocalFileSystem error: Unable to copy: No space left"
     assert reason(ValueError("")) == "ValueError"
 
 
-# ----------------------------------------------------------------------------------------------------------------------- a torn log
+# --------------------------------------------------------------------------------------------------
 
 TORN: dict[str, Callable[[bytes], bytes]] = {
     "half": lambda whole: whole[: len(whole) // 2],
@@ -203,8 +241,12 @@ def _run(sink: DeltaBoth) -> None:
 
 @pytest.mark.parametrize("torn", TORN)
 @pytest.mark.parametrize("question", [_ask, _run])
-def test_a_torn_newest_entry_names_its_cure(sink: DeltaBoth, torn: str, question: Callable[[DeltaBoth], None]) -> None:
-    """1 Power is lost in a commit. 2 The error names the file and the cure. 3 The cure is taken. 4 The window runs again: all is right."""
+def test_a_torn_newest_entry_names_its_cure(
+    sink: DeltaBoth, torn: str, question: Callable[[DeltaBoth], None]
+) -> None:
+    """1 Power is lost in a commit. 2 The error names the file and the cure. 3 The cure
+    is taken. 4 The window runs again: all is right.
+    """
     file = newest(sink.uri)
     file.write_bytes(TORN[torn](file.read_bytes()))
     with pytest.raises(UnreachableError) as told:
@@ -222,7 +264,9 @@ def test_a_torn_newest_entry_names_its_cure(sink: DeltaBoth, torn: str, question
 
 
 def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
-    """The same of the other table: dead letters that were in the torn entry come again with the window's next attempt."""
+    """The same of the other table: dead letters that were in the torn entry come again
+    with the window's next attempt.
+    """
     sink.commit_dead(staged_receipt(sink, 2)[0].plan, "a1", staged_receipt(sink, 2)[1])
     file = newest(f"{sink.uri}_dead")
     file.write_bytes(file.read_bytes()[:-20])
@@ -235,7 +279,9 @@ def test_the_dead_letters_log_can_be_torn_too(sink: DeltaBoth) -> None:
 
 
 def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaBoth) -> None:
-    """What lies below other commits is no commit that didn't arrive: no error advises to remove it."""
+    """What lies below other commits is no commit that didn't arrive: no error advises
+    to remove it.
+    """
     older = sorted(Path(sink.uri, "_delta_log").glob("*.json"))[-2]
     older.write_bytes(older.read_bytes()[:-20])
     with pytest.raises(UnreachableError) as told:
@@ -244,17 +290,20 @@ def test_an_older_entry_is_not_to_be_taken_away(sink: DeltaBoth) -> None:
 
 
 def _up_to(lost: bytes, whole: bytes) -> bytes:
-    """The entry's lines up to the first that holds this: what a cut right at a line's end leaves."""
+    """The entry's lines up to the first that holds this: what a cut right at a line's
+    end leaves.
+    """
     lines = whole.splitlines(keepends=True)
     return b"".join(lines[: next(n for n, line in enumerate(lines) if lost in line)])
 
 
 @pytest.mark.parametrize("generation", [0, 1])
 def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, generation: int) -> None:
-    """An entry that loads with rows, and without the transaction that tells of them, is named, and nothing comes on top of it.
+    """An entry that loads with rows, and without the transaction that tells of them, is
+    named, and nothing comes on top of it.
 
-    1 A loss of power takes the newest entry's last lines. 2 The next window is refused, with the cure, and so is this one. 3 The cure is
-    taken. 4 Both run: all is right.
+    1 A loss of power takes the newest entry's last lines. 2 The next window is refused,
+    with the cure, and so is this one. 3 The cure is taken. 4 Both run: all is right.
     """
     if generation:
         commit(sink, 1, "a2", generation)
@@ -273,12 +322,19 @@ def test_nothing_is_built_on_an_entry_cut_at_a_lines_end(sink: DeltaBoth, genera
 
 
 def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
-    """Rows of a window that isn't committed, under entries of somebody else, refuse the window in words; without them it runs."""
+    """Rows of a window that isn't committed, under entries of somebody else, refuse the
+    window in words; without them it runs.
+    """
     file = newest(sink.uri)
-    file.write_bytes(b"".join(line for line in file.read_bytes().splitlines(keepends=True) if b'"add"' in line))
+    file.write_bytes(
+        b"".join(line for line in file.read_bytes().splitlines(keepends=True) if b'"add"' in line)
+    )
     fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None
-    with pytest.raises(RefusedError, match=f"holds rows of window {window(1).key} that no commit of windrow brought") as told:
+    with pytest.raises(
+        RefusedError,
+        match=f"holds rows of window {window(1).key} that no commit of windrow brought",
+    ) as told:
         commit(fresh, 1, "a2")
     assert "Nothing was committed" in told.value.do
     DeltaTable(sink.uri).delete(f"{fresh.metadata['window']} = '{window(1).key}'")
@@ -287,7 +343,9 @@ def test_rows_that_no_commit_brought_are_not_doubled(sink: DeltaBoth) -> None:
 
 
 def test_an_empty_entry_is_as_if_there_were_none(sink: DeltaBoth) -> None:
-    """Delta loads a table whose newest entry is empty: its window isn't committed, and running it again commits it, once."""
+    """Delta loads a table whose newest entry is empty: its window isn't committed, and
+    running it again commits it, once.
+    """
     newest(sink.uri).write_bytes(b"")
     fresh = DeltaBoth(sink.uri, ROWS)
     assert fresh.look(window(1)) is None

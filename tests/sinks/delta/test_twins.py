@@ -36,7 +36,9 @@ def two_first_runs(make: Make, uri: str) -> Report:
 
 
 def two_replacements_of_an_empty_window(make: Make, uri: str) -> Report:
-    """Generation 0 took no row (a wrong schema). A replaces it, and so does B, which looks after A looked and ends before A writes.
+    """Generation 0 took no row (a wrong schema).
+
+    A replaces it, and so does B, which looks after A looked and ends before A writes.
 
     B's target is generation 1; A's, of a request that counted once more, is generation 2.
     """
@@ -69,14 +71,18 @@ def test_the_checker_catches_the_twin(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("race", [two_first_runs, two_replacements_of_an_empty_window])
-def test_the_real_sink_passes_the_same_races(tmp_path: Path, race: Callable[[Make, str], Report]) -> None:
+def test_the_real_sink_passes_the_same_races(
+    tmp_path: Path, race: Callable[[Make, str], Report]
+) -> None:
     """One of the two runs' rows are in the table."""
     found = race(RealSink, str(tmp_path / "orders"))
     assert found.ok, str(found)
 
 
 def test_the_snapshot_carries_the_promise(tmp_path: Path) -> None:
-    """The real sink without its commit properties fails the race: it is they that hold, not luck."""
+    """The real sink without its commit properties fails the race: it is they that hold,
+    not luck.
+    """
     with delta_rs_retries():
         found = two_first_runs(RealSink, str(tmp_path / "orders"))
     assert len(found.duplicated) == 20

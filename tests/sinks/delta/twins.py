@@ -1,6 +1,9 @@
-"""Broken twins of the Delta sink, each one step from the real one. A suite that can't tell them apart proves nothing.
+"""Broken twins of the Delta sink, each one step from the real one.
 
-Each takes the same road as many sinks in the wild; `meanwhile` is called between the look and the put, where the other run gets its turn.
+A suite that can't tell them apart proves nothing.
+
+Each takes the same road as many sinks in the wild; `meanwhile` is called between the
+look and the put, where the other run gets its turn.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ from windrow.ingest.sinks.table_store import Answer, TableChange, Written
 class RealSink(DeltaBoth):
     """The sink itself; another run gets its turn between its first look and its first put."""
 
-    def __init__(self, uri: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, uri: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
         super().__init__(uri, schema)
         self.meanwhile = meanwhile
         on_put(self, self._late)
@@ -44,17 +49,26 @@ class RealSink(DeltaBoth):
 
 
 class AppendByPath(RealSink):
-    """Looks first, then writes by path: the write loads a snapshot of its own, which already holds what the look didn't see."""
+    """Looks first, then writes by path: the write loads a snapshot of its own, which
+    already holds what the look didn't see.
+    """
 
     def put(self, state: Any, change: TableChange) -> Answer:
         receipt, store = change.receipt, self.store
         assert receipt is not None
         key = receipt.window.key
-        rows = pa.concat_tables(pq.read_table(f"{self.uri}/{file.path}", partitioning=None) for file in staged_files(change.staged))
-        rows = rows.append_column(pa.field("_window", pa.string(), nullable=False), [[key] * rows.num_rows])
+        rows = pa.concat_tables(
+            pq.read_table(f"{self.uri}/{file.path}", partitioning=None)
+            for file in staged_files(change.staged)
+        )
+        rows = rows.append_column(
+            pa.field("_window", pa.string(), nullable=False), [[key] * rows.num_rows]
+        )
         named = receipt_files.write(store.files, receipt)
         line = PageLine(named.generation, named.digest, state.version + 1)
-        page = store.pages.write(store.files, state._pages, page_of({key: line}, {}, covered(receipt.plan)))
+        page = store.pages.write(
+            store.files, state._pages, page_of({key: line}, {}, covered(receipt.plan))
+        )
         apps = CommitProperties(app_transactions=[Transaction(PAGES_APP, int(page, 16))])
         write_deltalake(self.uri, rows, mode="append", commit_properties=apps)
         return Written(None, receipt)

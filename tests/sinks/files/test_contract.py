@@ -31,7 +31,9 @@ once = pytest.mark.some(1)
 class _OnDisk(SinkUnderTest):
     written = FORMATS["parquet"]
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> FilesBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> FilesBoth:
         return FilesBoth(str(tmp_path / "orders"), schema, metadata, self.written)
 
     def reopen(self, sink: FilesBoth) -> FilesBoth:
@@ -48,8 +50,14 @@ class _OnDisk(SinkUnderTest):
 
 @once
 class TestParquet(
-    _OnDisk, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
-):  # fmt: skip
+    _OnDisk,
+    SinkContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
+):
     """Parquet files."""
 
 

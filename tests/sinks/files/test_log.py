@@ -1,4 +1,6 @@
-"""The log of a table of files: what is missing, damaged, foreign or made anew is noticed; its newest folder is all that is read."""
+"""The log of a table of files: what is missing, damaged, foreign or made anew is
+noticed; its newest folder is all that is read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from tests.sinks.beside import BINDING, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.hooks import in_between
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
-from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    DamagedError,
+    RefusedError,
+    SchemaChangedError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown, Unreadable
 from windrow.ingest.sinks import exclusive
@@ -50,8 +58,12 @@ def fresh(sink: Any) -> FilesBoth:
     return FilesBoth(sink.uri, ROWS)
 
 
-def test_who_opens_a_table_reads_its_newest_folder(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many windows came before: the first manifest of a folder has the whole table, whatever became of the older ones."""
+def test_who_opens_a_table_reads_its_newest_folder(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many windows came before: the first manifest of a folder has the whole
+    table, whatever became of the older ones.
+    """
     for n in range(10):
         commit(sink, n)
     assert len(list((Path(sink.uri) / "_windrow" / "log").iterdir())) == 3
@@ -69,7 +81,9 @@ def test_who_opens_a_table_reads_its_newest_folder(sink: Any, monkeypatch: pytes
 
 @pytest.mark.parametrize("folder", [0, 1])
 def test_older_folders_may_be_gone(sink: Any, folder: int) -> None:
-    """A rule of the storage's that removes old objects takes nothing that anybody reads: no window is forgotten, no file swept."""
+    """A rule of the storage's that removes old objects takes nothing that anybody
+    reads: no window is forgotten, no file swept.
+    """
     for n in range(10):
         commit(sink, n)
     for path in (Path(sink.uri) / "_windrow" / "log" / f"{folder:010d}").iterdir():
@@ -79,13 +93,21 @@ def test_older_folders_may_be_gone(sink: Any, folder: int) -> None:
     assert isinstance(other.commit(*staged_receipt(other, 2, 0, "again", dead=False)), AlreadyDone)
 
 
-def test_the_whole_table_is_written_the_rarer_the_larger_it_is(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that all manifests together grow as the table does; who opens it reads on from the newest one that has the whole table."""
+def test_the_whole_table_is_written_the_rarer_the_larger_it_is(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that all manifests together grow as the table does; who opens it reads on from
+    the newest one that has the whole table.
+    """
     monkeypatch.setattr(manifest, "_WINDOWS_PER_MANIFEST", 2)
     for n in range(22):
         sink.commit(*staged_receipt(sink, n, dead=False))
     folders = sorted((Path(sink.uri) / "_windrow" / "log").iterdir())
-    whole = [int(folder.name) for folder in folders if manifest.has_table(min(folder.iterdir()).read_bytes())]
+    whole = [
+        int(folder.name)
+        for folder in folders
+        if manifest.has_table(min(folder.iterdir()).read_bytes())
+    ]
     assert whole == [0, 1, 2, 4]
     assert len(list(fresh(sink).receipts())) == 22
 
@@ -99,7 +121,9 @@ def test_what_is_no_manifest_is_passed_over(sink: Any) -> None:
 
 
 def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> None:
-    """What is put behind a table that isn't there any more is not told as done, and the file is named that is to go."""
+    """What is put behind a table that isn't there any more is not told as done, and the
+    file is named that is to go.
+    """
 
     def anew() -> None:
         Path(sink.uri).rename(tmp_path / "away")
@@ -114,7 +138,9 @@ def test_a_table_made_anew_between_look_and_put(sink: Any, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_a_lost_receipt_is_put_back(sink: Any, damage: str) -> None:
-    """Byte by byte, from the ledger's copy and no other text; an audit tells of it, and the windows beside it can be read and written."""
+    """Byte by byte, from the ledger's copy and no other text; an audit tells of it, and
+    the windows beside it can be read and written.
+    """
     for n in range(3):
         commit(sink, n)
     sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m"))
@@ -144,7 +170,9 @@ def test_a_lost_receipt_is_put_back(sink: Any, damage: str) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
 def test_a_manifest_that_cannot_be_gone_by_stops_all(sink: Any, damage: str) -> None:
-    """One that is gone in the middle, cut short or changed: every look says which file, and nothing is committed on top of it."""
+    """One that is gone in the middle, cut short or changed: every look says which file,
+    and nothing is committed on top of it.
+    """
     commit(sink, 0)
     commit(sink, 1)
     path = Path(sink.uri) / path_of(1)
@@ -152,10 +180,16 @@ def test_a_manifest_that_cannot_be_gone_by_stops_all(sink: Any, damage: str) -> 
     if damage == "gone":
         path.unlink()
     else:
-        path.write_bytes(whole[:-50] if damage == "cut" else whole.replace(b'"rows":9', b'"rows":8', 1))
+        path.write_bytes(
+            whole[:-50] if damage == "cut" else whole.replace(b'"rows":9', b'"rows":8', 1)
+        )
     other = fresh(sink)
     made, staged = staged_receipt(other, 2)
-    for ask in (lambda: other.look(window(0)), lambda: list(other.receipts()), lambda: other.commit(made, staged)):
+    for ask in (
+        lambda: other.look(window(0)),
+        lambda: list(other.receipts()),
+        lambda: other.commit(made, staged),
+    ):
         with pytest.raises(DamagedError, match="backup"):
             ask()
     path.write_bytes(whole)
@@ -163,7 +197,9 @@ def test_a_manifest_that_cannot_be_gone_by_stops_all(sink: Any, damage: str) -> 
 
 
 def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
-    """Removed and begun again under a process that has looked at it: the process doesn't read on in a table that isn't there."""
+    """Removed and begun again under a process that has looked at it: the process
+    doesn't read on in a table that isn't there.
+    """
     for n in range(3):
         commit(sink, n)
     Path(sink.uri).rename(tmp_path / "away")
@@ -179,7 +215,9 @@ def test_a_table_made_anew_is_another_one(sink: Any, tmp_path: Path) -> None:
 
 
 def test_a_later_form_is_not_read(sink: Any) -> None:
-    """What another form of windrow wrote is a mistake of the spec's, and nothing is said to be damaged."""
+    """What another form of windrow wrote is a mistake of the spec's, and nothing is
+    said to be damaged.
+    """
     path = Path(sink.uri) / path_of(0)
     whole = path.read_bytes()
     for form, said in ((3, "a later one"), (1, "an older one")):
@@ -190,7 +228,11 @@ def test_a_later_form_is_not_read(sink: Any) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_a_disk_that_fails(sink: Any, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """One that is full is told as that, for nothing can have arrived; another failure leaves the outcome open. Both can be run again."""
+    """One that is full is told as that, for nothing can have arrived; another failure
+    leaves the outcome open.
+
+    Both can be run again.
+    """
 
     def fail(*_: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -208,7 +250,9 @@ def test_a_disk_that_fails(sink: Any, monkeypatch: pytest.MonkeyPatch, code: int
     assert report(sink, range(1)).ok
 
 
-def test_a_disk_without_hard_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_hard_links_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the table is begun: no commit there could be exactly once."""
 
     def fail(*_: object) -> None:
@@ -228,18 +272,25 @@ def test_a_table_of_another_kind_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_its_folder_is_not_made_one_of_another_kind(sink: Any) -> None:
-    """Nor is a folder of files made a Delta table: its sweep would remove files that its own log doesn't name."""
+    """Nor is a folder of files made a Delta table: its sweep would remove files that
+    its own log doesn't name.
+    """
     with pytest.raises(SpecError, match="another kind"):
         DeltaBoth(sink.uri, ROWS).prepare()
     assert not (Path(sink.uri) / "_delta_log").exists()
 
 
-COLUMNS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["int64", "string"]), st.booleans()), unique_by=lambda c: c[0])
+COLUMNS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from(["int64", "string"]), st.booleans()),
+    unique_by=lambda c: c[0],
+)
 
 
 @given(COLUMNS, COLUMNS)
 def test_columns_only_grow(table: list[Any], wanted: list[Any]) -> None:
-    """Whatever is taken has the table's columns as they were, and all of the wanted ones; what is new may be null."""
+    """Whatever is taken has the table's columns as they were, and all of the wanted
+    ones; what is new may be null.
+    """
     try:
         after = columns_after(table, wanted, "parquet", "t")
     except SchemaChangedError:
@@ -253,27 +304,49 @@ def test_columns_only_grow(table: list[Any], wanted: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("there", "here", "said"),
     [
-        ("struct<a: int64, b: list<item: struct<c: decimal128(10, 2)>>>", "struct<a: int64, b: list<item: struct<c: string>>>",
-         "x.b[].c: decimal128(10, 2) in the table, string in the schema"),
-        ("struct<a: int64>", "struct<a: int64, at: timestamp[us, tz=UTC]>",
-         "x.at: nothing in the table, timestamp[us, tz=UTC] in the schema"),
-        ("map<string, int64>", "map<string, int64 not null>", "x{value}: int64 in the table, int64 not null in the schema"),
-        ("struct<a: int, a: string>", "struct<a: float, a: string>",
-         "x: struct<a: int, a: string> in the table, struct<a: float, a: string> in the schema"),
+        (
+            "struct<a: int64, b: list<item: struct<c: decimal128(10, 2)>>>",
+            "struct<a: int64, b: list<item: struct<c: string>>>",
+            "x.b[].c: decimal128(10, 2) in the table, string in the schema",
+        ),
+        (
+            "struct<a: int64>",
+            "struct<a: int64, at: timestamp[us, tz=UTC]>",
+            "x.at: nothing in the table, timestamp[us, tz=UTC] in the schema",
+        ),
+        (
+            "map<string, int64>",
+            "map<string, int64 not null>",
+            "x{value}: int64 in the table, int64 not null in the schema",
+        ),
+        (
+            "struct<a: int, a: string>",
+            "struct<a: float, a: string>",
+            "x: struct<a: int, a: string> in the table, struct<a: float, a: string> in the schema",
+        ),
         ("list<item: int64>", "int64", "x: list<item: int64> in the table, int64 in the schema"),
-        ("struct<a: int64>", "struct<a: int64> not null", "x: struct<a: int64> in the table, struct<a: int64> not null in the schema"),
+        (
+            "struct<a: int64>",
+            "struct<a: int64> not null",
+            "x: struct<a: int64> in the table, struct<a: int64> not null in the schema",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_nested_change_is_told_by_its_place(there: str, here: str, said: str) -> None:
     """The path inside the column, and the two types there."""
-    kind, nullable = here.removesuffix(" not null") if here.endswith("> not null") else here, not here.endswith("> not null")
+    kind, nullable = (
+        (here.removesuffix(" not null") if here.endswith("> not null") else here),
+        not here.endswith("> not null"),
+    )
     with pytest.raises(SchemaChangedError) as refused:
         columns_after([("x", there, True)], [("x", kind, nullable)], "parquet", "t")
     assert refused.value.what == f"the columns of the table t are not the schema's: {said}"
 
 
 def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
-    """A schema that grew is told before, taken with the commit that brings rows of it, and older files are read back as they are."""
+    """A schema that grew is told before, taken with the commit that brings rows of it,
+    and older files are read back as they are.
+    """
     import pyarrow as pa
 
     commit(sink, 0)
@@ -282,13 +355,19 @@ def test_new_columns_come_with_their_first_rows(sink: Any) -> None:
     grown.prepare()
     log = sink.store.look()
     assert "more" not in [name for name, *_ in log.table.columns]
-    with pytest.raises(SchemaChangedError, match="amount: int64 in the table, string in the schema"):
-        FilesBoth(sink.uri, pa.schema([ROWS.field("id"), pa.field("amount", pa.string())])).prepare()
+    with pytest.raises(
+        SchemaChangedError, match="amount: int64 in the table, string in the schema"
+    ):
+        FilesBoth(
+            sink.uri, pa.schema([ROWS.field("id"), pa.field("amount", pa.string())])
+        ).prepare()
     assert report(sink, range(1)).ok
 
 
 def test_a_manifest_is_for_people_too(sink: Any) -> None:
-    """JSON on one line, with the window's files and offsets in the open; its receipt lies beside it, as a file that the manifest names."""
+    """JSON on one line, with the window's files and offsets in the open; its receipt
+    lies beside it, as a file that the manifest names.
+    """
     commit(sink, 0)
     (line,) = (Path(sink.uri) / path_of(1)).read_text().splitlines()
     brought = json.loads(line)["brought"]

@@ -1,4 +1,6 @@
-"""Who reads by the list of files sees what is committed, and nothing else; also who knows no windrow."""
+"""Who reads by the list of files sees what is committed, and nothing else; also who
+knows no windrow.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ pytestmark = pytest.mark.slow  # another process
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Any:
-    """A table of three windows, one of them replaced and one mended, with files of attempts that came to nothing."""
+    """A table of three windows, one of them replaced and one mended, with files of
+    attempts that came to nothing.
+    """
     made = FilesBoth(str(tmp_path / "lake" / "orders"), ROWS)
     made.prepare()
     for n, generation, attempt in ((0, 0, "a"), (1, 0, "b"), (2, 0, "c"), (1, 1, "d")):
@@ -47,10 +51,16 @@ COMMITTED = sorted([n for n in range(30) if n not in {3, 13}] * 2)
 
 
 def test_the_list_is_what_is_committed(sink: Any) -> None:
-    """No generation that was replaced is in it, no attempt that came to nothing, and a mended window's files of both generations."""
+    """No generation that was replaced is in it, no attempt that came to nothing, and a
+    mended window's files of both generations.
+    """
     assert offsets(list_files(sink.uri)) == COMMITTED
     ran = subprocess.run(
-        [sys.executable, "-m", "windrow.ingest.sinks.files.reader", sink.uri], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "windrow.ingest.sinks.files.reader", sink.uri],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert ran.stdout.splitlines() == list_files(sink.uri)
 
@@ -60,7 +70,11 @@ def test_the_pages_sql_reads_the_same(sink: Any, monkeypatch: pytest.MonkeyPatch
     _, query = text(PAGE).split("```sql\n")
     monkeypatch.chdir(Path(sink.uri).parents[1])
     with duckdb.connect() as database:
-        *_, rows = [database.execute(part).fetchall() for part in query.partition("```")[0].split(";") if part.strip()]
+        *_, rows = [
+            database.execute(part).fetchall()
+            for part in query.partition("```")[0].split(";")
+            if part.strip()
+        ]
     assert len(rows) == len(COMMITTED)
 
 

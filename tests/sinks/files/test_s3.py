@@ -1,4 +1,6 @@
-"""The files sink in an object store: the same promises by conditional puts, through answers that are lost and servers that fail."""
+"""The files sink in an object store: the same promises by conditional puts, through
+answers that are lost and servers that fail.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,22 @@ LOG = "/_windrow/log/"
 
 @pytest.mark.some(2, of="tests")
 class TestParquetInStore(OF_A_STORE):
-    """What hangs on how a commit is put. Dead letters lie on a disk: their store is Delta's, which has tests of its own."""
+    """What hangs on how a commit is put.
+
+    Dead letters lie on a disk: their store is Delta's, which has tests of its own.
+    """
 
     @pytest.fixture(autouse=True)
     def _bucket(self, s3: S3Server) -> None:
         self.server = s3
         self.bucket = s3.bucket()
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> FilesBoth:
-        return FilesBoth(f"{self.bucket}/{tmp_path.name}/orders", schema, metadata, dead=str(tmp_path / "dead"))
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> FilesBoth:
+        return FilesBoth(
+            f"{self.bucket}/{tmp_path.name}/orders", schema, metadata, dead=str(tmp_path / "dead")
+        )
 
     def reopen(self, sink: FilesBoth) -> FilesBoth:
         return FilesBoth(sink.uri, sink.schema, sink.metadata, sink.written, sink.dead)
@@ -64,7 +73,9 @@ def sink(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("how", ["lost", "cut", "slow_down", "broken"])
 def test_a_commit_goes_through_faults(s3: S3Server, sink: Any, how: Any, times: int) -> None:
-    """A put that is done and not answered is found by looking; one that isn't done is put again; each window is there once."""
+    """A put that is done and not answered is found by looking; one that isn't done is
+    put again; each window is there once.
+    """
     made, staged = staged_receipt(sink, 0)
     sink.commit_dead(made.plan, "a1", staged)
     fault = s3.fail(how, "PUT", LOG, times)
@@ -74,7 +85,9 @@ def test_a_commit_goes_through_faults(s3: S3Server, sink: Any, how: Any, times: 
 
 
 def test_a_store_that_never_answers_leaves_the_outcome_unknown(s3: S3Server, sink: Any) -> None:
-    """After some tries the outcome is unknown, not refused; nothing is deleted, and the same commit goes through later."""
+    """After some tries the outcome is unknown, not refused; nothing is deleted, and the
+    same commit goes through later.
+    """
     made, staged = staged_receipt(sink, 0)
     sink.commit_dead(made.plan, "a1", staged)
     fault = s3.fail("slow_down", "PUT", LOG, times=100)
@@ -86,19 +99,33 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown(s3: S3Server, sin
 
 
 def test_two_racers_one_of_whom_hears_nothing(s3: S3Server, sink: Any) -> None:
-    """Of two runs of one window, the one whose answer is lost knows by looking whether it was first."""
+    """Of two runs of one window, the one whose answer is lost knows by looking whether
+    it was first.
+    """
     racers = [FilesBoth(sink.uri, ROWS) for _ in range(2)]
-    ready = [(racer, *staged_receipt(racer, 0, 0, f"racer {n}", dead=False)) for n, racer in enumerate(racers)]
+    ready = [
+        (racer, *staged_receipt(racer, 0, 0, f"racer {n}", dead=False))
+        for n, racer in enumerate(racers)
+    ]
     s3.fail("lost", "PUT", LOG)
-    outcomes = together([lambda racer=racer, made=made, files=files: racer.commit(made, files) for racer, made, files in ready])
+    outcomes = together(
+        [
+            lambda racer=racer, made=made, files=files: racer.commit(made, files)
+            for racer, made, files in ready
+        ]
+    )
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["AlreadyDone", "Done"]
     assert len({outcome.committed.receipt.attempt for outcome in outcomes}) == 1
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("how", ["lost", "cut", "slow_down", "broken"])
-def test_a_table_is_begun_through_faults(s3: S3Server, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether only the answer is lost or nothing was put: it is put again; the trial of the store's promise is, too."""
+def test_a_table_is_begun_through_faults(
+    s3: S3Server, how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether only the answer is lost or nothing was put: it is put again; the trial of
+    the store's promise is, too.
+    """
     monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
     for _ in range(2):
@@ -124,7 +151,9 @@ def test_a_table_that_can_not_be_begun(s3: S3Server, monkeypatch: pytest.MonkeyP
 
 
 def test_a_trial_that_can_not_be_taken_away(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is tried again; what stays is told in a sentence, and hides nothing that the trial has found."""
+    """It is tried again; what stays is told in a sentence, and hides nothing that the
+    trial has found.
+    """
     monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
     fault = s3.fail("slow_down", "DELETE", "_windrow/trials/", times=2)
@@ -140,7 +169,9 @@ def test_a_trial_that_can_not_be_taken_away(s3: S3Server, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("how", ["unconditional", "no_conditions"])
 def test_a_store_without_conditional_puts_is_refused(s3: S3Server, how: Any) -> None:
-    """One that says so, and one that takes no notice of the condition: both before anything is committed."""
+    """One that says so, and one that takes no notice of the condition: both before
+    anything is committed.
+    """
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
     s3.fail(how, "PUT", "/orders/", times=100)
     for ask in (made.refuse_unwritable, made.prepare):
@@ -149,7 +180,9 @@ def test_a_store_without_conditional_puts_is_refused(s3: S3Server, how: Any) -> 
 
 
 def test_doctor_asks_the_store(s3: S3Server) -> None:
-    """A bucket that isn't there is told as a store that can't be written; one that is there keeps nothing of the question."""
+    """A bucket that isn't there is told as a store that can't be written; one that is
+    there keeps nothing of the question.
+    """
     with pytest.raises(UnreachableError, match="NoSuchBucket"):
         FilesBoth("s3://no-such-bucket-at-all/orders", ROWS).refuse_unwritable()
     bucket = s3.bucket()
@@ -158,13 +191,19 @@ def test_doctor_asks_the_store(s3: S3Server) -> None:
 
 
 def test_a_store_that_cannot_be_read_is_out_of_reach(s3: S3Server, sink: Any) -> None:
-    """Before anything was put, that is no unknown outcome. And what clients sign with is in no object, no receipt and no error."""
+    """Before anything was put, that is no unknown outcome.
+
+    And what clients sign with is in no object, no receipt and no error.
+    """
     made, staged = staged_receipt(sink, 0)
     sink.commit_dead(made.plan, "a1", staged)
     sink.commit(made, staged)
     client, bucket = s3.client(), sink.uri.removeprefix("s3://").partition("/")[0]
     for listed in client.list_objects_v2(Bucket=bucket)["Contents"]:
-        assert s3.secret.encode() not in client.get_object(Bucket=bucket, Key=listed["Key"])["Body"].read()
+        assert (
+            s3.secret.encode()
+            not in client.get_object(Bucket=bucket, Key=listed["Key"])["Body"].read()
+        )
     s3.fail("broken", "GET", LOG, times=1000)
     with pytest.raises(UnreachableError) as refused:
         sink.commit(made, staged)
@@ -172,7 +211,9 @@ def test_a_store_that_cannot_be_read_is_out_of_reach(s3: S3Server, sink: Any) ->
 
 
 @pytest.mark.parametrize("made", [FilesBoth, DeltaBoth])
-def test_a_store_is_waited_for_aloud(s3: S3Server, monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
+def test_a_store_is_waited_for_aloud(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch, made: Any
+) -> None:
     """Whoever asks it, boto3, Arrow or deltalake, tries again in silence."""
     table = made(f"{s3.bucket()}/orders", ROWS)
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
@@ -182,7 +223,9 @@ def test_a_store_is_waited_for_aloud(s3: S3Server, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_name_is_taken_by_itself(s3: S3Server, sink: Any) -> None:
-    """An attempt whose entry arrived unanswered, and that comes again with the same receipt, hears that it is done."""
+    """An attempt whose entry arrived unanswered, and that comes again with the same
+    receipt, hears that it is done.
+    """
     made, staged = staged_receipt(sink, 0, dead=False)
     s3.fail("lost", "PUT", LOG)
     assert isinstance(sink.commit(made, staged), Done)
@@ -190,7 +233,9 @@ def test_the_name_is_taken_by_itself(s3: S3Server, sink: Any) -> None:
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has no boto3 is told what to install, before anything is read; a Delta table in S3 needs none."""
+    """Who has no boto3 is told what to install, before anything is read; a Delta table
+    in S3 needs none.
+    """
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SpecError, match=r"windrow\[s3\]"):
         FilesBoth("s3://bucket/orders", ROWS)

@@ -40,7 +40,9 @@ def age(sink: Any) -> None:
 
 
 def test_what_came_to_nothing_goes(sink: Any) -> None:
-    """Files of an attempt that was never committed go once they are old enough; what is committed stays, mended windows too."""
+    """Files of an attempt that was never committed go once they are old enough; what is
+    committed stays, mended windows too.
+    """
     commit(sink, 0)
     sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m"))
     staged_receipt(sink, 1, 0, "came to nothing")
@@ -71,7 +73,9 @@ def test_a_replaced_generation_stays_for_those_who_read_it(sink: Any) -> None:
 
 
 def test_what_was_given_up_is_not_committed(sink: Any) -> None:
-    """An attempt that wakes after its files were swept is refused, and the window can be run again."""
+    """An attempt that wakes after its files were swept is refused, and the window can
+    be run again.
+    """
     made, staged = staged_receipt(sink, 0, 0, "slow")
     age(sink)
     assert len(fresh(sink).sweep(HOUR)) == 2
@@ -82,7 +86,9 @@ def test_what_was_given_up_is_not_committed(sink: Any) -> None:
 
 
 def test_a_commit_that_arrives_while_a_sweep_looks(sink: Any) -> None:
-    """Between the sweep's look and its note: the sweep finds the name taken, looks again, and leaves the files alone."""
+    """Between the sweep's look and its note: the sweep finds the name taken, looks
+    again, and leaves the files alone.
+    """
     made, staged = staged_receipt(sink, 0, 0, "slow")
     sink.commit_dead(made.plan, "slow", staged)
     age(sink)
@@ -93,7 +99,9 @@ def test_a_commit_that_arrives_while_a_sweep_looks(sink: Any) -> None:
 
 
 def test_a_run_that_a_sweep_overtakes(sink: Any) -> None:
-    """Between the run's look and its put: its put meets another state, it reads the note, and names no file that is gone."""
+    """Between the run's look and its put: its put meets another state, it reads the
+    note, and names no file that is gone.
+    """
     late = fresh(sink)
     made, staged = staged_receipt(late, 0, 0, "late")
     late.commit_dead(made.plan, "late", staged)
@@ -105,8 +113,12 @@ def test_a_run_that_a_sweep_overtakes(sink: Any) -> None:
     assert report(sink, range(1)).ok
 
 
-def test_what_was_given_up_and_is_not_removed_yet(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that was stopped between its note and its removals: the files are seen, and may not be named all the same."""
+def test_what_was_given_up_and_is_not_removed_yet(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep that was stopped between its note and its removals: the files are seen,
+    and may not be named all the same.
+    """
     made, staged = staged_receipt(sink, 0, 0, "slow")
     age(sink)
     monkeypatch.setattr(Place, "remove", lambda *_: None)
@@ -115,8 +127,12 @@ def test_what_was_given_up_and_is_not_removed_yet(sink: Any, monkeypatch: pytest
         sink.commit(made, staged)
 
 
-def test_without_the_note_it_would_take_what_counts(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep that doesn't note first what it gives up loses the rows of a commit that comes in between: the note carries the promise."""
+def test_without_the_note_it_would_take_what_counts(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep that doesn't note first what it gives up loses the rows of a commit that
+    comes in between: the note carries the promise.
+    """
     made, staged = staged_receipt(sink, 0, 0, "slow")
     sink.commit_dead(made.plan, "slow", staged)
     age(sink)
@@ -132,7 +148,9 @@ def test_without_the_note_it_would_take_what_counts(sink: Any, monkeypatch: pyte
         report(sink, range(1))
 
 
-def test_a_sweep_that_cannot_say_so_removes_nothing(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_cannot_say_so_removes_nothing(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the log can't be written, every file stays."""
     staged_receipt(sink, 0, 0, "came to nothing")
     age(sink)

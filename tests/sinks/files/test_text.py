@@ -1,4 +1,6 @@
-"""What a column may hold, the files give back: every type, to its edges, in JSON and in CSV; and readers that know no windrow read them."""
+"""What a column may hold, the files give back: every type, to its edges, in JSON and in
+CSV; and readers that know no windrow read them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ PLAIN = pa.table(
         "at": pa.array(STAMPS, pa.timestamp("us", "UTC")),
         "local": pa.array(STAMPS, pa.timestamp("us")),
         "day": pa.array([0, 1, -719162, 2932896, None, 5], pa.date32()),
-        "digits": pa.array([Decimal("1.50"), None, Decimal("-0.01"), Decimal("9" * 36 + ".99"), None, None], pa.decimal128(38, 2)),
+        "digits": pa.array(
+            [Decimal("1.50"), None, Decimal("-0.01"), Decimal("9" * 36 + ".99"), None, None],
+            pa.decimal128(38, 2),
+        ),
         "bytes": pa.array([b"\x00\xff", b"", None, b"abc", b"x", b"y"]),
         "i8": pa.array([-128, 127, 0, None, 1, 2], pa.int8()),
         "i64": pa.array([-(2**63), 2**63 - 1, 0, None, 1, 2], pa.int64()),
@@ -44,13 +49,36 @@ PLAIN = pa.table(
 )
 """Every type that a column may have and that is no nest, with the values at its edges."""
 
-_PAIRS = pa.array([[("a", 1.0), ("a", float("nan"))], [], None] * 2, pa.map_(pa.string(), pa.float64()))
-_DEEP = pa.struct([pa.field(ODD, pa.struct([pa.field("x", pa.decimal128(5, 1)), pa.field("m", pa.map_(pa.string(), pa.binary()))]))])
-NESTED = PLAIN.append_column(
-    "list", pa.array([[{"k": "a", "v": b"1"}, None], [], None] * 2, pa.list_(pa.struct([("k", pa.string()), ("v", pa.binary())])))
+_PAIRS = pa.array(
+    [[("a", 1.0), ("a", float("nan"))], [], None] * 2, pa.map_(pa.string(), pa.float64())
 )
-NESTED = NESTED.append_column("map", _PAIRS).append_column("floats", pa.array([[[1.0, float("inf")], None, []], [], None] * 2))
-NESTED = NESTED.append_column("deep", pa.array([{ODD: {"x": Decimal("1.2"), "m": [("k", b"\xff")]}}, None, {ODD: None}] * 2, _DEEP))
+_DEEP = pa.struct(
+    [
+        pa.field(
+            ODD,
+            pa.struct(
+                [
+                    pa.field("x", pa.decimal128(5, 1)),
+                    pa.field("m", pa.map_(pa.string(), pa.binary())),
+                ]
+            ),
+        )
+    ]
+)
+NESTED = PLAIN.append_column(
+    "list",
+    pa.array(
+        [[{"k": "a", "v": b"1"}, None], [], None] * 2,
+        pa.list_(pa.struct([("k", pa.string()), ("v", pa.binary())])),
+    ),
+)
+NESTED = NESTED.append_column("map", _PAIRS).append_column(
+    "floats", pa.array([[[1.0, float("inf")], None, []], [], None] * 2)
+)
+NESTED = NESTED.append_column(
+    "deep",
+    pa.array([{ODD: {"x": Decimal("1.2"), "m": [("k", b"\xff")]}}, None, {ODD: None}] * 2, _DEEP),
+)
 
 
 def hashes(rows: pa.Table) -> list[int]:
@@ -60,7 +88,9 @@ def hashes(rows: pa.Table) -> list[int]:
 
 @pytest.mark.parametrize("name", NESTED.column_names)
 def test_json_gives_every_value_back(name: str) -> None:
-    """Also NaN and the infinities, bytes, keys that a map has twice, and empty lists, which are no nulls."""
+    """Also NaN and the infinities, bytes, keys that a map has twice, and empty lists,
+    which are no nulls.
+    """
     rows = NESTED.select([name])
     lines = ValueTexts(rows.schema, "json")
     assert hashes(lines.rows(lines.text(rows))) == hashes(rows)
@@ -73,7 +103,10 @@ def test_csv_gives_every_value_back(name: str) -> None:
     lines = ValueTexts(rows.schema, "csv")
     pacsv.write_csv(lines.text(rows), out)
     options = pacsv.ConvertOptions(
-        column_types={name: pa.string()}, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        column_types={name: pa.string()},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
     )
     back = pacsv.read_csv(
         io.BytesIO(out.getvalue()),
@@ -84,15 +117,23 @@ def test_csv_gives_every_value_back(name: str) -> None:
 
 
 def test_csv_refuses_what_it_cannot_hold() -> None:
-    """Lists, maps and structs are told before anything is made, each by its column; also those among the metadata columns."""
+    """Lists, maps and structs are told before anything is made, each by its column;
+    also those among the metadata columns.
+    """
     with pytest.raises(SpecError, match=r"list: list.*map: map.*kafka headers: map"):
-        check_rows(NESTED.select(["i8", "list", "map"]).schema, DEFAULT | {"headers": "kafka headers"}, "csv")
+        check_rows(
+            NESTED.select(["i8", "list", "map"]).schema,
+            DEFAULT | {"headers": "kafka headers"},
+            "csv",
+        )
     check_rows(NESTED.schema, DEFAULT, "jsonl")
     check_rows(PLAIN.schema, DEFAULT | {"key": "_key"}, "csv")
 
 
 def test_json_refuses_names_that_differ_by_case_alone() -> None:
-    """What writes JSON takes two such fields of a struct for one: that is told by the column before anything is made, however deep."""
+    """What writes JSON takes two such fields of a struct for one: that is told by the
+    column before anything is made, however deep.
+    """
     twice = pa.struct([pa.field("a", pa.int64()), pa.field("A", pa.int64())])
     schema = pa.schema([pa.field("ok", pa.int64()), pa.field("deep", pa.map_(pa.string(), twice))])
     with pytest.raises(SpecError, match=r"deep: map.*names that differ by more than case"):
@@ -101,10 +142,18 @@ def test_json_refuses_names_that_differ_by_case_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "written", [*FORMATS.values(), FileFormat("jsonl", "zstd"), FileFormat("csv", "gzip"), FileFormat("parquet", "snappy")]
+    "written",
+    [
+        *FORMATS.values(),
+        FileFormat("jsonl", "zstd"),
+        FileFormat("csv", "gzip"),
+        FileFormat("parquet", "snappy"),
+    ],
 )
 def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) -> None:
-    """DuckDB and polars go by the endings of the names, and have the columns and rows that were committed."""
+    """DuckDB and polars go by the endings of the names, and have the columns and rows
+    that were committed.
+    """
     sink = FilesBoth(str(tmp_path / "orders"), ROWS, written=written)
     sink.prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
@@ -112,14 +161,21 @@ def test_readers_without_windrow_read_them(tmp_path: Path, written: FileFormat) 
     log = sink.store.look()
     assert log is not None
     paths = [f"{sink.uri}/{file.path}" for file in log.table.files()]
-    names = [*ROWS.names, *(DEFAULT[n] for n in ("topic", "partition", "offset", "timestamp", "window"))]
+    names = [
+        *ROWS.names,
+        *(DEFAULT[n] for n in ("topic", "partition", "offset", "timestamp", "window")),
+    ]
     source = {"parquet": "read_parquet", "jsonl": "read_json", "csv": "read_csv"}[written.format]
     rows = duckdb.sql(f"SELECT * FROM {source}({paths})")
     assert (rows.columns, len(rows.fetchall())) == (names, 20)
     scan = {"parquet": pl.scan_parquet, "jsonl": pl.scan_ndjson, "csv": pl.scan_csv}[written.format]
     assert scan(paths).collect().shape == (20, len(names))
     back = pa.Table.from_batches(
-        batch for path in paths for batch in rows_of(Place(str(tmp_path)), path[len(str(tmp_path)) + 1 :], sink_schema(sink))
+        batch
+        for path in paths
+        for batch in rows_of(
+            Place(str(tmp_path)), path[len(str(tmp_path)) + 1 :], sink_schema(sink)
+        )
     )
     assert sorted(back["_offset"].to_pylist()) == sorted([*range(10)] * 2)
 

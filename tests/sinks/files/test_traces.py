@@ -1,4 +1,6 @@
-"""The model of numbered manifests doesn't drift from the code: what the files sink does in races and deaths, it can do, too."""
+"""The model of numbered manifests doesn't drift from the code: what the files sink does
+in races and deaths, it can do, too.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,18 @@ class TestFilesTraces(NumberedTraces):
     def opened(place: Path, recorder: Recorder, who: str, kind: type[Any] = RecordedFiles) -> Any:
         return kind(str(place), ROWS).listened_to(recorder, who)
 
-    @pytest.mark.parametrize(("twin", "at"), [(Overwrites, 0), (NextFreeNumber, 0), (RetriesBlindly, 1)])
-    def test_a_twin_is_not_followed(self, tmp_path: Path, make: Open, recorder: Recorder, twin: type[Any], at: int) -> None:
-        """A put that is answered ok under a number that was taken, or another number than the one behind the look: the model can't."""
-        waiting = self.opened(tmp_path / "orders", recorder, "A", type("Twin", (RecordedTable, twin), {}))
+    @pytest.mark.parametrize(
+        ("twin", "at"), [(Overwrites, 0), (NextFreeNumber, 0), (RetriesBlindly, 1)]
+    )
+    def test_a_twin_is_not_followed(
+        self, tmp_path: Path, make: Open, recorder: Recorder, twin: type[Any], at: int
+    ) -> None:
+        """A put that is answered ok under a number that was taken, or another number
+        than the one behind the look: the model can't.
+        """
+        waiting = self.opened(
+            tmp_path / "orders", recorder, "A", type("Twin", (RecordedTable, twin), {})
+        )
         waiting.meanwhile = partial(commits, make("B"))
         commits(waiting)
         first, *_ = self.refused(recorder)

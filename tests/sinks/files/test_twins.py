@@ -1,4 +1,6 @@
-"""The races that the files sink must win, and broken twins of it that lose them to the same checker."""
+"""The races that the files sink must win, and broken twins of it that lose them to the
+same checker.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.sinks.files.twins import NextFreeNumber, Overwrites, RealSink, RetriesBlindly, TakenMeansDone
+from tests.sinks.files.twins import (
+    NextFreeNumber,
+    Overwrites,
+    RealSink,
+    RetriesBlindly,
+    TakenMeansDone,
+)
 from tests.sinks.files.world import FilesBoth, pieces
 from tests.sinks.things import ROWS, produced, staged_receipt
 from windrow.ingest.errors import RefusedError
@@ -21,7 +29,10 @@ Make = Callable[..., Any]
 
 
 def race(make: Make, uri: str, numbers: tuple[int, int]) -> Report:
-    """A looks; B runs its window from beginning to end; A writes. What both were told they did, the table must hold."""
+    """A looks; B runs its window from beginning to end; A writes.
+
+    What both were told they did, the table must hold.
+    """
     make(uri, ROWS).prepare()
     other = FilesBoth(uri, ROWS)
     b, b_files = staged_receipt(other, numbers[1], 0, "B", dead=False)
@@ -31,7 +42,13 @@ def race(make: Make, uri: str, numbers: tuple[int, int]) -> Report:
         sink.commit(a, a_files)
     fresh = FilesBoth(uri, ROWS)
     with suppress(RefusedError):
-        return check(produced(sorted({*numbers})), pieces(fresh), [], [c.receipt for c in fresh.receipts()], content="id")
+        return check(
+            produced(sorted({*numbers})),
+            pieces(fresh),
+            [],
+            [c.receipt for c in fresh.receipts()],
+            content="id",
+        )
     return Report(receipts=("the log can't be gone by",))
 
 
@@ -43,7 +60,13 @@ def test_the_real_sink_passes(tmp_path: Path, numbers: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("twin", "numbers"), [(RetriesBlindly, (0, 0)), (NextFreeNumber, (0, 0)), (Overwrites, (0, 1)), (TakenMeansDone, (0, 1))]
+    ("twin", "numbers"),
+    [
+        (RetriesBlindly, (0, 0)),
+        (NextFreeNumber, (0, 0)),
+        (Overwrites, (0, 1)),
+        (TakenMeansDone, (0, 1)),
+    ],
 )
 def test_the_checker_catches_the_twin(tmp_path: Path, twin: Make, numbers: tuple[int, int]) -> None:
     """A window is lost, there twice, or its log is torn; and the checker says so."""

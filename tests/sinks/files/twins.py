@@ -1,4 +1,6 @@
-"""Broken twins of a table of files, each one step from the real one. A suite that can't tell them apart proves nothing.
+"""Broken twins of a table of files, each one step from the real one.
+
+A suite that can't tell them apart proves nothing.
 
 `meanwhile` is called between the look and the put, where the other run gets its turn.
 """
@@ -23,7 +25,9 @@ from windrow.ingest.sinks.table_store import Answer, Conflict, TableChange, Writ
 class RealSink(FilesBoth):
     """The table itself; another run gets its turn between its first look and its first put."""
 
-    def __init__(self, uri: str, rows: pa.Schema, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, uri: str, rows: pa.Schema, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
         super().__init__(uri, rows)
         self.meanwhile = meanwhile
         on_put(self, self._late)
@@ -51,7 +55,10 @@ class NextFreeNumber(RealSink):
                 newest = FilesStore(self.uri).look()
                 assert newest is not None
                 with suppress(FileExistsError):
-                    put(path_of(newest.number + 1), next_manifest(newest, msgspec.json.decode(content, type=Manifest)))
+                    put(
+                        path_of(newest.number + 1),
+                        next_manifest(newest, msgspec.json.decode(content, type=Manifest)),
+                    )
                     return
 
         self.store.puts.put = anywhere
@@ -59,7 +66,9 @@ class NextFreeNumber(RealSink):
 
 
 class Overwrites(RealSink):
-    """Puts its manifest without the condition, as a rename does, or a store that takes no notice of it."""
+    """Puts its manifest without the condition, as a rename does, or a store that takes
+    no notice of it.
+    """
 
     def put(self, state: Any, change: TableChange) -> Answer:
         self.store.puts.put = lambda path, content: (Path(self.uri) / path).write_bytes(content)
@@ -75,7 +84,9 @@ class TakenMeansDone(RealSink):
 
 
 class RetriesBlindly(RealSink):
-    """Finds the name taken, and puts its files behind what is there now without looking what that is, as an append does that retries."""
+    """Finds the name taken, and puts its files behind what is there now without looking
+    what that is, as an append does that retries.
+    """
 
     def put(self, state: Any, change: TableChange) -> Answer:
         answer = self.once(state, change)

@@ -1,4 +1,6 @@
-"""The files sink as tests have it: with its dead letters, and its rows read by a reader that goes by the list of files."""
+"""The files sink as tests have it: with its dead letters, and its rows read by a reader
+that goes by the list of files.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.checker import Report, check
 
 PARQUET = FileFormat("parquet", "zstd")
-FORMATS = {"parquet": PARQUET, "jsonl": FileFormat("jsonl", "gzip"), "csv": FileFormat("csv", "none")}
+FORMATS = {
+    "parquet": PARQUET,
+    "jsonl": FileFormat("jsonl", "gzip"),
+    "csv": FileFormat("csv", "none"),
+}
 
 
 class FilesBoth(WithDeadLetters, WindowTable):
@@ -28,17 +34,30 @@ class FilesBoth(WithDeadLetters, WindowTable):
     store: FilesStore
 
     def __init__(
-        self, uri: str, rows: pa.Schema, metadata: Mapping[str, str] = DEFAULT, written: FileFormat = PARQUET, dead: str | None = None
-    ) -> None:  # fmt: skip
+        self,
+        uri: str,
+        rows: pa.Schema,
+        metadata: Mapping[str, str] = DEFAULT,
+        written: FileFormat = PARQUET,
+        dead: str | None = None,
+    ) -> None:
         super().__init__(FilesStore(uri, written), rows, metadata)
         self.uri, self.written, self.dead = self.store.place, written, dead
-        self.dead_letters = dead_letters_beside(self.uri if dead is None else dead.removesuffix("_dead"))
+        self.dead_letters = dead_letters_beside(
+            self.uri if dead is None else dead.removesuffix("_dead")
+        )
 
 
 def report(sink: Any, numbers: range) -> Report:
     """What the checker says of all windows."""
     receipts = [c.receipt for c in sink.receipts()]
-    return check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    return check(
+        produced(numbers),
+        pieces(sink),
+        [sink.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
 
 
 def sink_at(place: str) -> Any:
@@ -50,7 +69,9 @@ def pieces(sink: Any) -> list[pa.Table]:
     """All visible rows, one table per file, in the order in which they lie in it."""
     log = FilesStore(sink.uri).look()
     files = [] if log is None else list(log.table.files())
-    return [pa.Table.from_batches(rows_of(sink.store.files, file.path, sink.columns)) for file in files]
+    return [
+        pa.Table.from_batches(rows_of(sink.store.files, file.path, sink.columns)) for file in files
+    ]
 
 
 def twin_at(place: str) -> Any:

@@ -1,4 +1,7 @@
-"""The Iceberg sink with a recorder around its steps; see `tests.protocols.traces`. A snapshot's number is the model's."""
+"""The Iceberg sink with a recorder around its steps; see `tests.protocols.traces`.
+
+A snapshot's number is the model's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A REST catalog on loopback, as small as Iceberg's protocol allows: it answers from a catalog in SQLite, and a test says when it fails."""
+"""A REST catalog on loopback, as small as Iceberg's protocol allows: it answers from a
+catalog in SQLite, and a test says when it fails.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from flask import Flask, Response, abort, request
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table
@@ -22,12 +29,15 @@ TOKEN = "hunter2-token"
 
 
 class Server:
-    """`faults`: what is done with the next commits, one after the other: taken and answered with a status, or a status alone.
+    """`faults`: what is done with the next commits, one after the other: taken and
+    answered with a status, or a status alone.
 
     `config`: what is given out with each table, as the credentials of its storage are.
     """
 
-    def __init__(self, folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None
+    ) -> None:
         self.config = dict(config or {})
         own = {"uri": f"sqlite:///{folder}/rest.db", "warehouse": warehouse or f"file://{folder}"}
         self.catalog = DatabaseCatalog("default", **own, **self.config)
@@ -37,14 +47,22 @@ class Server:
     def app(self) -> Flask:
         """The routes that PyIceberg asks."""
         made = Flask("rest")
-        made.before_request(lambda: None if request.headers.get("Authorization") == f"Bearer {TOKEN}" else abort(401))
+        made.before_request(
+            lambda: (
+                None if request.headers.get("Authorization") == f"Bearer {TOKEN}" else abort(401)
+            )
+        )
         one = "/v1/namespaces/<name>/tables/<table>"
         for path, method, answer in (
             ("/v1/config", "GET", lambda: {"defaults": {}, "overrides": {}}),
             ("/v1/namespaces/<name>", "GET", self.namespace),
             ("/v1/namespaces", "POST", self.make_namespace),
             ("/v1/namespaces/<name>/tables", "POST", self.create),
-            (one, "GET", lambda name, table: self.loaded(self.catalog.load_table(f"{name}.{table}"))),
+            (
+                one,
+                "GET",
+                lambda name, table: self.loaded(self.catalog.load_table(f"{name}.{table}")),
+            ),
             (one, "POST", self.commit),
         ):
             made.add_url_rule(path, f"{method} {path}", answer, methods=[method])
@@ -66,7 +84,11 @@ class Server:
         body = request.json
         spec = PartitionSpec.model_validate(body["partition-spec"])
         schema = Schema.model_validate(body["schema"])
-        return self.loaded(self.catalog.create_table(f"{name}.{body['name']}", schema, partition_spec=spec, properties=body["properties"]))
+        return self.loaded(
+            self.catalog.create_table(
+                f"{name}.{body['name']}", schema, partition_spec=spec, properties=body["properties"]
+            )
+        )
 
     def commit(self, name: str, table: str) -> Any:
         asked = CommitTableRequest.model_validate_json(request.data)
@@ -82,7 +104,10 @@ class Server:
     def loaded(self, table: Table) -> Any:
         """A table as the protocol has it."""
         about, config = table.metadata.model_dump_json(), json.dumps(self.config)
-        content = f'{{"metadata-location": "{table.metadata_location}", "metadata": {about}, "config": {config}}}'
+        content = (
+            f'{{"metadata-location": "{table.metadata_location}", "metadata": {about}, "config":'
+            f" {config}}}"
+        )
         return Response(content, mimetype="application/json")
 
 
@@ -92,7 +117,9 @@ def told(status: int, kind: str) -> Any:
 
 
 @contextmanager
-def serving(folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None) -> Iterator[tuple[Server, str]]:
+def serving(
+    folder: Path, warehouse: str = "", config: Mapping[str, str] | None = None
+) -> Iterator[tuple[Server, str]]:
     """The server, and its address."""
     server = Server(folder, warehouse, config)
     with listening(server.app()) as url:

@@ -1,4 +1,6 @@
-"""Whatever value a column's type has, an Iceberg table holds it; readers that know nothing of windrow read the same rows."""
+"""Whatever value a column's type has, an Iceberg table holds it; readers that know
+nothing of windrow read the same rows.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,21 @@ def committed(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
         stager.add(rows, messages(split))
         done = stager.finish()
         counts = SplitCounts(
-            TOPIC.topic, split.partition, 0, count, count, count, 0, count, 0, 0, count, 0, 0, checksums=Checksums(done.checksum)
-        )  # fmt: skip
+            TOPIC.topic,
+            split.partition,
+            0,
+            count,
+            count,
+            count,
+            0,
+            count,
+            0,
+            0,
+            count,
+            0,
+            0,
+            checksums=Checksums(done.checksum),
+        )
         staged.append(Staged(split, counts, done.committables, ()))
     assert isinstance(sink.commit(receipt(planned, staged, 0, "a1"), staged), Done)
     return sink
@@ -51,24 +66,40 @@ def committed(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
 
 @settings(max_examples=examples(25))
 @given(st.data(), st.lists(COLUMNS, min_size=1, max_size=4))
-def test_whatever_a_column_can_hold_is_staged(data: st.DataObject, columns: list[tuple[pa.DataType, st.SearchStrategy[Any]]]) -> None:
-    """It is written, committed, and read back as it was, with its checksum; each extreme leaves the rows beside it unharmed."""
+def test_whatever_a_column_can_hold_is_staged(
+    data: st.DataObject, columns: list[tuple[pa.DataType, st.SearchStrategy[Any]]]
+) -> None:
+    """It is written, committed, and read back as it was, with its checksum; each
+    extreme leaves the rows beside it unharmed.
+    """
     schema = pa.schema([pa.field(f"c{i}", kind) for i, (kind, _) in enumerate(columns)])
     count = data.draw(st.integers(1, 6))
-    values = [data.draw(st.lists(st.none() | each, min_size=count, max_size=count)) for _, each in columns]
-    rows = pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+    values = [
+        data.draw(st.lists(st.none() | each, min_size=count, max_size=count)) for _, each in columns
+    ]
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema
+    )
     with tempfile.TemporaryDirectory() as folder:
         sink = committed(folder, rows)
         held = sink.look(window(0))
         assert held is not None
         back = summed(held.receipt.splits, sink.audit().contents(window(0)), sink.metadata)
-        assert back.checksums == tuple(s.checksums.rows for s in held.receipt.splits if isinstance(s.checksums, Checksums))
-        read = [row for batch in sink.audit().contents(window(0)) for row in batch.select(schema.names).to_pylist()]
+        assert back.checksums == tuple(
+            s.checksums.rows for s in held.receipt.splits if isinstance(s.checksums, Checksums)
+        )
+        read = [
+            row
+            for batch in sink.audit().contents(window(0))
+            for row in batch.select(schema.names).to_pylist()
+        ]
         assert repr(read) == repr(rows.to_pylist() * 2)
         state = state_of(sink)
         plain = [f.name for f in schema if not pa.types.is_nested(f.type)]
         scanned = state.table.scan().to_arrow().select(plain).to_pylist()
-        assert sorted(map(repr, scanned)) == sorted(repr({name: row[name] for name in plain}) for row in read)
+        assert sorted(map(repr, scanned)) == sorted(
+            repr({name: row[name] for name in plain}) for row in read
+        )
 
 
 def _local(year: int) -> datetime:
@@ -88,14 +119,26 @@ EVERY: dict[str, tuple[pa.DataType, list[Any]]] = {
     "j": (pa.binary(), [b"", None, b"\xff" * 20]),
     "k": (pa.date32(), [date(1, 1, 1), None, date(9999, 12, 31)]),
     "m": (pa.timestamp("us"), [_local(1), None, _local(9999)]),
-    "n": (pa.timestamp("us", tz="UTC"), [datetime(1, 1, 1, tzinfo=ZoneInfo("UTC")), None, datetime(9999, 12, 31, tzinfo=ZoneInfo("UTC"))]),
+    "n": (
+        pa.timestamp("us", tz="UTC"),
+        [
+            datetime(1, 1, 1, tzinfo=ZoneInfo("UTC")),
+            None,
+            datetime(9999, 12, 31, tzinfo=ZoneInfo("UTC")),
+        ],
+    ),
     "o": (pa.decimal128(5, 2), [Decimal("-999.99"), None, Decimal("999.99")]),
     "p": (pa.decimal128(18, 4), [Decimal("-1.0001"), None, Decimal("99999999999999.9999")]),
-    "q": (pa.decimal128(38, 10), [Decimal("-1.0000000001"), None, Decimal("1" + "0" * 27 + "." + "0" * 10)]),
+    "q": (
+        pa.decimal128(38, 10),
+        [Decimal("-1.0000000001"), None, Decimal("1" + "0" * 27 + "." + "0" * 10)],
+    ),
     "r": (pa.list_(pa.int16()), [[], None, [1, None]]),
     "s": (pa.map_(pa.string(), pa.timestamp("us")), [[], None, [("x", _local(2026))]]),
     "t": (
-        pa.struct([pa.field("u", pa.list_(pa.struct([pa.field("v", pa.int64(), nullable=False)])))]),
+        pa.struct(
+            [pa.field("u", pa.list_(pa.struct([pa.field("v", pa.int64(), nullable=False)])))]
+        ),
         [{"u": []}, None, {"u": [{"v": 1}]}],
     ),
     "select": (pa.int64(), [1, None, 2]),
@@ -110,7 +153,10 @@ EVERY: dict[str, tuple[pa.DataType, list[Any]]] = {
 def every(tmp_path_factory: pytest.TempPathFactory) -> IcebergBoth:
     """A table with all of them."""
     arrays = [pa.array(values, kind) for kind, values in EVERY.values()]
-    return committed(str(tmp_path_factory.mktemp("lake of all")), pa.RecordBatch.from_arrays(arrays, names=[*EVERY]))
+    return committed(
+        str(tmp_path_factory.mktemp("lake of all")),
+        pa.RecordBatch.from_arrays(arrays, names=[*EVERY]),
+    )
 
 
 def expected(name: str) -> list[str]:
@@ -118,49 +164,70 @@ def expected(name: str) -> list[str]:
 
 
 def test_pyiceberg_reads_every_column(every: IcebergBoth) -> None:
-    """Its own scan sees the same values, of a table that it loads by the catalog's address alone."""
+    """Its own scan sees the same values, of a table that it loads by the catalog's
+    address alone.
+    """
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("default", uri=f"sqlite:///{every.at.warehouse}/catalog.db")
     seen = catalog.load_table("ns.t").scan().to_arrow()
     catalog.close()
-    assert {name: sorted(map(repr, seen[name].to_pylist())) for name in EVERY} == {name: expected(name) for name in EVERY}
+    assert {name: sorted(map(repr, seen[name].to_pylist())) for name in EVERY} == {
+        name: expected(name) for name in EVERY
+    }
     assert seen["_window"].unique().to_pylist() == [window(0).key]
 
 
 def test_pyiceberg_takes_a_null_list_of_structs_for_an_empty_one(tmp_path: Path) -> None:
-    """PyIceberg 0.12's reader does, not the table: what windrow reads back, which uses Parquet's own reader, has the null."""
+    """PyIceberg 0.12's reader does, not the table: what windrow reads back, which uses
+    Parquet's own reader, has the null.
+    """
     kind = pa.list_(pa.struct([pa.field("a", pa.int64())]))
-    sink = committed(str(tmp_path), pa.RecordBatch.from_arrays([pa.array([None], kind)], names=["c"]))
+    sink = committed(
+        str(tmp_path), pa.RecordBatch.from_arrays([pa.array([None], kind)], names=["c"])
+    )
     state = state_of(sink)
     assert state.table.scan().to_arrow()["c"].to_pylist() == [[], []]
-    assert [row for batch in sink.audit().contents(window(0)) for row in batch["c"].to_pylist()] == [None, None]
+    assert [
+        row for batch in sink.audit().contents(window(0)) for row in batch["c"].to_pylist()
+    ] == [None, None]
 
 
-@pytest.mark.filterwarnings("ignore:Iceberg scan planning")  # polars would like a package of its own
+# polars would like a package of its own
+@pytest.mark.filterwarnings("ignore:Iceberg scan planning")
 def test_polars_reads_every_column(every: IcebergBoth) -> None:
     """polars.scan_iceberg sees the same rows."""
     state = state_of(every)
     plain = [name for name in EVERY if name not in {"r", "s", "t"}]
     seen = pl.scan_iceberg(state.table.metadata_location).select(*plain, "_window").collect()
     assert seen.height == 6
-    assert {name: sorted(map(repr, seen[name].to_list())) for name in plain} == {name: expected(name) for name in plain}
+    assert {name: sorted(map(repr, seen[name].to_list())) for name in plain} == {
+        name: expected(name) for name in plain
+    }
 
 
 def test_duckdb_reads_the_files(every: IcebergBoth) -> None:
-    """The files that the manifests name are whole Parquet files, with the window in them, and Iceberg's field ids."""
+    """The files that the manifests name are whole Parquet files, with the window in
+    them, and Iceberg's field ids.
+    """
     state = state_of(every)
     files = [task.file.file_path.removeprefix("file://") for task in state.tasks()]
     with duckdb.connect() as connection:
         rows = connection.read_parquet(files)
-        assert rows.aggregate("count(*), count(distinct _window), min(d)").fetchall() == [(6, 1, -(2**63))]
-        fields = connection.execute("SELECT name, field_id FROM parquet_schema(?) WHERE field_id IS NOT NULL", [files[0]]).fetchall()
+        assert rows.aggregate("count(*), count(distinct _window), min(d)").fetchall() == [
+            (6, 1, -(2**63))
+        ]
+        fields = connection.execute(
+            "SELECT name, field_id FROM parquet_schema(?) WHERE field_id IS NOT NULL", [files[0]]
+        ).fetchall()
     assert dict(fields)["select"] == state.table.schema().find_field("select").field_id
 
 
 @pytest.mark.parametrize("name", [n for n in EVERY if n not in "rst"])
 def test_bounds_skip_no_row_that_is_asked_for(every: IcebergBoth, name: str) -> None:
-    """A reader that asks for a column's greatest, or least, value finds it: bounds that are cut are cut outwards."""
+    """A reader that asks for a column's greatest, or least, value finds it: bounds that
+    are cut are cut outwards.
+    """
     state = state_of(every)
     low, _, high = EVERY[name][1]
     if name == "i":
@@ -169,7 +236,9 @@ def test_bounds_skip_no_row_that_is_asked_for(every: IcebergBoth, name: str) -> 
     for ask, value in ((GreaterThanOrEqual, high), (LessThanOrEqual, low)):
         if isinstance(value, bool):
             continue
-        assert list(state.table.scan(row_filter=ask(name, _asked(value))).plan_files()), f"{name} {ask.__name__} {value!r}"
+        assert list(state.table.scan(row_filter=ask(name, _asked(value))).plan_files()), (
+            f"{name} {ask.__name__} {value!r}"
+        )
 
 
 def _asked(value: Any) -> Any:
@@ -180,14 +249,19 @@ def _asked(value: Any) -> Any:
 
 
 def test_the_bounds_are_those_of_pyiceberg(every: IcebergBoth) -> None:
-    """Read by PyIceberg's own conversions, they are the least and the greatest value, where nothing was cut."""
+    """Read by PyIceberg's own conversions, they are the least and the greatest value,
+    where nothing was cut.
+    """
     from pyiceberg.conversions import from_bytes
 
     state = state_of(every)
     file = state.tasks()[0].file
     for name in "abcdeo":
         field = state.table.schema().find_field(name)
-        ends = [from_bytes(field.field_type, bounds[field.field_id]) for bounds in (file.lower_bounds, file.upper_bounds)]  # type: ignore[call-overload]
+        ends = [
+            from_bytes(field.field_type, bounds[field.field_id])
+            for bounds in (file.lower_bounds, file.upper_bounds)
+        ]  # type: ignore[call-overload]
         assert ends == [EVERY[name][1][0], EVERY[name][1][2]], name
         assert (file.value_counts[field.field_id], file.null_value_counts[field.field_id]) == (3, 1)
 
@@ -206,7 +280,9 @@ def test_the_bounds_are_those_of_pyiceberg(every: IcebergBoth) -> None:
         ([], "there are no columns"),
     ],
 )
-def test_what_it_cannot_hold_is_told_by_column(tmp_path: Path, columns: list[tuple[str, pa.DataType]], says: str) -> None:
+def test_what_it_cannot_hold_is_told_by_column(
+    tmp_path: Path, columns: list[tuple[str, pa.DataType]], says: str
+) -> None:
     """A schema that Iceberg would store as something else is refused before anything is made."""
     with pytest.raises(SpecError, match=says):
         IcebergBoth(TableAt.in_folder(str(tmp_path), "ns.t"), pa.schema(columns))

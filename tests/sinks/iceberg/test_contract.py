@@ -24,10 +24,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.some(1)
-class TestIcebergSink(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+class TestIcebergSink(
+    SinkContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
+):
     """On real Iceberg tables."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> IcebergBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> IcebergBoth:
         return IcebergBoth(TableAt.in_folder(str(tmp_path), TABLE), schema, metadata)
 
     def reopen(self, sink: IcebergBoth) -> IcebergBoth:

@@ -1,4 +1,6 @@
-"""Columns of a table that is there: they change with the first rows that need it, in the same commit, and no checksum changes with them."""
+"""Columns of a table that is there: they change with the first rows that need it, in
+the same commit, and no checksum changes with them.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,27 @@ from windrow.ingest.sinks.iceberg.commit import Prepared
 
 pytestmark = pytest.mark.slow
 
-NARROW = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("price", pa.decimal128(5, 2)), pa.field("rate", pa.float32())])
-WIDE = pa.schema([pa.field("id", pa.int64()), pa.field("price", pa.decimal128(20, 2)), pa.field("rate", pa.float64())])
-MORE = pa.schema([*NARROW, pa.field("note", pa.string()), pa.field("tags", pa.list_(pa.struct([pa.field("k", pa.int64())])))])
+NARROW = pa.schema(
+    [
+        pa.field("id", pa.int32(), nullable=False),
+        pa.field("price", pa.decimal128(5, 2)),
+        pa.field("rate", pa.float32()),
+    ]
+)
+WIDE = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("price", pa.decimal128(20, 2)),
+        pa.field("rate", pa.float64()),
+    ]
+)
+MORE = pa.schema(
+    [
+        *NARROW,
+        pa.field("note", pa.string()),
+        pa.field("tags", pa.list_(pa.struct([pa.field("k", pa.int64())]))),
+    ]
+)
 OTHER = pa.schema([*NARROW, pa.field("colour", pa.string())])
 
 
@@ -42,13 +62,28 @@ def staged(sink: IcebergBoth, number: int) -> Any:
     for split in planned.splits:
         stager, whole = sink.stager(planned, 0, "a1")(split), messages(split)
         n = whole.num_rows
-        columns = [pa.array(range(n), f.type) if f.name == "id" else pa.nulls(n, f.type) for f in sink.schema]
+        columns = [
+            pa.array(range(n), f.type) if f.name == "id" else pa.nulls(n, f.type)
+            for f in sink.schema
+        ]
         stager.add(pa.RecordBatch.from_arrays(columns, schema=sink.schema), whole)
         done = stager.finish()
         counts = SplitCounts(
-            split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n, 0, 0, done.rows, 0, 0,
+            split.topic,
+            split.partition,
+            split.start,
+            split.stop,
+            split.stop,
+            n,
+            n * 2,
+            n,
+            0,
+            0,
+            done.rows,
+            0,
+            0,
             checksums=Checksums(done.checksum),
-        )  # fmt: skip
+        )
         every.append(Staged(split, counts, done.committables, ()))
     return receipt(planned, every, 0, "a1"), every
 
@@ -56,7 +91,9 @@ def staged(sink: IcebergBoth, number: int) -> Any:
 def names(sink: IcebergBoth) -> dict[str, str]:
     """The table's columns, without windrow's."""
     state = state_of(sink)
-    return {f.name: str(f.field_type) for f in state.table.schema().fields if not f.name.startswith("_")}
+    return {
+        f.name: str(f.field_type) for f in state.table.schema().fields if not f.name.startswith("_")
+    }
 
 
 def whole(sink: IcebergBoth, number: int) -> bool:
@@ -64,11 +101,15 @@ def whole(sink: IcebergBoth, number: int) -> bool:
     committed = sink.look(window(number))
     assert committed is not None
     back = summed(committed.receipt.splits, sink.audit().contents(window(number)), sink.metadata)
-    return back.checksums == tuple(s.checksums.rows for s in committed.receipt.splits if isinstance(s.checksums, Checksums))
+    return back.checksums == tuple(
+        s.checksums.rows for s in committed.receipt.splits if isinstance(s.checksums, Checksums)
+    )
 
 
 def test_new_columns_come_with_their_first_rows(tmp_path: Path) -> None:
-    """Preparing and staging change nothing; the commit brings columns and rows at once; older rows have nulls; who is older goes on."""
+    """Preparing and staging change nothing; the commit brings columns and rows at once;
+    older rows have nulls; who is older goes on.
+    """
     old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, MORE)
     old.prepare()
     assert isinstance(old.commit(*staged(old, 0)), Done)
@@ -87,7 +128,9 @@ def test_new_columns_come_with_their_first_rows(tmp_path: Path) -> None:
 
 
 def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> None:
-    """Numbers and nulls: the first wide rows make the table wider; files stay; narrow rows that were staged before still go in."""
+    """Numbers and nulls: the first wide rows make the table wider; files stay; narrow
+    rows that were staged before still go in.
+    """
     old, new = sink_of(tmp_path, NARROW), sink_of(tmp_path, WIDE, "widen")
     old.prepare()
     old.commit(*staged(old, 0))
@@ -100,22 +143,57 @@ def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> Non
     state = state_of(new)
     assert before < {task.file.file_path for task in state.tasks()}
     assert all(whole(new, n) for n in range(3))
-    assert sorted(state.table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()) == sorted([*range(10)] * 6)
+    assert sorted(state.table.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()) == sorted(
+        [*range(10)] * 6
+    )
 
 
 @pytest.mark.parametrize(
     ("schema", "evolve", "says"),
     [
-        (MORE, "none", "note: new .*sink.evolve is none.*With sink.evolve: add_columns the table would take it"),
-        (WIDE, "add_columns", "id: int32 not null in the table, int64 in the schema.*With sink.evolve: widen"),
-        (pa.schema([*NARROW, pa.field("x", pa.int64(), nullable=False)]), "widen", "x: new, but not nullable"),
-        (pa.schema([*NARROW, pa.field("PRICE", pa.int64())]), "widen", "the name stands there twice|case doesn't count"),
-        (pa.schema([f for f in NARROW if f.name != "rate"]), "widen", r"rate: in the table \(float\), not in the schema"),
-        (pa.schema([pa.field("id", pa.string()), *list(NARROW)[1:]]), "widen", "id: int32 not null in the table, string in the schema"),
-        (pa.schema([NARROW.field(0), pa.field("price", pa.decimal128(9, 4)), NARROW.field(2)]), "widen", "price: decimal128"),
+        (
+            MORE,
+            "none",
+            (
+                "note: new .*sink.evolve is none.*With sink.evolve: add_columns the table would"
+                " take it"
+            ),
+        ),
+        (
+            WIDE,
+            "add_columns",
+            "id: int32 not null in the table, int64 in the schema.*With sink.evolve: widen",
+        ),
+        (
+            pa.schema([*NARROW, pa.field("x", pa.int64(), nullable=False)]),
+            "widen",
+            "x: new, but not nullable",
+        ),
+        (
+            pa.schema([*NARROW, pa.field("PRICE", pa.int64())]),
+            "widen",
+            "the name stands there twice|case doesn't count",
+        ),
+        (
+            pa.schema([f for f in NARROW if f.name != "rate"]),
+            "widen",
+            r"rate: in the table \(float\), not in the schema",
+        ),
+        (
+            pa.schema([pa.field("id", pa.string()), *list(NARROW)[1:]]),
+            "widen",
+            "id: int32 not null in the table, string in the schema",
+        ),
+        (
+            pa.schema([NARROW.field(0), pa.field("price", pa.decimal128(9, 4)), NARROW.field(2)]),
+            "widen",
+            "price: decimal128",
+        ),
     ],
 )
-def test_what_no_commit_may_make_good_is_told(tmp_path: Path, schema: pa.Schema, evolve: Evolve, says: str) -> None:
+def test_what_no_commit_may_make_good_is_told(
+    tmp_path: Path, schema: pa.Schema, evolve: Evolve, says: str
+) -> None:
     """Column by column, with the way out, before anything is read."""
     sink_of(tmp_path, NARROW).prepare()
     with pytest.raises(Exception, match=says):
@@ -123,12 +201,16 @@ def test_what_no_commit_may_make_good_is_told(tmp_path: Path, schema: pa.Schema,
 
 
 def test_of_two_that_bring_columns_the_second_stages_anew(tmp_path: Path) -> None:
-    """Files that were staged with field ids which others got meanwhile are refused: no value lands in another column."""
+    """Files that were staged with field ids which others got meanwhile are refused: no
+    value lands in another column.
+    """
     sink_of(tmp_path, NARROW).prepare()
     one, other = sink_of(tmp_path, MORE), sink_of(tmp_path, OTHER)
     ready = staged(other, 1)
     assert isinstance(one.commit(*staged(one, 0)), Done)
-    with pytest.raises(SchemaChangedError, match="colour: another commit brought other columns first"):
+    with pytest.raises(
+        SchemaChangedError, match="colour: another commit brought other columns first"
+    ):
         other.commit(*ready)
     with_both = sink_of(tmp_path, pa.schema([*MORE, *list(OTHER)[-1:]]))
     assert isinstance(with_both.commit(*staged(with_both, 1)), Done)
@@ -146,7 +228,9 @@ def test_of_two_that_bring_the_same_columns_both_arrive(tmp_path: Path) -> None:
 
 
 def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
-    """1 A run looks.  2 Somebody drops and adds columns, which makes no snapshot.  3 The commit fails, and looks again."""
+    """1 A run looks.  2 Somebody drops and adds columns, which makes no snapshot.  3
+    The commit fails, and looks again.
+    """
     sink = sink_of(tmp_path, NARROW)
     sink.prepare()
     ready = staged(sink, 0)
@@ -166,9 +250,15 @@ def test_columns_that_others_change_meanwhile_are_seen(tmp_path: Path) -> None:
     assert whole(sink, 0)
 
 
-@pytest.mark.parametrize("change", [lambda u: u.delete_column("rate"), lambda u: u.rename_column("rate", "speed")])
-def test_a_column_that_something_else_took_away_is_not_added_again(tmp_path: Path, change: Callable[[Any], Any]) -> None:
-    """Fields are known by their ids: one of the same name would hide that older rows have lost their values."""
+@pytest.mark.parametrize(
+    "change", [lambda u: u.delete_column("rate"), lambda u: u.rename_column("rate", "speed")]
+)
+def test_a_column_that_something_else_took_away_is_not_added_again(
+    tmp_path: Path, change: Callable[[Any], Any]
+) -> None:
+    """Fields are known by their ids: one of the same name would hide that older rows
+    have lost their values.
+    """
     sink = sink_of(tmp_path, NARROW)
     sink.prepare()
     sink.commit(*staged(sink, 0))
@@ -176,23 +266,36 @@ def test_a_column_that_something_else_took_away_is_not_added_again(tmp_path: Pat
     about = state_of(sink).table
     with about.update_schema() as update:
         change(update)
-    with pytest.raises(SchemaChangedError, match=r"rate: something else changed the table, where it (was dropped|is called speed now)"):
+    with pytest.raises(
+        SchemaChangedError,
+        match=r"rate: something else changed the table, where it (was dropped|is called speed now)",
+    ):
         sink_of(tmp_path, NARROW).prepare()
     with pytest.raises(SchemaChangedError, match="something else changed the table"):
         sink.commit(*ready)
 
 
 def test_values_of_a_column_that_was_dropped_are_missed(tmp_path: Path) -> None:
-    """Files still have them and no reader sees them, also where a person has added the column again: verification says so."""
+    """Files still have them and no reader sees them, also where a person has added the
+    column again: verification says so.
+    """
     sink = sink_of(tmp_path, MORE)
     sink.prepare()
     sink.commit(*staged(sink, 0))
     with state_of(sink).table.update_schema() as update:
         update.delete_column("tags").delete_column("rate")
     with state_of(sink).table.update_schema() as update:
-        update.add_column("rate", FloatType()).add_column("tags", ListType(1, StructType(NestedField(2, "k", LongType())), False))
+        update.add_column("rate", FloatType()).add_column(
+            "tags", ListType(1, StructType(NestedField(2, "k", LongType())), False)
+        )
     fresh = sink_of(tmp_path, MORE)
-    with pytest.raises(RefusedError, match=r"no column any more for values in its file .*: rate, tags, tags\.element, tags\.element\.k"):
+    with pytest.raises(
+        RefusedError,
+        match=(
+            r"no column any more for values in its file .*: rate, tags, tags\.element,"
+            r" tags\.element\.k"
+        ),
+    ):
         whole(fresh, 0)
     fresh.prepare()
     assert isinstance(fresh.commit(*staged(fresh, 1)), Done)

@@ -1,4 +1,6 @@
-"""What others do to the table in between: expiry, compaction, rollback, branches, deletes, partitions, foreign rows; and a sweep."""
+"""What others do to the table in between: expiry, compaction, rollback, branches,
+deletes, partitions, foreign rows; and a sweep.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,23 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import IdentityTransform
 
-from tests.sinks.iceberg.world import IcebergBoth, folder_of, pieces, sink_at, staged_paths, state_of
+from tests.sinks.iceberg.world import (
+    IcebergBoth,
+    folder_of,
+    pieces,
+    sink_at,
+    staged_paths,
+    state_of,
+)
 from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
 from windrow.ingest.admin.deep import summed
-from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    DamagedError,
+    RefusedError,
+    SchemaChangedError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.schema.metadata import TYPES
@@ -60,7 +75,9 @@ def expire_all(sink: Any) -> None:
     """Every snapshot but the newest one goes."""
     about = table(sink)
     newest = about.current_snapshot().snapshot_id
-    about.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]).commit()
+    about.maintenance.expire_snapshots().by_ids(
+        [s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]
+    ).commit()
 
 
 def rewrite(sink: Any) -> None:
@@ -77,14 +94,24 @@ def whole(sink: Any, number: int) -> bool:
     """Whether a window's rows have the checksums of its receipt."""
     committed = sink.look(window(number)).receipt
     back = summed(committed.splits, sink.audit().contents(window(number)), sink.metadata)
-    return back.checksums == tuple(s.checksums.rows for s in committed.splits if isinstance(s.checksums, Checksums))
+    return back.checksums == tuple(
+        s.checksums.rows for s in committed.splits if isinstance(s.checksums, Checksums)
+    )
 
 
 @pytest.mark.parametrize(
-    "maintain", [expire_all, rewrite, lambda s: (rewrite(s), expire_all(s)), lambda s: (expire_all(s), rewrite(s), expire_all(s))]
+    "maintain",
+    [
+        expire_all,
+        rewrite,
+        lambda s: (rewrite(s), expire_all(s)),
+        lambda s: (expire_all(s), rewrite(s), expire_all(s)),
+    ],
 )
 def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object]) -> None:
-    """After expiry, compaction, or both, a rerun skips, receipts are as they were, the rows have their checksums, and work goes on."""
+    """After expiry, compaction, or both, a rerun skips, receipts are as they were, the
+    rows have their checksums, and work goes on.
+    """
     before = list(sink.receipts())
     maintain(sink)
     fresh = sink_at(sink.at.warehouse)
@@ -98,7 +125,10 @@ def test_what_was_committed_stays_so(sink: Any, maintain: Callable[[Any], object
 
 
 def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
-    """The window that went is no longer committed, and can be run again; the one that stayed is. The table's size is told as it is."""
+    """The window that went is no longer committed, and can be run again; the one that stayed is.
+
+    The table's size is told as it is.
+    """
     assert (sink.size()[0], sink.size()[1] > 1000) == (36, True)
     first = sink.look(window(0)).version
     table(sink).manage_snapshots().set_current_snapshot(first).commit()
@@ -110,9 +140,16 @@ def test_a_rollback_takes_rows_and_receipts_back_together(sink: Any) -> None:
     assert list(fresh.audit().receipts()) == list(fresh.receipts())
 
 
-@pytest.mark.parametrize("maintain", [lambda s: (rewrite(s), expire_all(s)), lambda s: (rewrite(s), rewrite(s), expire_all(s))])
-def test_a_rollback_outlives_compaction_and_expiry(sink: Any, maintain: Callable[[Any], object]) -> None:
-    """The table's property still names what was taken back, and no snapshot of windrow's is left: rows and receipts went together."""
+@pytest.mark.parametrize(
+    "maintain",
+    [lambda s: (rewrite(s), expire_all(s)), lambda s: (rewrite(s), rewrite(s), expire_all(s))],
+)
+def test_a_rollback_outlives_compaction_and_expiry(
+    sink: Any, maintain: Callable[[Any], object]
+) -> None:
+    """The table's property still names what was taken back, and no snapshot of
+    windrow's is left: rows and receipts went together.
+    """
     table(sink).manage_snapshots().set_current_snapshot(sink.look(window(0)).version).commit()
     maintain(sink)
     fresh = sink_at(sink.at.warehouse)
@@ -130,7 +167,9 @@ def test_a_rollback_outlives_compaction_and_expiry(sink: Any, maintain: Callable
 
 
 def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
-    """An owner keeps the newest days alone, and no snapshot of windrow's is left: what he deleted stays committed."""
+    """An owner keeps the newest days alone, and no snapshot of windrow's is left: what
+    he deleted stays committed.
+    """
     table(sink).delete(f"_window = '{window(0).key}'")
     rewrite(sink)
     expire_all(sink)
@@ -141,7 +180,9 @@ def test_windows_that_others_deleted_were_not_rolled_back(sink: Any) -> None:
 
 
 def test_a_size_is_told_without_reading_rows(sink: Any) -> None:
-    """Rows and bytes by the newest snapshot's own word, also before the first one and behind others' commits."""
+    """Rows and bytes by the newest snapshot's own word, also before the first one and
+    behind others' commits.
+    """
     files = [task.file for task in state_of(sink).tasks()]
     assert sink.size() == (36, sum(file.file_size_in_bytes for file in files))
     rewrite(sink)
@@ -160,7 +201,9 @@ def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> 
     about.overwrite(about.scan().to_arrow())
     about = table(sink.dead_letters)
     newest = about.current_snapshot().snapshot_id
-    about.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]).commit()
+    about.maintenance.expire_snapshots().by_ids(
+        [s.snapshot_id for s in about.snapshots() if s.snapshot_id != newest]
+    ).commit()
     fresh = sink_at(sink.at.warehouse)
     assert fresh.dead_letters.count(window(1), "a1") == 0
     commit(fresh, 1)
@@ -168,7 +211,9 @@ def test_dead_letters_that_a_rollback_took_back_are_brought_again(sink: Any) -> 
 
 
 def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
-    """Rows that somebody tries on a branch are no rows of main's windows, and no sweep takes files that only a branch or a tag names."""
+    """Rows that somebody tries on a branch are no rows of main's windows, and no sweep
+    takes files that only a branch or a tag names.
+    """
     about = table(sink)
     about.manage_snapshots().create_branch(about.current_snapshot().snapshot_id, "try").commit()
     about.manage_snapshots().create_tag(about.current_snapshot().snapshot_id, "kept").commit()
@@ -176,11 +221,19 @@ def test_a_branch_of_others_is_left_alone(sink: Any) -> None:
     for path in staged_paths(sink):
         os.utime(path, (1_000_000_000, 1_000_000_000))
     assert sink.sweep(GRACE) == []
-    assert table(sink).scan(snapshot_id=table(sink).snapshot_by_name("kept").snapshot_id).to_arrow().num_rows == 36
+    assert (
+        table(sink)
+        .scan(snapshot_id=table(sink).snapshot_by_name("kept").snapshot_id)
+        .to_arrow()
+        .num_rows
+        == 36
+    )
 
 
 def test_rows_that_others_append_are_told(sink: Any) -> None:
-    """Rows of a window that nobody committed: it is refused, nothing is put beside them, and receipts say so."""
+    """Rows of a window that nobody committed: it is refused, nothing is put beside
+    them, and receipts say so.
+    """
     about = table(sink)
     rows = about.scan().to_arrow().slice(0, 1)
     at = rows.schema.get_field_index("_window")
@@ -204,11 +257,15 @@ def test_rows_that_others_deleted_are_missed(sink: Any) -> None:
 
 
 def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
-    """A file of deletes beside the data, as merge-on-read leaves it: what is left is read, all of it or some columns."""
+    """A file of deletes beside the data, as merge-on-read leaves it: what is left is
+    read, all of it or some columns.
+    """
     state = state_of(sink)
-    (task, *_) = state.tasks(window(0).key)
+    task, *_ = state.tasks(window(0).key)
     place = f"{state.table.metadata.location}/deletes.parquet"
-    positions = pa.table({"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())})
+    positions = pa.table(
+        {"file_path": [task.file.file_path] * 2, "pos": pa.array([0, 2], pa.int64())}
+    )
     pq.write_table(positions, place.removeprefix("file://"))
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
@@ -221,11 +278,17 @@ def test_rows_that_another_engine_marks_as_deleted(sink: Any) -> None:
     )
     marked = FileScanTask(task.file, delete_files={deletes})
     assert sum(batch.num_rows for batch in rows_of(state.table, [marked])) == 7
-    assert {name for batch in rows_of(state.table, [marked], ["id", "_offset"]) for name in batch.schema.names} == {"id", "_offset"}
+    assert {
+        name
+        for batch in rows_of(state.table, [marked], ["id", "_offset"])
+        for name in batch.schema.names
+    } == {"id", "_offset"}
 
 
 def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
-    """Metadata columns with quotes, slashes and letters beyond ASCII, which others spell in another way in their files."""
+    """Metadata columns with quotes, slashes and letters beyond ASCII, which others
+    spell in another way in their files.
+    """
     names = {name: f'kafka "{name}" größe/日本' for name in TYPES}
     sink = IcebergBoth(TableAt.in_folder(str(tmp_path), "a.b"), ROWS, names)
     sink.prepare()
@@ -238,7 +301,9 @@ def test_odd_names_survive_a_rewrite(tmp_path: Path) -> None:
 
 
 def test_other_partitions_are_refused(sink: Any) -> None:
-    """Rows would lie by something else than their windows: nothing is written before a person decides."""
+    """Rows would lie by something else than their windows: nothing is written before a
+    person decides.
+    """
     spec: UpdateSpec = table(sink).update_spec()
     spec.add_field("_topic", IdentityTransform(), "by_topic").commit()
     fresh = sink_at(sink.at.warehouse)
@@ -251,7 +316,9 @@ def test_a_table_of_others_is_refused(tmp_path: Path) -> None:
     made = sink_at(str(tmp_path))
     made.prepare()
     table(made).transaction().remove_properties("windrow.pipeline").commit_transaction()
-    with pytest.raises(SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"):
+    with pytest.raises(
+        SpecError, match=r"not made by windrow: its property 'windrow\.pipeline' is missing"
+    ):
         made.prepare()
 
 
@@ -275,8 +342,14 @@ def test_a_damaged_manifest_is_told(sink: Any, damage: bytes) -> None:
 
 
 def test_a_lost_page_stops_everything(sink: Any) -> None:
-    """Nobody can tell then which windows are there: no look answers, and nothing is written, until it is back."""
-    (page,) = Path(sink.at.warehouse).glob("shop/orders/_windrow/pages/" + table(sink).current_snapshot().summary["windrow.page"] + ".json")
+    """Nobody can tell then which windows are there: no look answers, and nothing is
+    written, until it is back.
+    """
+    (page,) = Path(sink.at.warehouse).glob(
+        "shop/orders/_windrow/pages/"
+        + table(sink).current_snapshot().summary["windrow.page"]
+        + ".json"
+    )
     content = page.read_bytes()
     for damaged in (b"", content[:-5], content.replace(b"a", b"b")):
         page.write_bytes(damaged)
@@ -298,7 +371,10 @@ def test_a_lost_receipt_is_told_and_put_back(sink: Any) -> None:
     fresh = sink_at(sink.at.warehouse)
     with pytest.raises(DamagedError, match="damaged"):
         fresh.look(window(0))
-    assert [type(found).__name__ for found in fresh.audit().receipts()] == ["Unreadable", "Committed"]
+    assert [type(found).__name__ for found in fresh.audit().receipts()] == [
+        "Unreadable",
+        "Committed",
+    ]
     assert isinstance(next(iter(fresh.audit().receipts())), Unreadable)
     with pytest.raises(RefusedError):
         fresh.audit().restore(window(0), text + " ")
@@ -326,8 +402,12 @@ def test_a_sweep_removes_what_was_staged_in_vain(sink: Any) -> None:
     assert len(list(sink.receipts())) == 2
 
 
-def test_what_was_given_up_is_refused_before_it_is_gone(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they are there, also after expiry.  3 The next sweep."""
+def test_what_was_given_up_is_refused_before_it_is_gone(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 A sweep gives files up and dies.  2 A run commits them: refused, though they
+    are there, also after expiry.  3 The next sweep.
+    """
     receipt, staged = staged_receipt(sink, 2, attempt="late")
     aged(sink)
     with monkeypatch.context() as patch:
@@ -363,8 +443,12 @@ def make_anew(sink: Any) -> None:
 
 
 @pytest.mark.parametrize(("between", "left"), [(rewrite, 54), (roll_back, 36)])
-def test_a_foreign_commit_in_between_is_looked_at(sink: Any, between: Callable[[Any], object], left: int) -> None:
-    """Whatever others do to the table between look and write makes ours fail and look again; theirs and ours are there."""
+def test_a_foreign_commit_in_between_is_looked_at(
+    sink: Any, between: Callable[[Any], object], left: int
+) -> None:
+    """Whatever others do to the table between look and write makes ours fail and look
+    again; theirs and ours are there.
+    """
     receipt, staged = staged_receipt(sink, 2)
     tries = overtaken_by(sink, between)
     assert isinstance(sink.commit(receipt, staged), Done)
@@ -373,7 +457,9 @@ def test_a_foreign_commit_in_between_is_looked_at(sink: Any, between: Callable[[
 
 
 def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) -> None:
-    """Nothing is put on it that was made for the one before, though no commit tells the two apart."""
+    """Nothing is put on it that was made for the one before, though no commit tells the
+    two apart.
+    """
     sink = sink_at(str(tmp_path))
     sink.prepare()
     receipt, staged = staged_receipt(sink, 0)
@@ -383,7 +469,9 @@ def test_a_table_that_was_made_anew_in_between_is_another_one(tmp_path: Path) ->
 
 
 def overtaken_by(sink: Any, others: Callable[[Any], object]) -> list[Prepared]:
-    """Have others do something before the first commit is sent, which is refused then; all that are sent."""
+    """Have others do something before the first commit is sent, which is refused then;
+    all that are sent.
+    """
     tries: list[Prepared] = []
 
     def overtaken(ready: Prepared) -> None:

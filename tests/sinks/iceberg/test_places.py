@@ -1,4 +1,6 @@
-"""Where tables lie: odd names, an object store, folders that can't be written; and what goes wrong on the way there."""
+"""Where tables lie: odd names, an object store, folders that can't be written; and what
+goes wrong on the way there.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,13 @@ def runs(sink: IcebergBoth) -> None:
     assert sink.sweep(timedelta(hours=1)) == []
 
 
-@pytest.mark.parametrize("table", ["a.b", "select.from", "na'm\"e.ta `ble`", "größe.日本", "a.b.c", "A.B;DROP TABLE x"])
+@pytest.mark.parametrize(
+    "table", ["a.b", "select.from", "na'm\"e.ta `ble`", "größe.日本", "a.b.c", "A.B;DROP TABLE x"]
+)
 def test_names_of_tables(tmp_path: Path, table: str) -> None:
-    """Keywords, quotes, spaces and letters beyond ASCII are names like any others; so they are in the path to the warehouse."""
+    """Keywords, quotes, spaces and letters beyond ASCII are names like any others; so
+    they are in the path to the warehouse.
+    """
     runs(IcebergBoth(TableAt.in_folder(str(tmp_path / "la ke ü"), table), ROWS))
 
 
@@ -67,7 +73,9 @@ def test_an_executor_loads_no_pyiceberg() -> None:
     """What a task needs of a local table is pyarrow, and loads as fast."""
     script = "import sys, windrow.ingest.sinks.iceberg.stage, windrow.ingest.sinks.iceberg.kind\n"
     script += "print({'pyiceberg', 'deltalake'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.strip() == "set()"
 
 
@@ -90,7 +98,9 @@ def failing(error: Exception) -> Callable[..., None]:
 def test_a_full_disk_is_no_unknown_outcome(sink: Any) -> None:
     """A look says that the table stands where it stood: nothing was committed, and that is said."""
     made, staged = staged_receipt(sink, 0)
-    sink.store.send = failing(OSError("[Errno 28] Error writing bytes to file. No space left on device"))
+    sink.store.send = failing(
+        OSError("[Errno 28] Error writing bytes to file. No space left on device")
+    )
     with pytest.raises(UnreachableError, match="there is no room left"):
         sink.commit(made, staged)
 
@@ -107,8 +117,12 @@ def test_what_cannot_be_prepared_was_not_sent(sink: Any, monkeypatch: pytest.Mon
     assert isinstance(sink.commit(made, staged), Done)
 
 
-def test_a_commit_is_synced_before_it_is_reported(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file that it names, and each folder: data, receipt, page, manifest, list of manifests, metadata."""
+def test_a_commit_is_synced_before_it_is_reported(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file that it names, and each folder: data, receipt, page, manifest, list of
+    manifests, metadata.
+    """
     synced, fsync = set[str](), os.fsync
 
     def watched(handle: int) -> None:
@@ -127,8 +141,13 @@ def test_a_commit_is_synced_before_it_is_reported(sink: Any, monkeypatch: pytest
 
 
 def test_processes_that_make_a_catalog_at_once(tmp_path: Path) -> None:
-    """Of several that begin where nothing is, each finds a table that is bound, whoever made database, namespace and table."""
-    script = "import sys; sys.path.insert(0, sys.argv[2]); from tests.sinks.iceberg.world import sink_at; sink_at(sys.argv[1]).prepare()"
+    """Of several that begin where nothing is, each finds a table that is bound, whoever
+    made database, namespace and table.
+    """
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from tests.sinks.iceberg.world import"
+        " sink_at; sink_at(sys.argv[1]).prepare()"
+    )
     command = [sys.executable, "-c", script, str(tmp_path / "new"), str(Path(__file__).parents[3])]
     racers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     said = [racer.communicate(timeout=120)[1] for racer in racers]

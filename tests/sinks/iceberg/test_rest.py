@@ -1,4 +1,6 @@
-"""A REST catalog that answers late, wrongly or not at all: what arrived is found by looking, and nothing is there twice."""
+"""A REST catalog that answers late, wrongly or not at all: what arrived is found by
+looking, and nothing is there twice.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
 from windrow.ingest.sinks.iceberg import catalogs
 from windrow.ingest.sinks.iceberg.at import TableAt
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]  # PyIceberg's session is nobody's to close
+# PyIceberg's session is nobody's to close
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
 
 @pytest.fixture
@@ -31,7 +34,9 @@ def rest(tmp_path: Path) -> Iterator[tuple[Server, str]]:
 
 def sink_of(url: str) -> IcebergBoth:
     """The table, with two tries more and no waits before them."""
-    made = IcebergBoth(TableAt.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS)
+    made = IcebergBoth(
+        TableAt.in_catalog("shop.orders", {"type": "rest", "uri": url, "token": TOKEN}), ROWS
+    )
     made.store.waits = (0.0, 0.0)
     return made
 
@@ -51,18 +56,27 @@ def ids(sink: IcebergBoth) -> list[str]:
 @pytest.mark.some(4)
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 409, 401, 418])
 @pytest.mark.parametrize("arrives", [True, False])
-def test_whatever_a_commit_is_answered_with(rest: tuple[Server, str], sink: IcebergBoth, status: int, arrives: bool) -> None:
-    """Taken or not, it is there once in the end, and whole: nothing that a taken commit names was removed."""
+def test_whatever_a_commit_is_answered_with(
+    rest: tuple[Server, str], sink: IcebergBoth, status: int, arrives: bool
+) -> None:
+    """Taken or not, it is there once in the end, and whole: nothing that a taken commit
+    names was removed.
+    """
     rest[0].faults[:] = [(arrives, status)]
     outcome = sink.commit(*staged_receipt(sink, 0, dead=False))
     assert isinstance(outcome, Done)
-    assert rest[0].commits == (1 if arrives and status != 401 else 2)  # PyIceberg itself asks again after that one
+    # PyIceberg itself asks again after that one
+    assert rest[0].commits == (1 if arrives and status != 401 else 2)
     assert len(ids(sink)) == 20
-    assert isinstance(sink_of(rest[1]).commit(*staged_receipt(sink, 0, 0, "again", dead=False)), AlreadyDone)
+    assert isinstance(
+        sink_of(rest[1]).commit(*staged_receipt(sink, 0, 0, "again", dead=False)), AlreadyDone
+    )
 
 
 def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBoth) -> None:
-    """After all tries it is a result of its own; the next run of the window looks, and brings it."""
+    """After all tries it is a result of its own; the next run of the window looks, and
+    brings it.
+    """
     rest[0].faults[:] = [(False, 503)] * 3
     outcome = sink.commit(*staged_receipt(sink, 0, dead=False))
     assert isinstance(outcome, Unknown)
@@ -74,21 +88,48 @@ def test_an_outcome_that_stays_unknown(rest: tuple[Server, str], sink: IcebergBo
 def test_racers_agree(rest: tuple[Server, str], sink: IcebergBoth) -> None:
     """Of four runs of one window one commits, and windows side by side all arrive."""
     sinks_of = [sink_of(rest[1]) for _ in range(4)]
-    same = [(one, *staged_receipt(one, 0, 0, f"racer {n}", dead=False)) for n, one in enumerate(sinks_of)]
-    outcomes = together([lambda one=one, made=made, files=files: one.commit(made, files) for one, made, files in same])
+    same = [
+        (one, *staged_receipt(one, 0, 0, f"racer {n}", dead=False))
+        for n, one in enumerate(sinks_of)
+    ]
+    outcomes = together(
+        [
+            lambda one=one, made=made, files=files: one.commit(made, files)
+            for one, made, files in same
+        ]
+    )
     assert sorted(type(o).__name__ for o in outcomes) == ["AlreadyDone"] * 3 + ["Done"]
     beside = [(one, *staged_receipt(one, n + 1, dead=False)) for n, one in enumerate(sinks_of)]
-    together([lambda one=one, made=made, files=files: one.commit(made, files) for one, made, files in beside])
+    together(
+        [
+            lambda one=one, made=made, files=files: one.commit(made, files)
+            for one, made, files in beside
+        ]
+    )
     assert len(ids(sink)) == len(set(ids(sink))) == 100
 
 
-def test_no_secret_is_kept(rest: tuple[Server, str], sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither identity, nor receipts, plans and errors, nor what stands for the stager in a log, hold the token."""
+def test_no_secret_is_kept(
+    rest: tuple[Server, str], sink: IcebergBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither identity, nor receipts, plans and errors, nor what stands for the stager
+    in a log, hold the token.
+    """
     monkeypatch.setattr(catalogs, "WAITS", (0.0,))
     made, staged = staged_receipt(sink, 0)
     outcome: Any = sink.commit(made, staged)
-    said = [sink.identity, to_json(made), to_json(outcome.committed.receipt), repr(sink.stager(made.plan, 0, "a1"))]
-    wrong = IcebergBoth(TableAt.in_catalog("shop.orders", {"type": "rest", "uri": rest[1], "token": "wrong-" + TOKEN}), ROWS)
+    said = [
+        sink.identity,
+        to_json(made),
+        to_json(outcome.committed.receipt),
+        repr(sink.stager(made.plan, 0, "a1")),
+    ]
+    wrong = IcebergBoth(
+        TableAt.in_catalog(
+            "shop.orders", {"type": "rest", "uri": rest[1], "token": "wrong-" + TOKEN}
+        ),
+        ROWS,
+    )
     with pytest.raises(UnreachableError) as refused:
         wrong.look(window(0))
     assert TOKEN not in " ".join([*said, str(refused.value)])
@@ -97,12 +138,16 @@ def test_no_secret_is_kept(rest: tuple[Server, str], sink: IcebergBoth, monkeypa
 def test_a_catalog_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said with its address and what to do, after a few tries."""
     monkeypatch.setattr(catalogs, "WAITS", (0.0,))
-    with pytest.raises(UnreachableError, match=r"the Iceberg catalog http://127\.0\.0\.1:9 can't be reached"):
+    with pytest.raises(
+        UnreachableError, match=r"the Iceberg catalog http://127\.0\.0\.1:9 can't be reached"
+    ):
         sink_of("http://127.0.0.1:9").refuse_unwritable()
 
 
 @pytest.mark.parametrize("answer", [b"<html>We are sorry</html>", b'{"defaults": 7}', b""])
-def test_a_catalog_that_answers_something_else(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+def test_a_catalog_that_answers_something_else(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
     """A page of a proxy is no wrong setting: it is to be tried again later."""
     monkeypatch.setattr(catalogs, "WAITS", (0.0,))
 

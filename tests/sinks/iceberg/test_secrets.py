@@ -1,4 +1,6 @@
-"""Credentials of an object store: tasks find them for themselves, and what is sent to tasks has none in it."""
+"""Credentials of an object store: tasks find them for themselves, and what is sent to
+tasks has none in it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.secrets import Property
 from windrow.ingest.sinks.iceberg.stage import IcebergStagerFactory
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]  # PyIceberg's session is nobody's to close
+# PyIceberg's session is nobody's to close
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")]
 
 CANARY = "canary-8d21"
 """In the file, and in what a catalog gives out."""
@@ -30,18 +33,33 @@ CANARY = "canary-8d21"
 @pytest.fixture
 def plain(s3_server: S3Server) -> dict[str, Property]:
     """What may be sent of a store's properties; this process has no other way to it."""
-    return {"s3.endpoint": f"http://127.0.0.1:{s3_server.port}", "s3.region": "us-east-1", "s3.access-key-id": "windrow"}
+    return {
+        "s3.endpoint": f"http://127.0.0.1:{s3_server.port}",
+        "s3.region": "us-east-1",
+        "s3.access-key-id": "windrow",
+    }
 
 
 @pytest.fixture
-def told(tmp_path: Path, s3_server: S3Server, plain: dict[str, Property], monkeypatch: pytest.MonkeyPatch) -> dict[str, Property]:
-    """A catalog whose warehouse is in a store, with one secret in the environment and one in a file."""
+def told(
+    tmp_path: Path, s3_server: S3Server, plain: dict[str, Property], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Property]:
+    """A catalog whose warehouse is in a store, with one secret in the environment and
+    one in a file.
+    """
     monkeypatch.setenv("LAKE_SECRET", s3_server.secret)
     (tmp_path / "token").write_text(f"{CANARY}\n")
     secrets: dict[str, Property] = {
-        "s3.secret-access-key": InEnvironment("LAKE_SECRET"), "s3.session-token": InFile(str(tmp_path / "token")),
-    }  # fmt: skip
-    return {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{s3_server.bucket()}/house", **plain, **secrets}
+        "s3.secret-access-key": InEnvironment("LAKE_SECRET"),
+        "s3.session-token": InFile(str(tmp_path / "token")),
+    }
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"{s3_server.bucket()}/house",
+        **plain,
+        **secrets,
+    }
 
 
 def prepared(properties: dict[str, Property]) -> IcebergBoth:
@@ -63,20 +81,27 @@ def test_a_table_in_an_object_store(told: dict[str, Property]) -> None:
 
 
 def test_no_secret_is_sent_to_tasks(told: dict[str, Property], s3_server: S3Server) -> None:
-    """Neither secret is in the bytes, nor in what stands for them in a log; the task reads both where it is, and writes."""
+    """Neither secret is in the bytes, nor in what stands for them in a log; the task
+    reads both where it is, and writes.
+    """
     sink = prepared(told)
     packed, made = sent(sink)
     for secret in (s3_server.secret, CANARY):
         assert secret.encode() not in packed
         assert secret not in f"{made} {sink.identity} {sink.at}"
     properties = made[0].storage.properties()
-    assert (properties["s3.secret-access-key"], properties["s3.session-token"]) == (s3_server.secret, CANARY)
+    assert (properties["s3.secret-access-key"], properties["s3.session-token"]) == (
+        s3_server.secret,
+        CANARY,
+    )
     split = plan(sink, 0).splits[0]
     assert stage_split(made[0](split), made[1](split), split, dead=True).rows
 
 
 def test_a_secret_that_changes(told: dict[str, Property], tmp_path: Path) -> None:
-    """A file that is written anew counts for tasks that begin after that, and for the next look of a process that runs on."""
+    """A file that is written anew counts for tasks that begin after that, and for the
+    next look of a process that runs on.
+    """
     _, (rows, _) = sent(prepared(told))
     (tmp_path / "token").write_text("another")
     assert rows.storage.properties()["s3.session-token"] == "another"
@@ -87,32 +112,59 @@ def test_a_secret_that_changes(told: dict[str, Property], tmp_path: Path) -> Non
     assert opened(sink.at).properties["s3.session-token"] == "another"
 
 
-def test_a_secret_that_is_not_where_it_should_be(told: dict[str, Property], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task says which variable, or which file, it misses, and of which property; nothing of the others' values."""
+def test_a_secret_that_is_not_where_it_should_be(
+    told: dict[str, Property], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task says which variable, or which file, it misses, and of which property;
+    nothing of the others' values.
+    """
     sink = prepared(told)
     _, (rows, dead) = sent(sink)
     split = plan(sink, 0).splits[0]
     (tmp_path / "token").write_bytes(b"\n")
-    with pytest.raises(SpecError, match=r"token, by which sink\.catalog\.s3\.session-token is told, is empty"):
+    with pytest.raises(
+        SpecError, match=r"token, by which sink\.catalog\.s3\.session-token is told, is empty"
+    ):
         stage_split(rows(split), dead(split), split, dead=True)
     (tmp_path / "token").unlink()
-    with pytest.raises(SpecError, match=r"token, by which sink\.catalog\.s3\.session-token is told, can't be read here: No such file"):
+    with pytest.raises(
+        SpecError,
+        match=(
+            r"token, by which sink\.catalog\.s3\.session-token is told, can't be read here: No such"
+            r" file"
+        ),
+    ):
         stage_split(rows(split), dead(split), split, dead=True)
     monkeypatch.delenv("LAKE_SECRET")
-    with pytest.raises(SpecError, match=r"the environment variable LAKE_SECRET, by which sink\.catalog\.s3\.secret-access-key is told"):
+    with pytest.raises(
+        SpecError,
+        match=(
+            r"the environment variable LAKE_SECRET, by which sink\.catalog\.s3\.secret-access-key"
+            r" is told"
+        ),
+    ):
         stage_split(rows(split), dead(split), split, dead=True)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("s3.secret-access-key", CANARY), ("s3.session-token", CANARY), ("client.secret-access-key", CANARY), ("adls.account-key", CANARY),
-        ("adls.sas-token", CANARY), ("gcs.oauth2.token", CANARY), ("s3.proxy-uri", f"http://me:{CANARY}@proxy"),
+        ("s3.secret-access-key", CANARY),
+        ("s3.session-token", CANARY),
+        ("client.secret-access-key", CANARY),
+        ("adls.account-key", CANARY),
+        ("adls.sas-token", CANARY),
+        ("gcs.oauth2.token", CANARY),
+        ("s3.proxy-uri", f"http://me:{CANARY}@proxy"),
     ],
-)  # fmt: skip
+)
 def test_a_secret_that_is_written_out(name: str, value: str) -> None:
-    """What tasks need and may not be sent is refused before anything is read; the way out is told, the value isn't."""
-    with pytest.raises(SpecError, match=rf"sink\.catalog\.{name} is written out.*\{{env: NAME\}}") as refused:
+    """What tasks need and may not be sent is refused before anything is read; the way
+    out is told, the value isn't.
+    """
+    with pytest.raises(
+        SpecError, match=rf"sink\.catalog\.{name} is written out.*\{{env: NAME\}}"
+    ) as refused:
         TableAt.in_catalog("shop.orders", {"type": "rest", name: value})
     assert CANARY not in str(refused.value)
 
@@ -130,13 +182,21 @@ def giving(
     """A catalog that gives out the credentials of its storage with each table."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     monkeypatch.setenv("LAKE_TOKEN", TOKEN)
-    config: dict[str, Any] = {**plain, "s3.secret-access-key": s3_server.secret, "s3.session-token": CANARY}
+    config: dict[str, Any] = {
+        **plain,
+        "s3.secret-access-key": s3_server.secret,
+        "s3.session-token": CANARY,
+    }
     with serving(tmp_path, f"{s3_server.bucket()}/house", config) as both:
         yield both
 
 
-def test_credentials_that_a_catalog_gives_out(giving: tuple[Server, str], s3_server: S3Server) -> None:
-    """Each task asks the catalog for its own, by the catalog's own credential, which it reads for itself; of these none is sent."""
+def test_credentials_that_a_catalog_gives_out(
+    giving: tuple[Server, str], s3_server: S3Server
+) -> None:
+    """Each task asks the catalog for its own, by the catalog's own credential, which it
+    reads for itself; of these none is sent.
+    """
     server, url = giving
     sink = prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")})
     packed, (rows, dead) = sent(sink)
@@ -151,15 +211,21 @@ def test_credentials_that_a_catalog_gives_out(giving: tuple[Server, str], s3_ser
 def test_a_table_that_is_gone_when_a_task_asks(giving: tuple[Server, str]) -> None:
     """The task says so."""
     server, url = giving
-    _, (rows, _) = sent(prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")}))
+    _, (rows, _) = sent(
+        prepared({"type": "rest", "uri": url, "token": InEnvironment("LAKE_TOKEN")})
+    )
     server.catalog.drop_table("shop.orders")
     with pytest.raises(RefusedError, match=r"shop\.orders isn't there any more"):
         rows.storage.properties()
 
 
 def test_a_catalog_that_tasks_cannot_ask(giving: tuple[Server, str]) -> None:
-    """Its own credential, written out, would have to be sent: refused, with both ways out and without it."""
+    """Its own credential, written out, would have to be sent: refused, with both ways
+    out and without it.
+    """
     sink = prepared({"type": "rest", "uri": giving[1], "token": TOKEN})
-    with pytest.raises(SpecError, match=r"and sink\.catalog\.token may be secret\. Write \{env: NAME\}") as refused:
+    with pytest.raises(
+        SpecError, match=r"and sink\.catalog\.token may be secret\. Write \{env: NAME\}"
+    ) as refused:
         sink.stager(plan(sink, 0), 0, "a1")
     assert TOKEN not in str(refused.value)

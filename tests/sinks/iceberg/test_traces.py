@@ -1,4 +1,6 @@
-"""The model of a catalog's swap doesn't drift from the code: what the Iceberg sink does in races and deaths, it can do, too."""
+"""The model of a catalog's swap doesn't drift from the code: what the Iceberg sink does
+in races and deaths, it can do, too.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,13 @@ class TestIcebergTraces(NumberedTraces):
         return kind(str(place), ROWS).listened_to(recorder, who)
 
     @pytest.mark.parametrize("twin", [OwnRetry, NoAssertion])
-    def test_a_twin_is_not_followed(self, tmp_path: Path, make: Open, recorder: Recorder, twin: type[Any]) -> None:
+    def test_a_twin_is_not_followed(
+        self, tmp_path: Path, make: Open, recorder: Recorder, twin: type[Any]
+    ) -> None:
         """A swap that is answered ok though another one came behind the look: the model can't."""
-        waiting = self.opened(tmp_path / "orders", recorder, "A", type("Twin", (RecordedTable, twin), {}))
+        waiting = self.opened(
+            tmp_path / "orders", recorder, "A", type("Twin", (RecordedTable, twin), {})
+        )
         waiting.meanwhile = partial(commits, make("B"))
         commits(waiting)
         first, *_ = self.refused(recorder)

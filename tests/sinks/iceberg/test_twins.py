@@ -34,7 +34,10 @@ def two_first_runs(make: Any, place: str) -> Report:
 
 
 def two_replacements(make: Any, place: str) -> Report:
-    """Generation 0 took no row (a wrong schema). A replaces it, and so does B, which looks after A looked and ends before A writes."""
+    """Generation 0 took no row (a wrong schema).
+
+    A replaces it, and so does B, which looks after A looked and ends before A writes.
+    """
     first = RealSink(place, ROWS)
     first.prepare()
     assert isinstance(first.commit(receipt(plan(first, 0), [], 0, "nothing"), []), Done)
@@ -48,7 +51,13 @@ def two_replacements(make: Any, place: str) -> Report:
 def report(sink: RealSink) -> Report:
     """What the checker says of window 0."""
     receipts = [c.receipt for c in sink.receipts()]
-    return check(produced([0]), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    return check(
+        produced([0]),
+        pieces(sink),
+        [sink.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
 
 
 @pytest.mark.parametrize("race", [two_first_runs, two_replacements])

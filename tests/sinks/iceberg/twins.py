@@ -1,6 +1,9 @@
-"""Broken twins of the Iceberg sink, each one step from the real one. A suite that can't tell them apart proves nothing.
+"""Broken twins of the Iceberg sink, each one step from the real one.
 
-Each takes the same road as many sinks in the wild; `meanwhile` is called between the look and the write, where the other run gets its turn.
+A suite that can't tell them apart proves nothing.
+
+Each takes the same road as many sinks in the wild; `meanwhile` is called between the
+look and the write, where the other run gets its turn.
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ from windrow.ingest.sinks.table_store import Answer, TableChange
 class RealSink(IcebergBoth):
     """The sink itself; another run gets its turn between its first look and its first write."""
 
-    def __init__(self, place: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, place: str, schema: pa.Schema, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
         super().__init__(TableAt.in_folder(place, TABLE), schema)
         self.meanwhile = meanwhile
         self.store.send = self.sends  # type: ignore[method-assign]
@@ -50,7 +55,9 @@ class OwnRetry(RealSink):
 
 
 class NoAssertion(RealSink):
-    """Makes the same change on the newest snapshot, as a writer does that loads the table right before it commits."""
+    """Makes the same change on the newest snapshot, as a writer does that loads the
+    table right before it commits.
+    """
 
     def sends(self, ready: Prepared) -> None:
         loaded: Any = ready

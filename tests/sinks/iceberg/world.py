@@ -1,4 +1,6 @@
-"""An Iceberg table for the tests: with its dead letters at hand, in a folder with a catalog of its own."""
+"""An Iceberg table for the tests: with its dead letters at hand, in a folder with a
+catalog of its own.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ class IcebergBoth(WithDeadLetters, WindowTable):
 
     store: IcebergStore
 
-    def __init__(self, at: TableAt, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns") -> None:
+    def __init__(
+        self,
+        at: TableAt,
+        schema: pa.Schema,
+        metadata: Mapping[str, str] = DEFAULT,
+        evolve: Evolve = "add_columns",
+    ) -> None:
         super().__init__(IcebergStore(at, metadata, evolve), schema, metadata)
         letters = IcebergStore(at.dead(), DEFAULT)
         self.dead_letters = DeadLetterTable(letters)
@@ -67,7 +75,9 @@ def folder_of(sink: Any) -> Path:
 
 
 def staged_paths(sink: Any) -> set[Path]:
-    """All staged files of a table on this disk, committed or not, and those that are still drafts."""
+    """All staged files of a table on this disk, committed or not, and those that are
+    still drafts.
+    """
     return set((folder_of(sink) / STAGED).rglob("*.parquet*"))
 
 

@@ -15,8 +15,13 @@ from windrow.ingest.ports.sink import AlreadyDone, Done
 DONE, ALREADY, OTHER = 0, 1, 2
 
 
-def started(place: str, number: int, name: str, crash: str = "", twin: str | None = None) -> BaseProcess:
-    """The attempt, begun. `crash`: WINDROW_CRASH; `twin`: a broken sink in the place of the real one."""
+def started(
+    place: str, number: int, name: str, crash: str = "", twin: str | None = None
+) -> BaseProcess:
+    """The attempt, begun.
+
+    `crash`: WINDROW_CRASH; `twin`: a broken sink in the place of the real one.
+    """
     process = SERVER.Process(target=_child, args=(place, number, name, crash, twin))
     process.start()
     return process

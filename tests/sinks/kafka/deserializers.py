@@ -32,7 +32,9 @@ def deserializer(form: str, client: SchemaRegistryClient, topic: str) -> Read:
 
 
 def _protobuf(client: SchemaRegistryClient, subject: str) -> Any:
-    """For the class that is compiled of what the registry has; it asks for no other form of it, which the registry of the tests hasn't."""
+    """For the class that is compiled of what the registry has; it asks for no other
+    form of it, which the registry of the tests hasn't.
+    """
     text = client.get_latest_version(subject).schema.schema_str
     assert text is not None
     return ProtobufDeserializer(protobuf_class(text), {"use.deprecated.format": False})
@@ -41,7 +43,9 @@ def _protobuf(client: SchemaRegistryClient, subject: str) -> Any:
 def protobuf_class(text: str) -> Any:
     """The class of the first message of a .proto file."""
     types = compiled_text(text, (), "the test")
-    return message_factory.GetMessageClass(message_type(types, name_at(types, (0,), "the test"), "the test"))
+    return message_factory.GetMessageClass(
+        message_type(types, name_at(types, (0,), "the test"), "the test")
+    )
 
 
 def members(message: Any) -> dict[str, Any] | None:
@@ -49,4 +53,9 @@ def members(message: Any) -> dict[str, Any] | None:
     if message is None:
         return None
     fields = message.DESCRIPTOR.fields
-    return {f.name: None if f.has_presence and not message.HasField(f.name) else getattr(message, f.name) for f in fields}
+    return {
+        f.name: (
+            None if f.has_presence and not message.HasField(f.name) else getattr(message, f.name)
+        )
+        for f in fields
+    }

@@ -4,8 +4,10 @@ What is asked tells a run's steps:
 
     init      a transactional id is fenced
     glance    the control topic is read as far as it is decided
-    control   it is read to its end; the recorder lets others go on as long as something there is open, which this would wait for
-    send      rows and their records: one step, which nobody sees before the commit. Told when the records are sent, or if rows fail
+    control   it is read to its end; the recorder lets others go on as long as something there is
+              open, which this would wait for
+    send      rows and their records: one step, which nobody sees before the commit. Told when the
+              records are sent, or if rows fail
     end       a commit
     shown     rows are waited for
 """
@@ -112,12 +114,17 @@ class _Recorded(Recorded):
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         ids, every = self._ids, [part for chain in chains(receipt.plan) for part in chain]  # type: ignore[attr-defined]
-        self.names = {ids.table(receipt.window.pipeline): TABLE} | {ids.part(receipt.window, p): f"lane {p[0]}" for p in every}
+        self.names = {ids.table(receipt.window.pipeline): TABLE} | {
+            ids.part(receipt.window, p): f"lane {p[0]}" for p in every
+        }
         return super().commit(receipt, staged)
 
     def _target(self) -> PublishTarget:
         target: PublishTarget = super()._target()  # type: ignore[misc]
-        return ListenedTo(**msgspec.structs.asdict(target), listening=Listening(self.recorder, self.who, self.names))
+        return ListenedTo(
+            **msgspec.structs.asdict(target),
+            listening=Listening(self.recorder, self.who, self.names),
+        )
 
     def _look(self, work: WindowWork, *, to_end: bool = True) -> Any:
         began, patience = time.monotonic(), self._control._patience  # type: ignore[attr-defined]
@@ -143,7 +150,9 @@ class _Recorded(Recorded):
         stable, end = self._topics.stable_and_end()[self.options.control, 0]  # type: ignore[attr-defined]
         return bool(stable == end)
 
-    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Any, numbers: Any) -> Any:
+    def _pumped(
+        self, work: WindowWork, target: PublishTarget, transaction: Any, numbers: Any
+    ) -> Any:
         try:
             return super()._pumped(work, target, transaction, numbers)  # type: ignore[misc]
         except TransactionError as error:
@@ -164,18 +173,28 @@ def _splits(numbers: Sequence[int] | Part) -> str:
     return ", ".join(f"split {n}" for n in numbers)
 
 
-def _put(target: PublishTarget, transaction: Any, records: Sequence[Record], headers: Sequence[tuple[str, bytes]] = ()) -> None:
+def _put(
+    target: PublishTarget,
+    transaction: Any,
+    records: Sequence[Record],
+    headers: Sequence[tuple[str, bytes]] = (),
+) -> None:
     """As `put_records`, told."""
     if not isinstance(target, ListenedTo):
         put_records(target, transaction, records, headers)
         return
     keys = [msgspec.json.decode(key) for key, value in records if value is not None]
-    what = "receipt" if any(key[0] == "receipt" for key in keys) else _splits([key[2] for key in keys])
+    what = (
+        "receipt" if any(key[0] == "receipt" for key in keys) else _splits([key[2] for key in keys])
+    )
     transaction.sends(what, lambda: put_records(target, transaction, records, headers))
 
 
 def record_the_wire(patch: pytest.MonkeyPatch, beside: int = 1) -> None:
-    """From now on, in this process. Each split has a transaction of its own; `beside`: how many run at the same time."""
+    """From now on, in this process.
+
+    Each split has a transaction of its own; `beside`: how many run at the same time.
+    """
     patch.setattr(sinks, "put", _put)
     patch.setattr(sinks, "_BESIDE", beside)
     patch.setattr(unfinished, "_BESIDE", 1)  # in one order, as the model does

@@ -43,29 +43,56 @@ class Every(pp.DataFrameModel):
     at: pl.Datetime("us", "UTC")
     amount: pl.Decimal(18, 2) = pp.Field(nullable=True)
     tags: pl.List(pl.String) = pp.Field(nullable=True)
-    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(metadata={"map": True}, nullable=True)
-    place: pl.Struct({"city": pl.String, "lat": pl.Float64, "codes": pl.List(pl.Int32)}) = pp.Field(nullable=True)
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
+        metadata={"map": True}, nullable=True
+    )
+    place: pl.Struct({"city": pl.String, "lat": pl.Float64, "codes": pl.List(pl.Int32)}) = pp.Field(
+        nullable=True
+    )
 
 
 EVERY = Columns.of(Every)
 MAYBE_TEXT = st.none() | st.text(max_size=5)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "tiny": integers(8), "small": st.none() | integers(16), "middle": integers(32), "large": st.none() | integers(64),
-    "single": st.none() | st.floats(width=32), "double": st.floats(), "flag": st.none() | st.booleans(), "text": st.text(max_size=200),
-    "octets": st.none() | st.binary(max_size=5), "day": st.none() | raw(pa.date32(), *DAYS)[1],
+    "tiny": integers(8),
+    "small": st.none() | integers(16),
+    "middle": integers(32),
+    "large": st.none() | integers(64),
+    "single": st.none() | st.floats(width=32),
+    "double": st.floats(),
+    "flag": st.none() | st.booleans(),
+    "text": st.text(max_size=200),
+    "octets": st.none() | st.binary(max_size=5),
+    "day": st.none() | raw(pa.date32(), *DAYS)[1],
     "at": raw(pa.timestamp("us", "UTC"), *MICROS)[1],
-    "amount": st.none() | st.integers(-(10**18 - 1), 10**18 - 1).map(lambda n: Decimal(n).scaleb(-2)),
+    "amount": (
+        st.none() | st.integers(-(10**18 - 1), 10**18 - 1).map(lambda n: Decimal(n).scaleb(-2))
+    ),
     "tags": st.none() | st.lists(MAYBE_TEXT, max_size=70),
-    "stock": st.none() | st.dictionaries(st.text(max_size=3), st.none() | integers(64), max_size=3).map(lambda d: list(d.items())),
-    "place": st.none() | st.fixed_dictionaries({
-        "city": MAYBE_TEXT, "lat": st.none() | st.floats(), "codes": st.none() | st.lists(st.none() | integers(32), max_size=3),
-    }),
-}  # fmt: skip
+    "stock": (
+        st.none()
+        | st.dictionaries(st.text(max_size=3), st.none() | integers(64), max_size=3).map(
+            lambda d: list(d.items())
+        )
+    ),
+    "place": (
+        st.none()
+        | st.fixed_dictionaries(
+            {
+                "city": MAYBE_TEXT,
+                "lat": st.none() | st.floats(),
+                "codes": st.none() | st.lists(st.none() | integers(32), max_size=3),
+            }
+        )
+    ),
+}
 
 
 def encoded(batch: pa.RecordBatch) -> list[bytes]:
     """The record of each row."""
-    found: list[bytes] = records([(batch[field.name], field.nullable) for field in batch.schema]).to_pylist()
+    found: list[bytes] = records(
+        [(batch[field.name], field.nullable) for field in batch.schema]
+    ).to_pylist()
     return found
 
 
@@ -74,7 +101,10 @@ def plain(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {key: plain(of, kind.item_type) for key, of in (value.items() if isinstance(value, dict) else value)}
+        return {
+            key: plain(of, kind.item_type)
+            for key, of in (value.items() if isinstance(value, dict) else value)
+        }
     if pa.types.is_list(kind):
         return [plain(of, kind.value_type) for of in value]
     if pa.types.is_struct(kind):
@@ -94,23 +124,41 @@ def judged(message: bytes, schema: Any, columns: pa.Schema) -> dict[str, Any]:
 @settings(max_examples=examples(100))
 @given(st.data(), st.lists(st.tuples(COLUMNS, st.booleans()), min_size=1, max_size=4))
 def test_another_reader_reads_what_was_written(data: st.DataObject, columns: list[Any]) -> None:
-    """Any value of any type, in any nesting, also in a batch that is cut out of a longer one: fastavro reads it by the schema."""
-    schema = pa.schema([pa.field(f"c{i}", kind, nullable=nullable) for i, ((kind, _), nullable) in enumerate(columns)])
+    """Any value of any type, in any nesting, also in a batch that is cut out of a
+    longer one: fastavro reads it by the schema.
+    """
+    schema = pa.schema(
+        [
+            pa.field(f"c{i}", kind, nullable=nullable)
+            for i, ((kind, _), nullable) in enumerate(columns)
+        ]
+    )
     count, cut = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 2))
     values = [
-        data.draw(st.lists(st.none() | each if nullable else each, min_size=count + cut, max_size=count + cut))
+        data.draw(
+            st.lists(
+                st.none() | each if nullable else each, min_size=count + cut, max_size=count + cut
+            )
+        )
         for (_, each), nullable in columns
     ]
-    rows = pa.RecordBatch.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema).slice(cut)
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema
+    ).slice(cut)
     parsed = fastavro.parse_schema(json.loads(schema_text(schema, "any.Row")))
-    expected = [{field.name: plain(row[field.name], field.type) for field in schema} for row in rows.to_pylist()]
+    expected = [
+        {field.name: plain(row[field.name], field.type) for field in schema}
+        for row in rows.to_pylist()
+    ]
     assert [judged(message, parsed, schema) for message in encoded(rows)] == expected
 
 
 @settings(max_examples=examples(100))
 @given(st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=5))
 def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
-    """A table that was published comes back by windrow's own decoder, value for value, and none is refused."""
+    """A table that was published comes back by windrow's own decoder, value for value,
+    and none is refused.
+    """
     batch = pa.RecordBatch.from_pylist(rows, schema=EVERY.arrow_schema)
     machine = avro_machine(parse_schema(schema_text(batch.schema, "any.Every"), "the test"), EVERY)
     found = machine.decode(pa.array(encoded(batch), pa.binary()), "dead")
@@ -119,13 +167,20 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
 
 
 def test_the_schema_says_what_columns_are() -> None:
-    """Null is the first branch and the default, so that columns may come and go; structs have names of their own."""
+    """Null is the first branch and the default, so that columns may come and go;
+    structs have names of their own.
+    """
     inner = pa.struct([pa.field("c", pa.struct([pa.field("x", pa.int32())]))])
     other = pa.struct([pa.field("b_c", pa.struct([pa.field("y", pa.int32())]))])
-    columns = pa.schema([
-        pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.date32()), pa.field("a_b", inner), pa.field("a", other),
-        pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
-    ])  # fmt: skip
+    columns = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("day", pa.date32()),
+            pa.field("a_b", inner),
+            pa.field("a", other),
+            pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
+        ]
+    )
     text = schema_text(columns, "shop.Order")
     told = json.loads(text)
     assert told["fields"][:2] == [
@@ -137,13 +192,16 @@ def test_the_schema_says_what_columns_are() -> None:
     fastavro.parse_schema(told)
 
 
-@pytest.mark.parametrize(("field", "says"), [
-    (pa.field("the id", pa.int64()), "'the id' is no name"),
-    (pa.field("s", pa.struct([pa.field("1", pa.int64())])), "'1' is no name"),
-    (pa.field("d", pa.duration("us")), "d is duration"),
-    (pa.field("u", pa.uint64()), "u is uint64"),
-    (pa.field("m", pa.map_(pa.int64(), pa.int64())), "m is a map with keys that aren't texts"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        (pa.field("the id", pa.int64()), "'the id' is no name"),
+        (pa.field("s", pa.struct([pa.field("1", pa.int64())])), "'1' is no name"),
+        (pa.field("d", pa.duration("us")), "d is duration"),
+        (pa.field("u", pa.uint64()), "u is uint64"),
+        (pa.field("m", pa.map_(pa.int64(), pa.int64())), "m is a map with keys that aren't texts"),
+    ],
+)
 def test_what_avro_has_no_words_for(field: pa.Field, says: str) -> None:
     """Refused by its name, before anything is written."""
     with pytest.raises(NoCounterpartError, match=says):
@@ -157,19 +215,54 @@ def test_selections_are_texts() -> None:
 
 
 def test_values_are_as_short_as_can_be() -> None:
-    """Numbers and decimals take no byte more than they need: a decimal those of Java's `BigInteger.toByteArray`."""
-    edges = [0, 1, -1, 63, 64, -64, -65, 127, 128, -128, -129, 255, 256, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
-    batch = pa.RecordBatch.from_arrays([pa.array(edges, pa.int64()), pa.array(map(Decimal, edges), pa.decimal128(38, 0))], ["n", "d"])
+    """Numbers and decimals take no byte more than they need: a decimal those of Java's
+    `BigInteger.toByteArray`.
+    """
+    edges = [
+        0,
+        1,
+        -1,
+        63,
+        64,
+        -64,
+        -65,
+        127,
+        128,
+        -128,
+        -129,
+        255,
+        256,
+        2**31,
+        -(2**31),
+        2**62,
+        2**63 - 1,
+        -(2**63),
+    ]
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(edges, pa.int64()), pa.array(map(Decimal, edges), pa.decimal128(38, 0))],
+        ["n", "d"],
+    )
     shortest = [n.to_bytes((n + (n < 0)).bit_length() // 8 + 1, "big", signed=True) for n in edges]
-    expected = [b"\x02" + varint(n) + b"\x02" + octets(short) for n, short in zip(edges, shortest, strict=True)]
+    expected = [
+        b"\x02" + varint(n) + b"\x02" + octets(short)
+        for n, short in zip(edges, shortest, strict=True)
+    ]
     assert encoded(batch) == expected
     assert encoded(batch.slice(5)) == expected[5:]
 
 
 def test_days_and_instants() -> None:
     """Of the first and the last year; no batch is too small."""
-    schema = pa.schema([pa.field("day", pa.date32(), nullable=False), pa.field("at", pa.timestamp("us", "UTC"), nullable=False)])
-    ends = [(date(1, 1, 1), datetime(1, 1, 1, tzinfo=UTC)), (date(9999, 12, 31), datetime(9999, 12, 31, tzinfo=UTC))]
+    schema = pa.schema(
+        [
+            pa.field("day", pa.date32(), nullable=False),
+            pa.field("at", pa.timestamp("us", "UTC"), nullable=False),
+        ]
+    )
+    ends = [
+        (date(1, 1, 1), datetime(1, 1, 1, tzinfo=UTC)),
+        (date(9999, 12, 31), datetime(9999, 12, 31, tzinfo=UTC)),
+    ]
     batch = pa.RecordBatch.from_pylist([{"day": day, "at": at} for day, at in ends], schema=schema)
     parsed = fastavro.parse_schema(json.loads(schema_text(schema, "R")))
     assert [judged(message, parsed, schema) for message in encoded(batch)] == batch.to_pylist()

@@ -1,4 +1,6 @@
-"""A pipeline into a topic, by the command as it is: the source in memory, the sink on a real broker."""
+"""A pipeline into a topic, by the command as it is: the source in memory, the sink on a
+real broker.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ __all__ = ["stage"]
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging, key: {{columns: [id]}}, {more}}}"
+SINK = (
+    "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging,"
+    " key: {{columns: [id]}}, {more}}}"
+)
 
 
 class Out:
@@ -44,17 +49,35 @@ def out(stage: Stage, kafka: str) -> Out:
 
 
 def test_a_pipeline_runs_on_it(out: Out) -> None:
-    """From its spec: run, again, show, dead letters, verify with everything read back, doctor, sweep; a replay is refused."""
+    """From its spec: run, again, show, dead letters, verify with everything read back,
+    doctor, sweep; a replay is refused.
+    """
     stage, spec = out.stage, out.stage.spec
-    assert stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
+    assert (
+        stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"][
+            "counts"
+        ]["valid"]
+        == 4
+    )
     assert stage.json("run", spec, "--window", hour(0))["windows"][0]["recovered"] is True
-    assert "keeps what was committed once" in stage.json("replay", spec, "--window", hour(0), code=2)["error"]["message"]
+    assert (
+        "keeps what was committed once"
+        in stage.json("replay", spec, "--window", hour(0), code=2)["error"]["message"]
+    )
     assert len(stage.json("show", spec)["windows"]) == 1
     assert [letter["reason"] for letter in stage.json("dead", "show", spec)["dead"]] == ["not_json"]
     assert stage.json("verify", spec, "--deep")["findings"] == []
     assert stage.json("sweep", spec)["files"] == []
-    assert next(c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")["level"] == "ok"
-    messages = [(json.loads(m.value() or b""), m.key(), dict(m.headers() or ())) for m in committed(out.kafka, out.topic)]
+    assert (
+        next(c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")[
+            "level"
+        ]
+        == "ok"
+    )
+    messages = [
+        (json.loads(m.value() or b""), m.key(), dict(m.headers() or ()))
+        for m in committed(out.kafka, out.topic)
+    ]
     assert sorted(value["id"] for value, _, _ in messages) == [0, 1, 2, 3]
     value, key, headers = messages[0]
     assert json.loads(key or b"") == value
@@ -65,21 +88,38 @@ def test_a_pipeline_runs_on_it(out: Out) -> None:
 @pytest.mark.parametrize(
     ("more", "level", "says"),
     [
-        ("delivery_guarantee: at-least-once", "ok", "may be there twice: delivery_guarantee is at-least-once"),
+        (
+            "delivery_guarantee: at-least-once",
+            "ok",
+            "may be there twice: delivery_guarantee is at-least-once",
+        ),
         ("delivery_guarantee: none, acks: 0", "warn", "may be there twice, or be missing"),
     ],
 )
 def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> None:
     """By the spec: a window is run and verified, and the doctor says what isn't promised."""
     out.write(more)
-    assert out.stage.json("run", out.stage.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
-    (check,) = (c for c in out.stage.json("doctor", out.stage.spec, code=0)["checks"] if c["name"] == "sink")
+    assert (
+        out.stage.json("run", out.stage.spec, "--window", hour(0))["windows"][0]["committed"][
+            "receipt"
+        ]["counts"]["valid"]
+        == 4
+    )
+    (check,) = (
+        c for c in out.stage.json("doctor", out.stage.spec, code=0)["checks"] if c["name"] == "sink"
+    )
     assert (check["level"], says in check["what"]) == (level, True)
-    assert [f for f in out.stage.json("verify", out.stage.spec, "--deep")["findings"] if f["level"] == "wrong"] == []
+    assert [
+        f
+        for f in out.stage.json("verify", out.stage.spec, "--deep")["findings"]
+        if f["level"] == "wrong"
+    ] == []
 
 
 def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
-    """Dead letters of a window that is published are not mended into it: what is in a topic stays as it is."""
+    """Dead letters of a window that is published are not mended into it: what is in a
+    topic stays as it is.
+    """
     out.stage.json("run", out.stage.spec, "--window", hour(0))
     said = out.stage.json("dead", "replay", out.stage.spec, "--window", hour(0), code=2)
     assert "takes no second generation" in said["error"]["message"]
@@ -117,8 +157,15 @@ def test_a_loop_is_refused(out: Out, more: str) -> None:
     """On the source's own cluster, a topic that the pipeline reads is none that it may write to."""
     spec = Path(out.stage.spec)
     out.stage.write()
-    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", f"sink: {{kind: kafka, staging: s, {more}}}"))
-    assert "shop.things is read by this pipeline" in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+    spec.write_text(
+        spec.read_text().replace(
+            "sink: {path: lake/things}", f"sink: {{kind: kafka, staging: s, {more}}}"
+        )
+    )
+    assert (
+        "shop.things is read by this pipeline"
+        in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+    )
 
 
 def test_a_hash_of_keys_needs_a_key(out: Out) -> None:
@@ -127,13 +174,19 @@ def test_a_hash_of_keys_needs_a_key(out: Out) -> None:
     assert out.stage.json("show", out.stage.spec)["windows"] == []
     spec = Path(out.stage.spec)
     spec.write_text(spec.read_text().replace("key: {columns: [id]}, ", ""))
-    assert "partitioner key-hash goes by it" in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+    assert (
+        "partitioner key-hash goes by it"
+        in out.stage.json("show", out.stage.spec, code=2)["error"]["message"]
+    )
 
 
 def test_a_function_of_the_users_chooses_partitions(out: Out) -> None:
     """Its file lies beside the spec; what is wrong with it is told before anything is read."""
     out.write("partitioner: function, partition_function: where.py:place")
-    assert "where.py" in out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)["error"]["message"]
+    assert (
+        "where.py"
+        in out.stage.json("run", out.stage.spec, "--window", hour(0), code=2)["error"]["message"]
+    )
     Path(out.stage.spec).with_name("where.py").write_text(
         "import numpy\ndef place(keys, rows, n):\n    return numpy.full(len(keys), n - 1)\n"
     )
@@ -149,7 +202,9 @@ def test_columns_that_are_not_there(out: Out) -> None:
 
 
 def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is listed with its window, ended by word of a person only, and the window is run again; then nothing is left to end."""
+    """It is listed with its window, ended by word of a person only, and the window is
+    run again; then nothing is left to end.
+    """
     stage, spec = out.stage, out.stage.spec
 
     def fails(*_: object) -> None:
@@ -163,7 +218,9 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
     table, part = listed["unfinished"][0]["ids"]
     assert (table.endswith(".table"), part.startswith("windrow.sink.things.")) == (True, True)
     dead = left_open(out, part)
-    assert [held["window"] for held in stage.json("transactions", "list", spec)["held_back"]] == [hour(0)]
+    assert [held["window"] for held in stage.json("transactions", "list", spec)["held_back"]] == [
+        hour(0)
+    ]
     shown = stage.json("transactions", "abort", spec, "--window", hour(0))
     assert (shown["windows"], shown["ids"], shown["aborted"]) == ([hour(0)], [table, part], False)
     assert "add --yes" in stage.call("transactions", "abort", spec).stdout
@@ -171,7 +228,12 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
     done = stage.json("transactions", "abort", spec, "--yes")
     assert (done["windows"], done["held_back"], done["aborted"]) == ([hour(0)], [], True)
     assert "no open transaction" in stage.call("transactions", "abort", spec, "--yes").stdout
-    assert stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
+    assert (
+        stage.json("run", spec, "--window", hour(0))["windows"][0]["committed"]["receipt"][
+            "counts"
+        ]["valid"]
+        == 4
+    )
     assert len(list(committed(out.kafka, out.topic))) == 4
     assert stage.json("transactions", "list", spec)["unfinished"] == []
     del dead
@@ -179,12 +241,17 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_only_a_kafka_sink_has_transactions(stage: Stage) -> None:
     """Any other kind says so."""
-    assert "not written by transactions" in stage.json("transactions", "list", stage.spec, code=2)["error"]["message"]
+    assert (
+        "not written by transactions"
+        in stage.json("transactions", "list", stage.spec, code=2)["error"]["message"]
+    )
 
 
 def left_open(out: Out, name: str) -> ck.Producer:
     """A transaction under an id, with a message of the window in it, that nobody ends."""
-    producer = ck.Producer({"bootstrap.servers": out.kafka, "transactional.id": name, "log_level": 0})
+    producer = ck.Producer(
+        {"bootstrap.servers": out.kafka, "transactional.id": name, "log_level": 0}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(out.topic, b"{}", partition=0, headers=[("_window", hour(0).encode())])

@@ -1,4 +1,6 @@
-"""The sink contracts on the Kafka sink, on a real broker: with a transaction a split, and with one a window."""
+"""The sink contracts on the Kafka sink, on a real broker: with a transaction a split,
+and with one a window.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,14 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
 
 
 class TestKafkaSink(
-    CommitContract, KeepContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
-):  # fmt: skip
+    CommitContract,
+    KeepContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
+):
     """Split by split."""
 
     promises = Promises(atomic="split", replaces=False)
@@ -44,11 +52,16 @@ class TestKafkaSink(
         self.kafka = kafka
         self.topics: dict[Path, str] = {}
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> KafkaBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> KafkaBoth:
         if tmp_path not in self.topics:
             self.topics[tmp_path] = create_topic(self.kafka, partitions=2)
         return KafkaBoth(
-            Reach(self.kafka, self.client), options_of(self.topics[tmp_path], str(tmp_path / "staging"), **self.more), schema, metadata
+            Reach(self.kafka, self.client),
+            options_of(self.topics[tmp_path], str(tmp_path / "staging"), **self.more),
+            schema,
+            metadata,
         )
 
     def reopen(self, sink: KafkaBoth) -> KafkaBoth:
@@ -80,12 +93,18 @@ class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
     sender: type[Sending] = WireTransaction
 
     bootstrap, make, reopen, pieces, no_answer = (
-        TestKafkaSink.bootstrap, TestKafkaSink.make, TestKafkaSink.reopen, TestKafkaSink.pieces, TestKafkaSink.no_answer,
-    )  # fmt: skip
+        TestKafkaSink.bootstrap,
+        TestKafkaSink.make,
+        TestKafkaSink.reopen,
+        TestKafkaSink.pieces,
+        TestKafkaSink.no_answer,
+    )
 
 
 class TestKafkaSinkByLibrdkafka(CommitContract, KeepContract):
-    """Where the cluster is reached in a way that only librdkafka knows, as where an attempt by whole batches has failed."""
+    """Where the cluster is reached in a way that only librdkafka knows, as where an
+    attempt by whole batches has failed.
+    """
 
     promises = Promises(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
@@ -93,12 +112,19 @@ class TestKafkaSinkByLibrdkafka(CommitContract, KeepContract):
     sender: type[Sending] = Transaction
 
     bootstrap, make, reopen, pieces, no_answer = (
-        TestKafkaSink.bootstrap, TestKafkaSink.make, TestKafkaSink.reopen, TestKafkaSink.pieces, TestKafkaSink.no_answer,
-    )  # fmt: skip
+        TestKafkaSink.bootstrap,
+        TestKafkaSink.make,
+        TestKafkaSink.reopen,
+        TestKafkaSink.pieces,
+        TestKafkaSink.no_answer,
+    )
 
 
 class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
-    """Without transactions. In one process, and with no run that dies, everything is there once all the same."""
+    """Without transactions.
+
+    In one process, and with no run that dies, everything is there once all the same.
+    """
 
     promises = Promises(atomic="split", replaces=False, delivery="at-least-once")
     more: Mapping[str, Any] = {"delivery": "at-least-once"}
@@ -106,5 +132,9 @@ class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
     sender: type[Sending] = Delivery
 
     bootstrap, make, reopen, pieces, no_answer = (
-        TestKafkaSink.bootstrap, TestKafkaSink.make, TestKafkaSink.reopen, TestKafkaSink.pieces, TestKafkaSink.no_answer,
-    )  # fmt: skip
+        TestKafkaSink.bootstrap,
+        TestKafkaSink.make,
+        TestKafkaSink.reopen,
+        TestKafkaSink.pieces,
+        TestKafkaSink.no_answer,
+    )

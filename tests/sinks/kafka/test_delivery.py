@@ -1,4 +1,6 @@
-"""Less than exactly once, for who asks for it: nothing is lost, or nothing is promised; and the sink says which."""
+"""Less than exactly once, for who asks for it: nothing is lost, or nothing is promised;
+and the sink says which.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,22 @@ def report(place: str, numbers: range) -> Report:
     """What the checker says of all windows."""
     sink = sink_at(place)
     receipts = [c.receipt for c in sink.receipts()]
-    return check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    return check(
+        produced(numbers),
+        pieces(sink),
+        [sink.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
 
 
 def complaints(place: str, number: int) -> list[str]:
     """The levels of what verification finds in a window's rows."""
     sink = sink_at(place)
     held = sink.look(window(number)).receipt
-    return sorted({f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.promises)})
+    return sorted(
+        {f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.promises)}
+    )
 
 
 @pytest.fixture
@@ -61,11 +71,18 @@ def place(kafka: str, tmp_path: Path) -> str:
     ("acks", "wanted"),
     [(None, ("all", True)), ("0", ("0", False)), ("1", ("1", False)), ("all", ("all", False))],
 )
-def test_what_is_asked_of_the_brokers(monkeypatch: pytest.MonkeyPatch, acks: Acks | None, wanted: tuple[str, bool]) -> None:
-    """No transactional id; idempotent where nothing may get lost. What is recorded is confirmed by all replicas, whatever messages are."""
+def test_what_is_asked_of_the_brokers(
+    monkeypatch: pytest.MonkeyPatch, acks: Acks | None, wanted: tuple[str, bool]
+) -> None:
+    """No transactional id; idempotent where nothing may get lost.
+
+    What is recorded is confirmed by all replicas, whatever messages are.
+    """
     asked: list[dict[str, Any]] = []
     for module in (delivery, transaction):
-        monkeypatch.setattr(module, "made", lambda _kind, properties, _unheard: asked.append(dict(properties)))
+        monkeypatch.setattr(
+            module, "made", lambda _kind, properties, _unheard: asked.append(dict(properties))
+        )
     made = Delivery({"bootstrap.servers": "127.0.0.1:1"}, acks, 1.0)
     assert made.records is None  # which is what this client is
     assert [p for p in asked if "transactional.id" in p] == []
@@ -73,7 +90,9 @@ def test_what_is_asked_of_the_brokers(monkeypatch: pytest.MonkeyPatch, acks: Ack
     assert (asked[-1]["acks"], asked[-1]["enable.idempotence"]) == ("all", True)
 
 
-def records_of(attempt: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[bytes, bytes]], int]:
+def records_of(
+    attempt: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[tuple[bytes, bytes]], int]:
     """A receipt of window 0 in several parts, and how many."""
     monkeypatch.setattr(control, "_PART", 400)
 
@@ -83,17 +102,26 @@ def records_of(attempt: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tupl
     from tests.sinks.things import receipt
 
     made = receipt(plan(_Nowhere(), 0), [], 0, attempt)  # type: ignore[arg-type]
-    found = [(key, value) for key, value in receipt_records(window(0).key, to_json(made), (), attempt) if value is not None]
+    found = [
+        (key, value)
+        for key, value in receipt_records(window(0).key, to_json(made), (), attempt)
+        if value is not None
+    ]
     ((_, parts),) = parts_of(found)  # type: ignore[arg-type]
     assert len(found) == int(parts) >= 3
     return found, int(parts)
 
 
-def test_of_two_receipts_at_once_the_first_that_is_whole_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs write theirs part by part, in any mixture: whole, and the same one for who reads all of it and who reads on."""
+def test_of_two_receipts_at_once_the_first_that_is_whole_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two runs write theirs part by part, in any mixture: whole, and the same one for
+    who reads all of it and who reads on.
+    """
     one, parts = records_of("one", monkeypatch)
     other, _ = records_of("two", monkeypatch)
-    assert not {key for key, _ in one} & {key for key, _ in other}  # compaction takes no part of either
+    # compaction takes no part of either
+    assert not {key for key, _ in one} & {key for key, _ in other}
     n = len(one) + len(other)
     for places in itertools.islice(itertools.combinations(range(n), len(one)), 0, None, 7):
         mine, yours, held, first = iter(one), iter(other), Held(), ""
@@ -106,7 +134,9 @@ def test_of_two_receipts_at_once_the_first_that_is_whole_counts(monkeypatch: pyt
 
 
 def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None:
-    """A strange record ends no reading: of a window it is damage to that one alone, and what has no key of ours is nobody's business."""
+    """A strange record ends no reading: of a window it is damage to that one alone, and
+    what has no key of ours is nobody's business.
+    """
     held, key = Held(), window(0).key
     held.take(b"strange", b"{}", b"many")
     held.take(msgspec.json.encode(["receipt", key, 0]), b"{}", b"many")
@@ -130,8 +160,12 @@ def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
 @broker
 @pytest.mark.slow
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "none"])
-def test_there_are_transactions_only_where_they_are_needed(kafka: str, tmp_path: Path, guarantee: str) -> None:
-    """A transaction leaves a marker in each log that it touched: without one, there are as many offsets as messages."""
+def test_there_are_transactions_only_where_they_are_needed(
+    kafka: str, tmp_path: Path, guarantee: str
+) -> None:
+    """A transaction leaves a marker in each log that it touched: without one, there are
+    as many offsets as messages.
+    """
     place = new_place(kafka, str(tmp_path / "staging"), delivery=guarantee)
     sink = sink_at(place)
     sink.prepare()
@@ -146,20 +180,26 @@ def test_there_are_transactions_only_where_they_are_needed(kafka: str, tmp_path:
 @broker
 @pytest.mark.slow
 def test_nothing_is_lost_at_any_point(place: str) -> None:
-    """Whoever runs a killed window again ends it, and no row is missing; nothing is wrong to verification."""
+    """Whoever runs a killed window again ends it, and no row is missing; nothing is
+    wrong to verification.
+    """
     for number, point in enumerate(POINTS):
         assert ended(started(place, number, "first", f"{point}:kill")) == -signal.SIGKILL
         assert ended(started(place, number, "retry")) in {DONE, ALREADY}, point
     found = report(place, range(len(POINTS)))
     assert msgspec.structs.replace(found, duplicated=(), out_of_order=()).ok, str(found)
-    assert {level for number in range(len(POINTS)) for level in complaints(place, number)} <= {"info"}
+    assert {level for number in range(len(POINTS)) for level in complaints(place, number)} <= {
+        "info"
+    }
 
 
 @broker
 @pytest.mark.slow
 @pytest.mark.sampled(1, of=4)
 def test_nothing_is_lost_at_random_delays(part: int, dice: random.Random, place: str) -> None:
-    """Runs that are killed at any moment, each followed by another: every row is there, once or more often."""
+    """Runs that are killed at any moment, each followed by another: every row is there,
+    once or more often.
+    """
     for number in range(4):
         process = started(place, number, "first")
         process.join(0.2 + dice.random() * 0.8)
@@ -175,12 +215,18 @@ class DiedError(Exception):
 
 
 def dies(sink: Any, *, record_first: bool) -> None:
-    """Run window 0 until its messages are there and nothing says so; or, in the broken twin, until it is said and they are not there."""
+    """Run window 0 until its messages are there and nothing says so; or, in the broken
+    twin, until it is said and they are not there.
+    """
     sent = sink._sent
 
     def stopped(work: Any, target: Any, sender: Any, numbers: Sequence[int]) -> Any:
         if record_first:
-            put_records(target, sender, [control.split_record(work.published(number, ())) for number in numbers])
+            put_records(
+                target,
+                sender,
+                [control.split_record(work.published(number, ())) for number in numbers],
+            )
             raise DiedError
         sent(work, target, sender, numbers)
         raise DiedError
@@ -193,7 +239,9 @@ def dies(sink: Any, *, record_first: bool) -> None:
 @broker
 @pytest.mark.slow
 def test_a_row_that_is_there_twice_is_allowed_and_told(place: str) -> None:
-    """1 A run's messages are confirmed.  2 It dies before it can say so.  3 Its retry publishes them again: twice, which is no failure."""
+    """1 A run's messages are confirmed.  2 It dies before it can say so.  3 Its retry
+    publishes them again: twice, which is no failure.
+    """
     dies(sink_at(place), record_first=False)
     assert ended(started(place, 0, "retry")) == DONE
     found = report(place, range(1))
@@ -204,7 +252,9 @@ def test_a_row_that_is_there_twice_is_allowed_and_told(place: str) -> None:
 @broker
 @pytest.mark.slow
 def test_the_twin_that_records_first_loses_rows(place: str) -> None:
-    """What is recorded before it is confirmed is passed over by the retry; the checker says so, and so does verification."""
+    """What is recorded before it is confirmed is passed over by the retry; the checker
+    says so, and so does verification.
+    """
     dies(sink_at(place), record_first=True)
     assert ended(started(place, 0, "retry")) == DONE
     assert len(report(place, range(1)).lost) == 18
@@ -214,7 +264,9 @@ def test_the_twin_that_records_first_loses_rows(place: str) -> None:
 @broker
 @pytest.mark.slow
 def test_two_runs_of_one_window(place: str) -> None:
-    """1 A has looked.  2 B publishes the window and commits it.  3 A goes on: it finds B's receipt, and all readers have B's."""
+    """1 A has looked.  2 B publishes the window and commits it.  3 A goes on: it finds
+    B's receipt, and all readers have B's.
+    """
     sink = sink_at(place)
     made, files = staged_receipt(sink, 0, 0, "A")
     sent = sink._sent
@@ -226,7 +278,9 @@ def test_two_runs_of_one_window(place: str) -> None:
     sink._sent = late
     outcome = sink.commit(made, files)
     assert isinstance(outcome, AlreadyDone)
-    assert outcome.committed.receipt.attempt == sink_at(place).look(window(0)).receipt.attempt == "B"
+    assert (
+        outcome.committed.receipt.attempt == sink_at(place).look(window(0)).receipt.attempt == "B"
+    )
     assert report(place, range(1)).lost == ()
 
 
@@ -240,8 +294,12 @@ def noisy(kafka: str, folder: Path, guarantee: str) -> tuple[Any, str, Any]:
 
 @broker
 @pytest.mark.slow
-def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(kafka: str, tmp_path: Path) -> None:
-    """It is named by where it was read from, there is no receipt, and the rest isn't said to be taken back."""
+def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(
+    kafka: str, tmp_path: Path
+) -> None:
+    """It is named by where it was read from, there is no receipt, and the rest isn't
+    said to be taken back.
+    """
     sink, _, made = noisy(kafka, tmp_path, "at-least-once")
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*made)
@@ -252,8 +310,12 @@ def test_at_least_once_a_message_that_is_not_taken_refuses_the_window(kafka: str
 
 @broker
 @pytest.mark.slow
-def test_at_least_once_goes_without_an_object_for_each_message(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of a window is sent the compiled way, also where more wait than the client's queue takes; none is missing."""
+def test_at_least_once_goes_without_an_object_for_each_message(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a window is sent the compiled way, also where more wait than the client's
+    queue takes; none is missing.
+    """
     monkeypatch.setattr(send, "sent_one_by_one", None)
     monkeypatch.setattr(publish, "_MOST", 5)
     sink = sink_at(place)
@@ -264,8 +326,12 @@ def test_at_least_once_goes_without_an_object_for_each_message(place: str, monke
 
 @broker
 @pytest.mark.slow
-def test_the_twin_that_looks_at_no_report_loses_rows(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a transaction nothing but a report tells that a message was not written: who doesn't look writes a receipt over it."""
+def test_the_twin_that_looks_at_no_report_loses_rows(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a transaction nothing but a report tells that a message was not written:
+    who doesn't look writes a receipt over it.
+    """
     monkeypatch.setattr(CompiledPump, "_refuse_unwritten", lambda _pump, _event: None)
     sink, topic, made = noisy(kafka, tmp_path, "at-least-once")
     assert isinstance(sink.commit(*made), Done)
@@ -275,15 +341,26 @@ def test_the_twin_that_looks_at_no_report_loses_rows(kafka: str, tmp_path: Path,
 @broker
 @pytest.mark.slow
 def test_without_a_guarantee_the_receipt_is_written_regardless(kafka: str, tmp_path: Path) -> None:
-    """A message that the topic doesn't take is lost without a word, until verification tells it, which is no failure."""
+    """A message that the topic doesn't take is lost without a word, until verification
+    tells it, which is no failure.
+    """
     sink, topic, made = noisy(kafka, tmp_path, "none")
     assert isinstance(sink.commit(*made), Done)
     assert len(list(committed(kafka, topic))) < 3
     held = sink.look(window(0)).receipt
-    assert {f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.promises)} == {"info"}
+    assert {
+        f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.promises)
+    } == {"info"}
 
 
 def test_the_face_of_a_promise() -> None:
     """Who promises less may lose less than nothing only where it says so."""
     none, once = Promises(delivery="none"), Promises(delivery="at-least-once")
-    assert [p.allows(lost=lost) for p in (Promises(), once, none) for lost in (True, False)] == [False, False, False, True, True, True]
+    assert [p.allows(lost=lost) for p in (Promises(), once, none) for lost in (True, False)] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]

@@ -1,4 +1,6 @@
-"""Topics and clusters into which nothing can be written exactly once: a table's first run says so, before it makes anything."""
+"""Topics and clusters into which nothing can be written exactly once: a table's first
+run says so, before it makes anything.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,18 @@ def refused(kafka: str, tmp_path: Path) -> Refused:
         before = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys()
         with pytest.raises(SpecError, match="can't be written exactly once") as why:
             sink.prepare()
-        assert AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys() == before
+        assert (
+            AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics.keys()
+            == before
+        )
         return str(why.value)
 
     return told
 
 
-def test_a_topic_of_which_more_copies_must_answer_than_there_are(kafka: str, refused: Refused) -> None:
+def test_a_topic_of_which_more_copies_must_answer_than_there_are(
+    kafka: str, refused: Refused
+) -> None:
     """Else the first transaction waits until it is given up."""
     topic = create_topic(kafka, config={"min.insync.replicas": "2"})
     assert f"{topic} has 1 replicas and min.insync.replicas 2" in refused(topic)
@@ -47,22 +54,38 @@ def test_a_topic_of_which_more_copies_must_answer_than_there_are(kafka: str, ref
 def test_transactions_longer_than_the_cluster_has_them(kafka: str, refused: Refused) -> None:
     """With the name of the setting on both sides."""
     told = refused(create_topic(kafka), timeout=timedelta(hours=1))
-    assert "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms, 900000 ms" in told
+    assert (
+        "sink.transaction_timeout is longer than the cluster's transaction.max.timeout.ms,"
+        " 900000 ms" in told
+    )
 
 
 @pytest.mark.parametrize("config", [{}, {"cleanup.policy": "compact,delete"}])
-def test_a_control_topic_that_would_lose_receipts(kafka: str, refused: Refused, config: dict[str, str]) -> None:
+def test_a_control_topic_that_would_lose_receipts(
+    kafka: str, refused: Refused, config: dict[str, str]
+) -> None:
     """One that somebody made, with Kafka's own settings, or whose receipts would expire."""
     topic = create_topic(kafka)
     create_topic(kafka, name=f"{topic}.windrow", config=config)
     assert "must be compact, or receipts are lost" in refused(topic)
 
 
-@pytest.mark.parametrize(("verifies", "why"), [({}, "older than Kafka 3.6"), ({topics._VERIFICATION: "false"}, "Set it to true")])
+@pytest.mark.parametrize(
+    ("verifies", "why"),
+    [({}, "older than Kafka 3.6"), ({topics._VERIFICATION: "false"}, "Set it to true")],
+)
 def test_brokers_that_let_late_messages_in(
-    kafka: str, refused: Refused, monkeypatch: pytest.MonkeyPatch, verifies: Mapping[str, str], why: str
-) -> None:  # fmt: skip
+    kafka: str,
+    refused: Refused,
+    monkeypatch: pytest.MonkeyPatch,
+    verifies: Mapping[str, str],
+    why: str,
+) -> None:
     """Those that know no verification of transactions, and those whose is switched off."""
     said = {"transaction.max.timeout.ms": "900000", **verifies}
-    monkeypatch.setattr(topics, "_broker_settings", lambda _: {name: SimpleNamespace(value=value) for name, value in said.items()})
+    monkeypatch.setattr(
+        topics,
+        "_broker_settings",
+        lambda _: {name: SimpleNamespace(value=value) for name, value in said.items()},
+    )
     assert why in refused(create_topic(kafka))

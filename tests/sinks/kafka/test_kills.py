@@ -1,4 +1,6 @@
-"""kill -9 anywhere across a publication, a zombie, a twin: every message exactly once, or the checker says so."""
+"""kill -9 anywhere across a publication, a zombie, a twin: every message exactly once,
+or the checker says so.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from windrow.ingest.testing.checker import Report, check
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-POINTS = ["write.middle", "write.after", "split.before", "split.after", "commit.before", "commit.after"]
+POINTS = [
+    "write.middle",
+    "write.after",
+    "split.before",
+    "split.after",
+    "commit.before",
+    "commit.after",
+]
 KILLS = 6
 
 
@@ -27,7 +36,13 @@ def report(place: str, numbers: range) -> Report:
     """What the checker says of all windows."""
     sink = sink_at(place)
     receipts = [c.receipt for c in sink.receipts()]
-    return check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    return check(
+        produced(numbers),
+        pieces(sink),
+        [sink.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
 
 
 @pytest.fixture
@@ -41,20 +56,26 @@ def place(kafka: str, tmp_path: Path) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize("atomic", [False, True], ids=["split", "window"])
 def test_killed_at_each_point(kafka: str, tmp_path: Path, atomic: bool) -> None:
-    """Whoever runs a killed window again finds the commit exactly if it was sent, and every message is there once."""
+    """Whoever runs a killed window again finds the commit exactly if it was sent, and
+    every message is there once.
+    """
     place = new_place(kafka, str(tmp_path / "staging"), atomic_window=atomic)
     sink_at(place).prepare()
     points = [point for point in POINTS if not (atomic and point.startswith("split"))]
     for number, point in enumerate(points):
         assert ended(started(place, number, "first", f"{point}:kill")) == -signal.SIGKILL
-        assert ended(started(place, number, "retry")) == (ALREADY if point == "commit.after" else DONE), point
+        assert ended(started(place, number, "retry")) == (
+            ALREADY if point == "commit.after" else DONE
+        ), point
     assert report(place, range(len(points))).ok, str(report(place, range(len(points))))
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("point", ["split.before", "commit.before"])
 def test_a_zombie_changes_nothing(place: str, point: str) -> None:
-    """A run that was stopped before a commit wakes when its retry has finished: its transaction is over, and it reports the retry's."""
+    """A run that was stopped before a commit wakes when its retry has finished: its
+    transaction is over, and it reports the retry's.
+    """
     zombie = started(place, 0, "zombie", f"{point}:stop")
     try:
         assert stops(zombie)
@@ -80,7 +101,9 @@ def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> N
 
 
 def test_a_split_that_is_published_with_other_rows_refuses_the_window(place: str) -> None:
-    """A run dies halfway, the schema changes, and the window is run again: refused, naming the attempt; with the old rows it ends."""
+    """A run dies halfway, the schema changes, and the window is run again: refused,
+    naming the attempt; with the old rows it ends.
+    """
     from windrow.ingest.errors import RefusedError
 
     assert ended(started(place, 0, "first", "split.after:kill")) == -signal.SIGKILL
@@ -95,7 +118,9 @@ def test_a_split_that_is_published_with_other_rows_refuses_the_window(place: str
 
 
 def raced(place: str, sink: Any) -> Report:
-    """A is at work; where it says so, B runs from beginning to end in a process of its own; A goes on."""
+    """A is at work; where it says so, B runs from beginning to end in a process of its
+    own; A goes on.
+    """
     a, a_files = staged_receipt(sink, 0, 0, "A", dead=False)
 
     def other() -> None:
@@ -106,7 +131,13 @@ def raced(place: str, sink: Any) -> Report:
     sink.commit(a, a_files)
     fresh = sink_at(place)
     receipts = [c.receipt for c in fresh.receipts()]
-    return check(produced([0]), pieces(fresh), [fresh.read_dead(r.window) for r in receipts], receipts, content="id")
+    return check(
+        produced([0]),
+        pieces(fresh),
+        [fresh.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
 
 
 @pytest.mark.some(1)
@@ -126,7 +157,9 @@ def test_the_checker_catches_a_publication_without_a_record(place: str) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize("where", ["_publish_part", "_pumped"])
 def test_the_real_sink_passes_the_same_races(place: str, where: str) -> None:
-    """The other run has its turn where the twins have it: between the look and the fence, and when all messages are written."""
+    """The other run has its turn where the twins have it: between the look and the
+    fence, and when all messages are written.
+    """
     sink = sink_at(place)
     real = getattr(sink, where)
 

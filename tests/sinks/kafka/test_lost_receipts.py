@@ -1,4 +1,8 @@
-"""A control topic that isn't what it was: records deleted from its beginning, or others in their place. What was published stays so."""
+"""A control topic that isn't what it was: records deleted from its beginning, or others
+in their place.
+
+What was published stays so.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.produce import Put, configure, create_topic, delete_records, delete_topic, high_watermark, produce
+from tests.kafka.produce import (
+    Put,
+    configure,
+    create_topic,
+    delete_records,
+    delete_topic,
+    high_watermark,
+    produce,
+)
 from tests.sinks.beside import BINDING
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
 from tests.sinks.things import staged_receipt, window
@@ -44,17 +56,30 @@ def again(sink: Any) -> Any:
     return KafkaBoth(sink.reach, sink.options, sink.schema, sink.metadata)
 
 
-def test_receipts_that_were_deleted_come_back_from_the_ledger(kafka: str, tmp_path: Path, table: Any) -> None:
-    """Neither who opens the table, nor who has read it before, takes a window for new; with receipt and binding back, all is as it was."""
+def test_receipts_that_were_deleted_come_back_from_the_ledger(
+    kafka: str, tmp_path: Path, table: Any
+) -> None:
+    """Neither who opens the table, nor who has read it before, takes a window for new;
+    with receipt and binding back, all is as it was.
+    """
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     text, held = table.receipt_text(was.receipt), table.audit().rows_held(window(0))
     assert restore("orders", table, ledger, dry_run=False).windows == ()
     deleted(kafka, table.options.control)
     for sink in (table, again(table)):
-        for look in (sink.binding, sink.prepare, lambda sink=sink: sink.look(window(0)), lambda sink=sink: list(sink.receipts())):
-            with pytest.raises(DamagedError, match=r"begins at offset .* was deleted.*--restore-receipts"):
+        for look in (
+            sink.binding,
+            sink.prepare,
+            lambda sink=sink: sink.look(window(0)),
+            lambda sink=sink: list(sink.receipts()),
+        ):
+            with pytest.raises(
+                DamagedError, match=r"begins at offset .* was deleted.*--restore-receipts"
+            ):
                 look()
-    assert restore("orders", table, ledger, dry_run=False).exit_code == 1, "without a copy there is no way to know what is missing"
+    assert restore("orders", table, ledger, dry_run=False).exit_code == 1, (
+        "without a copy there is no way to know what is missing"
+    )
     ledger.record(was.receipt, text)
     assert restore("orders", table, ledger, dry_run=True).windows == ("binding", window(0).key)
     with pytest.raises(DamagedError):
@@ -68,7 +93,9 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(kafka: str, tmp_pa
 
 
 def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, table: Any) -> None:
-    """With the binding and the receipts that the ledger has: what is said to be restored is there."""
+    """With the binding and the receipts that the ledger has: what is said to be
+    restored is there.
+    """
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     ledger.record(was.receipt, table.receipt_text(was.receipt))
     delete_topic(kafka, table.options.control)
@@ -76,7 +103,9 @@ def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, t
     assert (again(table).binding(), list(again(table).receipts())) == (BINDING, [was])
 
 
-def test_a_receipt_is_not_put_back_for_rows_that_are_gone(kafka: str, tmp_path: Path, table: Any) -> None:
+def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
+    kafka: str, tmp_path: Path, table: Any
+) -> None:
     """Else a window would pass for whole whose messages were cut off with its receipt."""
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     ledger.record(was.receipt, table.receipt_text(was.receipt))
@@ -85,8 +114,13 @@ def test_a_receipt_is_not_put_back_for_rows_that_are_gone(kafka: str, tmp_path: 
     for partition in range(2):
         delete_records(kafka, topic, partition, high_watermark(kafka, topic, partition))
     done = restore("orders", table, ledger, dry_run=False)
-    assert {("have 0 of the 20 rows" in f.what, "--again" in f.do) for f in done.failed} == {(True, True)}
-    assert (table.binding(), table.look(window(0))) == (BINDING, None), "the window can be published once more"
+    assert {("have 0 of the 20 rows" in f.what, "--again" in f.do) for f in done.failed} == {
+        (True, True)
+    }
+    assert (table.binding(), table.look(window(0))) == (
+        BINDING,
+        None,
+    ), "the window can be published once more"
 
 
 class OneLog:
@@ -102,7 +136,9 @@ class OneLog:
 
 
 def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table: Any) -> None:
-    """1 A process reads the control topic.  2 It is cut off, and grows again to the very same end.  3 The process reads what is there."""
+    """1 A process reads the control topic.  2 It is cut off, and grows again to the
+    very same end.  3 The process reads what is there.
+    """
     old, end = BINDING, 1
     topic = create_topic(kafka)
     produce(kafka, topic, [Put(value, key=key) for key, value in [binding_record(old)]])
@@ -118,14 +154,22 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     assert view.read(lambda held: held.binding, to_end=True) is None
 
 
-def test_messages_of_others_under_a_windows_headers_are_told(kafka: str, tmp_path: Path, table: Any) -> None:
-    """Whatever stands in them is no bug: a lost receipt isn't put back by them, and the sentence says whose they are."""
+def test_messages_of_others_under_a_windows_headers_are_told(
+    kafka: str, tmp_path: Path, table: Any
+) -> None:
+    """Whatever stands in them is no bug: a lost receipt isn't put back by them, and the
+    sentence says whose they are.
+    """
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     ledger.record(was.receipt, table.receipt_text(was.receipt))
     delete_topic(kafka, table.options.control)
     (topic,) = table.options.topics
     ours = dict(next(committed(kafka, topic)).headers() or ())
-    for headers in (ours | {"_partition": b"x"}, ours | {"_offset": b"1" * 40}, {"_window": ours["_window"]}):
+    for headers in (
+        ours | {"_partition": b"x"},
+        ours | {"_offset": b"1" * 40},
+        {"_window": ours["_window"]},
+    ):
         produce(kafka, topic, [Put(b"{}", headers=[*headers.items()])])
         (failed,) = restore("orders", again(table), ledger, dry_run=True).failed
         assert "isn't what was published" in failed.what
@@ -135,7 +179,8 @@ def test_messages_of_others_under_a_windows_headers_are_told(kafka: str, tmp_pat
 def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
     kafka: str, tmp_path: Path, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its messages are lost for good: neither a thing that could not be checked, nor one that a replay mends, which the sink refuses.
+    """Its messages are lost for good: neither a thing that could not be checked, nor
+    one that a replay mends, which the sink refuses.
 
     That a log is shorter is asked again before it is believed, for all windows together.
     """
@@ -144,9 +189,10 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
     def said() -> str:
         every = verify("orders", table, table.dead_letters, ledger, MemoryBroker()).findings
         found = [f for f in every if f.about == "table"]
-        assert {(f.level, f.window, "begin a pipeline with another id" in f.do, "replay" in f.do) for f in found} == {
-            ("wrong", window(0).key, True, False)
-        }
+        assert {
+            (f.level, f.window, "begin a pipeline with another id" in f.do, "replay" in f.do)
+            for f in found
+        } == {("wrong", window(0).key, True, False)}
         return found[0].what
 
     delete_topic(kafka, topic)

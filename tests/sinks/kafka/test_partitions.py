@@ -44,7 +44,9 @@ def encoded(topics: list[str | None]) -> pa.RecordBatch:
     """Four messages as they are staged."""
     n = len(topics)
     columns = [OFFSETS[:n], topics, [b"k"] * n, [b"v"] * n, [0] * n]
-    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, ENCODED, strict=True)], schema=ENCODED)
+    return pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, ENCODED, strict=True)], schema=ENCODED
+    )
 
 
 def rows(*values: str) -> pa.RecordBatch:
@@ -53,9 +55,13 @@ def rows(*values: str) -> pa.RecordBatch:
 
 
 def test_a_function_sees_the_rows_of_each_topic(tmp_path: Path) -> None:
-    """With several topics it is asked for each, with that one's rows and partitions; what it says stands beside the right messages."""
+    """With several topics it is asked for each, with that one's rows and partitions;
+    what it says stands beside the right messages.
+    """
     asked = PartitionFunction(function(tmp_path, BY_LENGTH), {"one": 2, "two": 9}, None)
-    found = asked.beside(encoded(["one", "two", "one", "two"]), rows("a", "bbbb", "cccc", "d"), SPLIT)
+    found = asked.beside(
+        encoded(["one", "two", "one", "two"]), rows("a", "bbbb", "cccc", "d"), SPLIT
+    )
     assert found[PARTITION].to_pylist() == [0, 3, 1, 0]
     assert found.drop_columns([PARTITION]) == encoded(["one", "two", "one", "two"])
 
@@ -81,16 +87,28 @@ def test_a_function_travels_to_a_worker_without_its_file(tmp_path: Path) -> None
         ("return pa.array([0, None, 1, 0])", 40, "1 nulls"),
         ("return pa.array(['0', '1', '0', '1'])", 40, "it says string"),
         ("return [0, 1, 0, 1]", 40, "gives back list"),
-        ("raise ValueError(rows['v'][0].as_py())", 40, r"fails for rows that go to out: ValueError \(.*where.py:3\)"),
+        (
+            "raise ValueError(rows['v'][0].as_py())",
+            40,
+            r"fails for rows that go to out: ValueError \(.*where.py:3\)",
+        ),
     ],
 )
-def test_what_is_no_partition_refuses_the_window(tmp_path: Path, body: str, offset: int, says: str) -> None:
-    """Length, range and type are checked; the error names the topic, where the row was read, and no value of it."""
+def test_what_is_no_partition_refuses_the_window(
+    tmp_path: Path, body: str, offset: int, says: str
+) -> None:
+    """Length, range and type are checked; the error names the topic, where the row was
+    read, and no value of it.
+    """
     text = f"import numpy as np, pyarrow as pa\ndef place(keys, rows, partitions):\n    {body}\n"
     asked = PartitionFunction(function(tmp_path, text), {"out": 2}, "out")
     with pytest.raises(RefusedError, match=says) as refused:
         asked.beside(encoded([None] * 4), rows("secret", "secret", "secret", "secret"), SPLIT)
-    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 3, offset)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+        "shop.orders",
+        3,
+        offset,
+    )
     assert "secret" not in str(refused.value)
 
 
@@ -112,7 +130,9 @@ def test_a_function_that_is_not_there(tmp_path: Path, reference: str, says: str)
 
 
 def java_partition(key: bytes, partitions: int) -> int:
-    """Where Java's producer puts a key: `Utils.toPositive(Utils.murmur2(key)) % partitions`, written anew."""
+    """Where Java's producer puts a key: `Utils.toPositive(Utils.murmur2(key)) %
+    partitions`, written anew.
+    """
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
@@ -140,7 +160,12 @@ def test_the_oracle_has_javas_numbers() -> None:
 def table(kafka: str, folder: Path, topic: str, **more: Any) -> Any:
     """A prepared table of one topic, whose key is the column `k`."""
     options = Options(
-        (topic,), f"{topic}.windrow", str(folder / "staging"), value=MessagePart("raw", ("v",)), key=MessagePart("raw", ("k",)), **more
+        (topic,),
+        f"{topic}.windrow",
+        str(folder / "staging"),
+        value=MessagePart("raw", ("v",)),
+        key=MessagePart("raw", ("k",)),
+        **more,
     )
     made = KafkaBoth(Reach(kafka), options, ROWS)
     made.prepare()
@@ -165,19 +190,30 @@ def test_keys_go_where_java_puts_them(kafka: str, tmp_path: Path, way: str) -> N
 def test_messages_go_where_the_function_says(kafka: str, tmp_path: Path, way: str) -> None:
     """To the topic's own partitions, as many as it has, whichever way they are sent."""
     topic = create_topic(kafka, 4)
-    sink = table(kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH))
+    sink = table(
+        kafka, tmp_path, topic, partitioner="function", function=function(tmp_path, BY_LENGTH)
+    )
     values = ["x" * (1 + n % 6) for n in range(30)]
     assert isinstance(sink.commit(*staged(sink, [(None, value, topic) for value in values])), Done)
     assert not sink._one_by_one, "the compiled way was given up"
-    found = sorted((int(dict(m.headers() or ())["_offset"]), m.partition()) for m in committed(kafka, topic))
+    found = sorted(
+        (int(dict(m.headers() or ())["_offset"]), m.partition()) for m in committed(kafka, topic)
+    )
     assert found == [(n, min(len(value), 4) - 1) for n, value in enumerate(values)]
 
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_a_function_may_say_something_else_the_next_time(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 A window's splits are published.  2 The run dies.  3 Its retry is told other partitions: all is there once."""
-    constant = "import numpy as np\ndef place(keys, rows, partitions):\n    return np.full(len(keys), {})\n"
+def test_a_function_may_say_something_else_the_next_time(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1 A window's splits are published.  2 The run dies.  3 Its retry is told other
+    partitions: all is there once.
+    """
+    constant = (
+        "import numpy as np\ndef place(keys, rows, partitions):\n    return np.full(len(keys),"
+        " {})\n"
+    )
     first, second = constant.format(0), constant.format(1)
     place = new_place(kafka, str(tmp_path / "staging"))
     sink = at(place, KafkaBoth, partitioner="function", function=function(tmp_path, first))

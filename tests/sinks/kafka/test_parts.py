@@ -21,7 +21,9 @@ def test_small_splits_share_a_transaction() -> None:
 
 
 def test_large_ones_follow_each_other() -> None:
-    """Those of one topic-partition in their order, whatever the plan's; other topic-partitions beside them."""
+    """Those of one topic-partition in their order, whatever the plan's; other
+    topic-partitions beside them.
+    """
     assert chains(plan((0, SMALL, 2 * SMALL), (0, 0, SMALL), (1, 0, 5))) == [[(1,), (0,)], [(2,)]]
 
 

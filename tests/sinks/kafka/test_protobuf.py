@@ -1,4 +1,6 @@
-"""Rows as Protobuf: to the byte what Protobuf's own library writes, and what windrow's own reader reads."""
+"""Rows as Protobuf: to the byte what Protobuf's own library writes, and what windrow's
+own reader reads.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Every(pp.DataFrameModel):
     numbers: pl.List(pl.Int64)
     marks: pl.List(pl.Boolean)
     moments: pl.List(pl.Datetime("us", "UTC"))
-    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(metadata={"map": True}, nullable=True)
+    stock: pl.List(pl.Struct({"key": pl.String, "value": pl.Int64})) = pp.Field(
+        metadata={"map": True}, nullable=True
+    )
     places: pl.List(pl.Struct({"key": pl.String, "value": LINE})) = pp.Field(metadata={"map": True})
     lines: pl.List(LINE)
     line: LINE = pp.Field(nullable=True)
@@ -72,23 +76,54 @@ SCHEMA: pa.Schema = EVERY.arrow_schema
 INSTANTS = raw(pa.timestamp("us", "UTC"), *MICROS)[1]
 MAYBE_TEXT = st.none() | st.text(max_size=5)
 LINES = st.fixed_dictionaries(
-    {"sku": MAYBE_TEXT, "at": st.none() | INSTANTS, "sizes": st.lists(st.floats(width=32), max_size=3)},
+    {
+        "sku": MAYBE_TEXT,
+        "at": st.none() | INSTANTS,
+        "sizes": st.lists(st.floats(width=32), max_size=3),
+    },
 )
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "tiny": integers(8), "small": st.none() | integers(16), "middle": integers(32), "large": st.none() | integers(64),
-    "huge": integers(64), "single": st.none() | st.floats(width=32), "narrow": st.floats(width=32), "double": st.floats(),
-    "flag": st.none() | st.booleans(), "sure": st.booleans(), "text": st.text(max_size=200), "note": MAYBE_TEXT,
-    "octets": st.none() | st.binary(max_size=5), "code": st.binary(max_size=5), "at": INSTANTS, "seen": st.none() | INSTANTS,
-    "tags": st.lists(st.text(max_size=5), max_size=70), "numbers": st.lists(integers(64), max_size=70),
-    "marks": st.lists(st.booleans(), max_size=3), "moments": st.lists(INSTANTS, max_size=3),
+    "tiny": integers(8),
+    "small": st.none() | integers(16),
+    "middle": integers(32),
+    "large": st.none() | integers(64),
+    "huge": integers(64),
+    "single": st.none() | st.floats(width=32),
+    "narrow": st.floats(width=32),
+    "double": st.floats(),
+    "flag": st.none() | st.booleans(),
+    "sure": st.booleans(),
+    "text": st.text(max_size=200),
+    "note": MAYBE_TEXT,
+    "octets": st.none() | st.binary(max_size=5),
+    "code": st.binary(max_size=5),
+    "at": INSTANTS,
+    "seen": st.none() | INSTANTS,
+    "tags": st.lists(st.text(max_size=5), max_size=70),
+    "numbers": st.lists(integers(64), max_size=70),
+    "marks": st.lists(st.booleans(), max_size=3),
+    "moments": st.lists(INSTANTS, max_size=3),
     "stock": st.dictionaries(st.text(max_size=3), integers(64), max_size=3),
     "places": st.dictionaries(st.text(max_size=3), LINES, max_size=2),
-    "lines": st.lists(LINES, max_size=3), "line": st.none() | LINES,
-    "outer": st.none() | st.fixed_dictionaries({
-        "inner": st.none() | st.fixed_dictionaries({"line": st.none() | LINES, "n": st.none() | integers(32)}),
-    }),
-}  # fmt: skip
-ROWS = st.fixed_dictionaries(VALUES).map(lambda row: {**row, **{name: sorted(row[name].items()) for name in ("stock", "places")}})
+    "lines": st.lists(LINES, max_size=3),
+    "line": st.none() | LINES,
+    "outer": (
+        st.none()
+        | st.fixed_dictionaries(
+            {
+                "inner": (
+                    st.none()
+                    | st.fixed_dictionaries(
+                        {"line": st.none() | LINES, "n": st.none() | integers(32)}
+                    )
+                ),
+            }
+        )
+    ),
+}
+ROWS = st.fixed_dictionaries(VALUES).map(
+    lambda row: {**row, **{name: sorted(row[name].items()) for name in ("stock", "places")}}
+)
 
 
 @cache
@@ -99,7 +134,9 @@ def every() -> Any:
 
 def encoded(batch: pa.RecordBatch) -> list[bytes]:
     """The message of each row."""
-    found: list[bytes] = records([(batch[field.name], field.nullable) for field in batch.schema]).to_pylist()
+    found: list[bytes] = records(
+        [(batch[field.name], field.nullable) for field in batch.schema]
+    ).to_pylist()
     return found
 
 
@@ -142,47 +179,77 @@ def fill_message(message: Any, value: Any, kind: Any) -> None:
 
 def stamp(message: Any, at: datetime) -> None:
     """An instant into a Timestamp."""
-    message.seconds, message.nanos = pa.scalar(at).cast(pa.int64()).as_py() // 1_000_000, at.microsecond * 1000
+    message.seconds, message.nanos = (
+        pa.scalar(at).cast(pa.int64()).as_py() // 1_000_000,
+        at.microsecond * 1000,
+    )
 
 
 @settings(max_examples=examples(50))
 @given(st.lists(ROWS, min_size=1, max_size=4), st.integers(0, 2))
 def test_every_byte_is_what_protobuf_writes(rows: list[dict[str, Any]], cut: int) -> None:
-    """Any value of any type, also in a batch that is cut out of a longer one: the bytes of Protobuf's own serializer.
+    """Any value of any type, also in a batch that is cut out of a longer one: the bytes
+    of Protobuf's own serializer.
 
-    But for the order of a map's entries, which has no meaning: so all that is different may be another order.
+    But for the order of a map's entries, which has no meaning: so all that is different
+    may be another order.
     """
     batch = pa.RecordBatch.from_pylist([*rows[:1] * cut, *rows], schema=SCHEMA).slice(cut)
     expected = [every()() for _ in rows]
     for message, row in zip(expected, rows, strict=True):
         fill(message, row, SCHEMA)
-    found, due = encoded(batch), [message.SerializeToString(deterministic=True) for message in expected]
-    assert [every().FromString(octets).SerializeToString(deterministic=True) for octets in found] == due
-    alike = [octets for octets, row in zip(due, rows, strict=True) if max(len(row["stock"]), len(row["places"])) < 2]
-    assert [octets for octets, row in zip(found, rows, strict=True) if max(len(row["stock"]), len(row["places"])) < 2] == alike
+    found, due = (
+        encoded(batch),
+        [message.SerializeToString(deterministic=True) for message in expected],
+    )
+    assert [
+        every().FromString(octets).SerializeToString(deterministic=True) for octets in found
+    ] == due
+    alike = [
+        octets
+        for octets, row in zip(due, rows, strict=True)
+        if max(len(row["stock"]), len(row["places"])) < 2
+    ]
+    assert [
+        octets
+        for octets, row in zip(found, rows, strict=True)
+        if max(len(row["stock"]), len(row["places"])) < 2
+    ] == alike
     assert [*map(len, found)] == [*map(len, due)]
 
 
 @settings(max_examples=examples(50))
 @given(st.lists(ROWS, min_size=1, max_size=5))
 def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
-    """A table that was published comes back by windrow's own decoder, value for value; none is refused, by neither side."""
+    """A table that was published comes back by windrow's own decoder, value for value;
+    none is refused, by neither side.
+    """
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     assert misfit({name: batch[name] for name in SCHEMA.names}) is None
-    found = protobuf_machine(every().DESCRIPTOR, EVERY).decode(pa.array(encoded(batch), pa.binary()), "dead")
+    found = protobuf_machine(every().DESCRIPTOR, EVERY).decode(
+        pa.array(encoded(batch), pa.binary()), "dead"
+    )
     assert found.dead_reason.to_pylist() == []
     assert repr(found.rows.to_pylist()) == repr(batch.to_pylist())
 
 
 def test_the_schema_says_what_columns_are() -> None:
-    """Numbered in their order; presence where there may be null, and within structs; messages are named so that nothing has two names."""
+    """Numbered in their order; presence where there may be null, and within structs;
+    messages are named so that nothing has two names.
+    """
     inner = pa.struct([pa.field("order", pa.struct([pa.field("x", pa.int32())]))])
-    columns = pa.schema([
-        pa.field("id", pa.int64(), nullable=False), pa.field("Order2", pa.string()), pa.field("order", inner),
-        pa.field("tags", pa.list_(pa.string()), nullable=False), pa.field("at", pa.timestamp("us", "UTC")),
-        pa.field("stock", pa.map_(pa.string(), inner)), pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("google", pa.struct([pa.field("at", pa.list_(pa.timestamp("us", "UTC")))])),
-    ])  # fmt: skip
+    columns = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("Order2", pa.string()),
+            pa.field("order", inner),
+            pa.field("tags", pa.list_(pa.string()), nullable=False),
+            pa.field("at", pa.timestamp("us", "UTC")),
+            pa.field("stock", pa.map_(pa.string(), inner)),
+            pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("google", pa.struct([pa.field("at", pa.list_(pa.timestamp("us", "UTC")))])),
+        ]
+    )
     text = schema_text(columns, "shop.Order")
     assert (
         text
@@ -224,19 +291,40 @@ message Order {
 NESTED = pa.list_(pa.list_(pa.int64()))
 
 
-@pytest.mark.parametrize(("fields", "says"), [
-    ([pa.field("the id", pa.int64())], "'the id' is no name"),
-    ([pa.field("s", pa.struct([pa.field("1", pa.int64())]))], "'1' is no name"),
-    ([pa.field("day", pa.date32())], r"day is date32\[day\], for which"),
-    ([pa.field("s", pa.struct([pa.field("d", pa.decimal128(9, 2))]))], r"s.d is decimal128\(9, 2\), for which"),
-    ([pa.field("u", pa.uint64())], "u is uint64"),
-    ([pa.field("local", pa.timestamp("us"))], "local is timestamp"),
-    ([pa.field("m", pa.map_(pa.int64(), pa.int64()))], "m is a map with keys that aren't texts"),
-    ([pa.field("l", NESTED)], r"l\[...\] is a list or a map in another one"),
-    ([pa.field("m", pa.map_(pa.string(), pa.list_(pa.int64())))], r"m\[...\] is a list or a map in another one"),
-    ([pa.field("a_b", pa.int64()), pa.field("aB", pa.int64())], "a_b and aB have one name in Protobuf's JSON"),
-    ([pa.field("stock", pa.map_(pa.string(), pa.int64())), pa.field("StockEntry", pa.int64())], "stock needs the name StockEntry"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ([pa.field("the id", pa.int64())], "'the id' is no name"),
+        ([pa.field("s", pa.struct([pa.field("1", pa.int64())]))], "'1' is no name"),
+        ([pa.field("day", pa.date32())], r"day is date32\[day\], for which"),
+        (
+            [pa.field("s", pa.struct([pa.field("d", pa.decimal128(9, 2))]))],
+            r"s.d is decimal128\(9, 2\), for which",
+        ),
+        ([pa.field("u", pa.uint64())], "u is uint64"),
+        ([pa.field("local", pa.timestamp("us"))], "local is timestamp"),
+        (
+            [pa.field("m", pa.map_(pa.int64(), pa.int64()))],
+            "m is a map with keys that aren't texts",
+        ),
+        ([pa.field("l", NESTED)], r"l\[...\] is a list or a map in another one"),
+        (
+            [pa.field("m", pa.map_(pa.string(), pa.list_(pa.int64())))],
+            r"m\[...\] is a list or a map in another one",
+        ),
+        (
+            [pa.field("a_b", pa.int64()), pa.field("aB", pa.int64())],
+            "a_b and aB have one name in Protobuf's JSON",
+        ),
+        (
+            [
+                pa.field("stock", pa.map_(pa.string(), pa.int64())),
+                pa.field("StockEntry", pa.int64()),
+            ],
+            "stock needs the name StockEntry",
+        ),
+    ],
+)
 def test_what_protobuf_has_no_words_for(fields: list[pa.Field], says: str) -> None:
     """Refused by its column, before anything is written."""
     with pytest.raises(NoCounterpartError, match=says):
@@ -249,23 +337,50 @@ def test_a_package_that_would_hide_googles() -> None:
         schema_text(pa.schema([pa.field("id", pa.int64())]), "my.google.R")
 
 
-STRUCT = pa.struct([pa.field("l", pa.list_(pa.struct([pa.field("m", pa.map_(pa.string(), pa.int64()))])))])
+STRUCT = pa.struct(
+    [pa.field("l", pa.list_(pa.struct([pa.field("m", pa.map_(pa.string(), pa.int64()))])))]
+)
 FULL = {"l": [{"m": [("k", 1)]}]}
 
 
-@pytest.mark.parametrize(("kind", "good", "bad", "says"), [
-    (pa.list_(pa.string()), [""], None, "c is null"),
-    (pa.list_(pa.string()), [""], ["", None], r"c\[...\] is null"),
-    (pa.map_(pa.string(), pa.int64()), [], None, "c is null"),
-    (pa.map_(pa.string(), pa.int64()), [("k", 0)], [("k", 0), ("l", None)], r"c\[...\] is null"),
-    (STRUCT, FULL, {"l": None}, "c.l is null"),
-    (STRUCT, None, {"l": [{"m": []}, None]}, r"c.l\[...\] is null"),
-    (STRUCT, FULL, {"l": [{"m": []}, {"m": [("k", 1), ("l", None)]}]}, r"c.l\[...\].m\[...\] is null"),
-    (pa.timestamp("us", "UTC"), None, 253_402_300_800_000_000, "c isn't in the years 1 to 9999"),
-    (pa.list_(pa.timestamp("us", "UTC")), [0], [0, -62_135_596_800_000_001], r"c\[...\] isn't in the years"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "says"),
+    [
+        (pa.list_(pa.string()), [""], None, "c is null"),
+        (pa.list_(pa.string()), [""], ["", None], r"c\[...\] is null"),
+        (pa.map_(pa.string(), pa.int64()), [], None, "c is null"),
+        (
+            pa.map_(pa.string(), pa.int64()),
+            [("k", 0)],
+            [("k", 0), ("l", None)],
+            r"c\[...\] is null",
+        ),
+        (STRUCT, FULL, {"l": None}, "c.l is null"),
+        (STRUCT, None, {"l": [{"m": []}, None]}, r"c.l\[...\] is null"),
+        (
+            STRUCT,
+            FULL,
+            {"l": [{"m": []}, {"m": [("k", 1), ("l", None)]}]},
+            r"c.l\[...\].m\[...\] is null",
+        ),
+        (
+            pa.timestamp("us", "UTC"),
+            None,
+            253_402_300_800_000_000,
+            "c isn't in the years 1 to 9999",
+        ),
+        (
+            pa.list_(pa.timestamp("us", "UTC")),
+            [0],
+            [0, -62_135_596_800_000_001],
+            r"c\[...\] isn't in the years",
+        ),
+    ],
+)
 def test_what_a_message_can_not_say(kind: pa.DataType, good: Any, bad: Any, says: str) -> None:
-    """The rows with it are told, with the way to it, also in a batch that is cut out of a longer one; other rows aren't in the way."""
+    """The rows with it are told, with the way to it, also in a batch that is cut out of
+    a longer one; other rows aren't in the way.
+    """
     column = pa.array([bad, good, good, bad, bad], kind)
     found = misfit({"id": pa.array(range(4)), "c": column.slice(1)})
     assert found is not None
@@ -280,13 +395,28 @@ def value(columns: tuple[str, ...]) -> RegisteredPart:
 
 
 def test_a_row_that_can_not_be_said_refuses_its_window(tmp_path: Path) -> None:
-    """While it is staged, where nothing is published yet; the error says from which message the row came."""
+    """While it is staged, where nothing is published yet; the error says from which
+    message the row came.
+    """
     split = Split("shop.orders", 0, 10, 13)
     rows = pa.schema([pa.field("tags", pa.list_(pa.string()))])
-    made = KafkaStagerFactory(str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageForm(value(("tags",))), "w")(split)
-    with pytest.raises(RefusedError, match=r"the value of a row can't be Protobuf: tags\[...\] is null") as refused:
-        made.add(pa.record_batch([pa.array([["a"], ["b", None], []], pa.list_(pa.string()))], schema=rows), messages(split))
-    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, 11)
+    made = KafkaStagerFactory(
+        str(tmp_path), RowLayout(rows, DEFAULT, "a"), MessageForm(value(("tags",))), "w"
+    )(split)
+    with pytest.raises(
+        RefusedError, match=r"the value of a row can't be Protobuf: tags\[...\] is null"
+    ) as refused:
+        made.add(
+            pa.record_batch(
+                [pa.array([["a"], ["b", None], []], pa.list_(pa.string()))], schema=rows
+            ),
+            messages(split),
+        )
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+        "shop.orders",
+        0,
+        11,
+    )
     made.discard()
 
 
@@ -298,13 +428,18 @@ def test_a_delete_has_no_value_to_say() -> None:
     assert form.misfit(batch) is None
     wrong = batch.set_column(2, DELETED, pa.array([True, False, False]))
     rows, why = form.misfit(wrong) or ([], "")
-    assert (list(rows), why) == ([2], "the value of a row can't be Protobuf: tags is null, which a list or a map never is there")
+    assert (list(rows), why) == (
+        [2],
+        "the value of a row can't be Protobuf: tags is null, which a list or a map never is there",
+    )
 
 
 def test_instants_before_1970() -> None:
     """Their nanoseconds count forwards, as Timestamp has it."""
     at = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
-    message = protobuf_class(schema_text(pa.schema([pa.field("at", pa.timestamp("us", "UTC"))]), "R"))()
+    message = protobuf_class(
+        schema_text(pa.schema([pa.field("at", pa.timestamp("us", "UTC"))]), "R")
+    )()
     (octets,) = records([(pa.array([at], pa.timestamp("us", "UTC")), True)]).to_pylist()
     message.ParseFromString(octets)
     assert (message.at.seconds, message.at.nanos) == (-1, 999_999_000)

@@ -1,4 +1,6 @@
-"""Messages as they arrive, each way of sending them; what a topic doesn't take; what hides the control topic's end."""
+"""Messages as they arrive, each way of sending them; what a topic doesn't take; what
+hides the control topic's end.
+"""
 
 from __future__ import annotations
 
@@ -49,22 +51,44 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def staged(sink: Any, rows: Sequence[tuple[bytes | None, str | None, str]]) -> tuple[Receipt, list[Staged]]:
-    """A window whose first split has these rows, one for each of its messages, and whose second has none."""
+def staged(
+    sink: Any, rows: Sequence[tuple[bytes | None, str | None, str]]
+) -> tuple[Receipt, list[Staged]]:
+    """A window whose first split has these rows, one for each of its messages, and
+    whose second has none.
+    """
     planned = plan(sink, 0, (0, len(rows)))
     first, second = planned.splits
     stager = sink.stager(planned, 0, "a1")(first)
-    made = pa.record_batch([pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), ROWS, strict=True)], schema=ROWS)
+    made = pa.record_batch(
+        [pa.array(column, f.type) for column, f in zip(zip(*rows, strict=True), ROWS, strict=True)],
+        schema=ROWS,
+    )
     half = len(rows) // 2
     for part in (slice(0, half), slice(half, len(rows))):
-        stager.add(made.slice(part.start, part.stop - part.start), messages(first).slice(part.start, part.stop - part.start))
+        stager.add(
+            made.slice(part.start, part.stop - part.start),
+            messages(first).slice(part.start, part.stop - part.start),
+        )
     done, found = stager.finish(), []
     for split, rows_staged, words in ((first, done.rows, done.committables), (second, 0, ())):
         n = split.stop - split.start
         counts = SplitCounts(
-            split.topic, split.partition, split.start, split.stop, split.stop, n, n, rows_staged, 0, n - rows_staged, rows_staged, 0, 0,
+            split.topic,
+            split.partition,
+            split.start,
+            split.stop,
+            split.stop,
+            n,
+            n,
+            rows_staged,
+            0,
+            n - rows_staged,
+            rows_staged,
+            0,
+            0,
             checksums=Checksums(done.checksum if words else "0" * 16),
-        )  # fmt: skip
+        )
         found.append(Staged(split, counts, words, ()))
     return receipt(planned, found, 0, "a1"), found
 
@@ -72,26 +96,42 @@ def staged(sink: Any, rows: Sequence[tuple[bytes | None, str | None, str]]) -> t
 def table(kafka: str, folder: Path, topics: Sequence[str], **more: Any) -> Any:
     """A prepared table of several topics."""
     options = Options(
-        tuple(topics), f"{topics[0]}.windrow", str(folder / "staging"), topic_column="to", value=MessagePart("raw", ("v",)),
-        key=MessagePart("raw", ("k",)), headers={"again": "v"}, **more,
-    )  # fmt: skip
+        tuple(topics),
+        f"{topics[0]}.windrow",
+        str(folder / "staging"),
+        topic_column="to",
+        value=MessagePart("raw", ("v",)),
+        key=MessagePart("raw", ("k",)),
+        headers={"again": "v"},
+        **more,
+    )
     made = KafkaBoth(Reach(kafka), options, ROWS)
     made.prepare()
     return made
 
 
 def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -> None:
-    """Keys, values and headers to the byte, null and empty apart; each in its topic, in order, at the time of its message."""
+    """Keys, values and headers to the byte, null and empty apart; each in its topic, in
+    order, at the time of its message.
+    """
     one, two = create_topic(kafka, 3), create_topic(kafka, 1)
     rows = [
-        (b"\x00k", "é", one), (None, None, two), (b"", "", one), (b"k" * 9, "x" * 70_000, two), (b"z", "last", one),
-    ]  # fmt: skip
+        (b"\x00k", "é", one),
+        (None, None, two),
+        (b"", "", one),
+        (b"k" * 9, "x" * 70_000, two),
+        (b"z", "last", one),
+    ]
     sink = table(kafka, tmp_path, [one, two], partitioner="fixed")
     assert isinstance(sink.commit(*staged(sink, rows)), Done)
     assert not sink._one_by_one, "the way was given up"
     for topic in (one, two):
         found = list(committed(kafka, topic))
-        wanted = [(n, k, None if v is None else v.encode()) for n, (k, v, to) in enumerate(rows) if to == topic]
+        wanted = [
+            (n, k, None if v is None else v.encode())
+            for n, (k, v, to) in enumerate(rows)
+            if to == topic
+        ]
         assert [(int(dict(m.headers())["_offset"]), m.key(), m.value()) for m in found] == wanted
         assert [dict(m.headers())["again"] for m in found] == [v for _, _, v in wanted]
         assert {dict(m.headers())["_window"] for m in found} == {window(0).key.encode()}
@@ -104,16 +144,22 @@ def test_messages_are_what_the_form_says(kafka: str, tmp_path: Path, way: str) -
 
 @pytest.mark.parametrize("packs", ["uncompressed", "snappy", "zstd", "lz4"])
 def test_a_topic_whose_broker_packs_batches_anew(kafka: str, tmp_path: Path, packs: str) -> None:
-    """It holds what comes of that to the topic's max.message.bytes, too: whole batches fit all the same, though LZ4 made less of them."""
+    """It holds what comes of that to the topic's max.message.bytes, too: whole batches
+    fit all the same, though LZ4 made less of them.
+    """
     topic = create_topic(kafka, 1, {"compression.type": packs})
     sink = table(kafka, tmp_path, [topic])
-    assert isinstance(sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done)
+    assert isinstance(
+        sink.commit(*staged(sink, [(b"%d" % n, "long" * 50, topic) for n in range(12_000)])), Done
+    )
     assert not sink._one_by_one, "the way was given up"
     assert [m.key() for m in committed(kafka, topic)] == [b"%d" % n for n in range(12_000)]
 
 
 def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way: str) -> None:
-    """It is named by where it was read from, and nothing of its split is visible; once the topic takes it, all of it is."""
+    """It is named by where it was read from, and nothing of its split is visible; once
+    the topic takes it, all of it is.
+    """
     small = create_topic(kafka, 1, {"max.message.bytes": "20000"})
     sink = table(kafka, tmp_path, [small])
     import random
@@ -122,24 +168,41 @@ def test_a_message_that_the_topic_does_not_take(kafka: str, tmp_path: Path, way:
     made = staged(sink, [(None, "a", small), (None, noise, small), (None, "b", small)])
     with pytest.raises(RefusedError, match="doesn't take the message of a row") as refused:
         sink.commit(*made)
-    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 0, 1)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+        "shop.orders",
+        0,
+        1,
+    )
     assert list(committed(kafka, small)) == []
     assert sink.look(window(0)) is None
 
 
-def test_a_record_that_the_control_topic_does_not_take(kafka: str, admin: AdminClient, tmp_path: Path) -> None:
-    """No try helps against a setting: it is refused, with the setting, and nothing of the window is visible."""
+def test_a_record_that_the_control_topic_does_not_take(
+    kafka: str, admin: AdminClient, tmp_path: Path
+) -> None:
+    """No try helps against a setting: it is refused, with the setting, and nothing of
+    the window is visible.
+    """
     topic = create_topic(kafka, 1)
     settings = {"cleanup.policy": "compact", "max.message.bytes": "250"}
-    admin.create_topics([NewTopic(f"{topic}.windrow", 1, config=settings)])[f"{topic}.windrow"].result(30)
+    admin.create_topics([NewTopic(f"{topic}.windrow", 1, config=settings)])[
+        f"{topic}.windrow"
+    ].result(30)
     sink = table(kafka, tmp_path, [topic])
-    with pytest.raises(RefusedError, match=r"control topic .* doesn't take a record: .*too large.*Raise its max\.message\.bytes"):
+    with pytest.raises(
+        RefusedError,
+        match=r"control topic .* doesn't take a record: .*too large.*Raise its max\.message\.bytes",
+    ):
         sink.commit(*staged(sink, [(None, "a", topic), (None, "b", topic)]))
     assert list(committed(kafka, topic)) == []
 
 
-def test_a_staged_file_that_lost_bytes_publishes_nothing(kafka: str, tmp_path: Path, way: str) -> None:
-    """Nobody synced it, so after a loss of power it may be as long as ever and have zeros in it, where Arrow still reads it."""
+def test_a_staged_file_that_lost_bytes_publishes_nothing(
+    kafka: str, tmp_path: Path, way: str
+) -> None:
+    """Nobody synced it, so after a loss of power it may be as long as ever and have
+    zeros in it, where Arrow still reads it.
+    """
     topic = create_topic(kafka, 1)
     sink = table(kafka, tmp_path, [topic])
     made = staged(sink, [(None, "a" * 50, topic), (None, "b" * 50, topic)])
@@ -158,7 +221,10 @@ def test_a_staged_file_whose_lengths_are_gone_is_refused(tmp_path: Path) -> None
     """Offsets that fall, as a page of zeros leaves them, never reach a pass that trusts them."""
     offsets = pa.array([0, 4, 0, 6], pa.int32()).buffers()[1]
     column = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.py_buffer(b"abcdef")])
-    with pa.OSFile(str(tmp_path / "f.arrow"), "wb") as out, pa.ipc.new_file(out, pa.schema([("value", pa.binary())])) as writer:
+    with (
+        pa.OSFile(str(tmp_path / "f.arrow"), "wb") as out,
+        pa.ipc.new_file(out, pa.schema([("value", pa.binary())])) as writer,
+    ):
         writer.write_batch(pa.record_batch({"value": column}))
     with pytest.raises(RefusedError, match="can't be read"):
         list(StagedFiles(str(tmp_path)).batches(StagedMessages("f.arrow", 0, 3, "", "")))
@@ -173,8 +239,12 @@ def test_a_young_staged_file_is_nobodys_to_sweep(tmp_path: Path) -> None:
     assert StagedFiles(str(tmp_path)).older(1_500_000) == [f"{FOLDER}/old"]
 
 
-def test_a_split_that_fails_lets_no_other_begin(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that is gone is waited for once, not once for each split; what was staged is published by the next attempt."""
+def test_a_split_that_fails_lets_no_other_begin(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that is gone is waited for once, not once for each split; what was
+    staged is published by the next attempt.
+    """
     monkeypatch.setattr(parts, "SMALL", 1)
     sink = sink_at(new_place(kafka, str(tmp_path / "staging")))
     sink.prepare()
@@ -194,7 +264,9 @@ def test_a_split_that_fails_lets_no_other_begin(kafka: str, tmp_path: Path, monk
     assert isinstance(sink.commit(*made), Done)
 
 
-def test_a_receipt_in_several_parts(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receipt_in_several_parts(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However long it is, it comes back to the byte, and another process reads it too."""
     monkeypatch.setattr(control, "_PART", 700)
     place = new_place(kafka, str(tmp_path / "staging"))
@@ -207,7 +279,9 @@ def test_a_receipt_in_several_parts(kafka: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_an_open_transaction_of_somebody_else_is_waited_for(kafka: str, tmp_path: Path) -> None:
-    """What lies behind it in the control topic can't be seen: a split may be published already, so none is published until it is over."""
+    """What lies behind it in the control topic can't be seen: a split may be published
+    already, so none is published until it is over.
+    """
     place = new_place(kafka, str(tmp_path / "staging"))
     sink = sink_at(place)
     sink.prepare()
@@ -230,15 +304,21 @@ def committed_now(kafka: str, sink: Any) -> list[Any]:
 
 
 def test_a_transaction_may_be_shorter_than_a_request(kafka: str, tmp_path: Path) -> None:
-    """A `transaction_timeout` below the time that a client waits for one answer is kept, not refused by librdkafka."""
+    """A `transaction_timeout` below the time that a client waits for one answer is
+    kept, not refused by librdkafka.
+    """
     sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth, timeout=timedelta(seconds=15))
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0, dead=False)), Done)
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["late", "never"])
-def test_who_looks_behind_a_commit_sees_it(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool) -> None:
-    """Kafka answers before the control topic's marker is there: the commit waits for it, and is done all the same if it can't look."""
+def test_who_looks_behind_a_commit_sees_it(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    """Kafka answers before the control topic's marker is there: the commit waits for
+    it, and is done all the same if it can't look.
+    """
     sink = at(new_place(kafka, str(tmp_path / "staging")), KafkaBoth)
     sink.prepare()
     made, files = staged_receipt(sink, 0, dead=False)
@@ -252,15 +332,20 @@ def test_who_looks_behind_a_commit_sees_it(kafka: str, tmp_path: Path, monkeypat
             raise UnreachableError("nobody answers", "commit", "Wait.")
         return False
 
-    monkeypatch.setattr(sinks, "crash_point", lambda point: after.append(point) if point == "commit.after" else None)
+    monkeypatch.setattr(
+        sinks, "crash_point", lambda point: after.append(point) if point == "commit.after" else None
+    )
     monkeypatch.setattr(ControlTopic, "read", late)
     assert isinstance(sink.commit(made, files), Done)
     assert len(looks) == (1 if silent else 3)
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["the sink", "its twin"])
-def test_a_receipt_comes_behind_its_rows(kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
-    """1 Another's transaction is open.  2 A window is published behind it.  3 Its receipt isn't there before its rows can be read.
+def test_a_receipt_comes_behind_its_rows(
+    kafka: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """1 Another's transaction is open.  2 A window is published behind it.  3 Its
+    receipt isn't there before its rows can be read.
 
     The twin that doesn't wait tells of rows that nobody can read yet.
     """

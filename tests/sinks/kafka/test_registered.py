@@ -1,4 +1,6 @@
-"""Messages whose schemas a registry has: which subject, which id, and what a consumer makes of them."""
+"""Messages whose schemas a registry has: which subject, which id, and what a consumer
+makes of them.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +28,45 @@ ROWS = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 BATCH = pa.RecordBatch.from_pylist([{"id": 1}, {"id": -1}], schema=ROWS)
 
 
-def part(strategy: Strategy = "topic", *, register: bool = True, written: RegisteredFormat = "avro-confluent") -> RegisteredPart:
+def part(
+    strategy: Strategy = "topic",
+    *,
+    register: bool = True,
+    written: RegisteredFormat = "avro-confluent",
+) -> RegisteredPart:
     """A value of one column."""
-    return RegisteredPart(written, ("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register)
+    return RegisteredPart(
+        written, ("id",), "shop.Thing", Subjects(strategy, ("shop.Thing",)), register=register
+    )
 
 
-@pytest.mark.parametrize(("strategy", "subjects"), [
-    ("topic", ["a-value", "b-value"]), ("record", ["shop.Thing"]), ("topic_record", ["a-shop.Thing", "b-shop.Thing"]),
-])  # fmt: skip
-def test_under_which_subjects(schema_registry: RegistryServer, strategy: Strategy, subjects: list[str]) -> None:
-    """Those of the naming strategies that consumers know, of each topic; messages begin with the id, whichever subject it is under."""
+@pytest.mark.parametrize(
+    ("strategy", "subjects"),
+    [
+        ("topic", ["a-value", "b-value"]),
+        ("record", ["shop.Thing"]),
+        ("topic_record", ["a-shop.Thing", "b-shop.Thing"]),
+    ],
+)
+def test_under_which_subjects(
+    schema_registry: RegistryServer, strategy: Strategy, subjects: list[str]
+) -> None:
+    """Those of the naming strategies that consumers know, of each topic; messages begin
+    with the id, whichever subject it is under.
+    """
     schema_registry.register("another", "{}")
     found = part(strategy).registered(ROWS, ["a", "b"], Registry(schema_registry.url))
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["another", *subjects]
-    assert found.encoded(BATCH).to_pylist() == [b"\x00\x00\x00\x00\x02\x02", b"\x00\x00\x00\x00\x02\x01"]
+    assert found.encoded(BATCH).to_pylist() == [
+        b"\x00\x00\x00\x00\x02\x02",
+        b"\x00\x00\x00\x00\x02\x01",
+    ]
 
 
 def test_a_second_attempt_writes_the_same(schema_registry: RegistryServer) -> None:
-    """However often it is registered a schema has one id, also after others: what a retry writes is byte for byte what was written."""
+    """However often it is registered a schema has one id, also after others: what a
+    retry writes is byte for byte what was written.
+    """
     registry = Registry(schema_registry.url)
     first = part().registered(ROWS, ["a"], registry)
     part().registered(ROWS.append(pa.field("more", pa.int64())), ["b"], registry)
@@ -58,9 +81,13 @@ def _client_of(registry: Registry) -> Any:
 
 
 def test_without_registering(schema_registry: RegistryServer) -> None:
-    """Who may not register finds what somebody else registered; nothing there is a mistake, which shows the schema to register."""
+    """Who may not register finds what somebody else registered; nothing there is a
+    mistake, which shows the schema to register.
+    """
     registry, lookup = Registry(schema_registry.url), part(register=False)
-    with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value") as refused:
+    with pytest.raises(
+        SpecError, match="doesn't have the sink's schema under subject a-value"
+    ) as refused:
         lookup.registered(ROWS, ["a"], registry)
     assert lookup.schema_of(ROWS) in refused.value.do
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == []
@@ -72,10 +99,18 @@ def test_without_registering(schema_registry: RegistryServer) -> None:
 
 
 def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> None:
-    """The registry judges that, and nothing is written that readers can't read; one that is down is asked again another time."""
-    told = b'{"error_code": 409, "message": "Schema being registered is incompatible with an earlier schema"}'
+    """The registry judges that, and nothing is written that readers can't read; one
+    that is down is asked again another time.
+    """
+    told = (
+        b'{"error_code": 409, "message": "Schema being registered is incompatible with an earlier'
+        b' schema"}'
+    )
     schema_registry.ill = {"/subjects/a-value/versions": Fault(409, told)}
-    with pytest.raises(SpecError, match="subject a-value, and doesn't take it: 409: Schema being registered is incompatible"):
+    with pytest.raises(
+        SpecError,
+        match="subject a-value, and doesn't take it: 409: Schema being registered is incompatible",
+    ):
         part().registered(ROWS, ["a"], Registry(schema_registry.url))
     schema_registry.ill = {"/subjects/a-value/versions": Fault(503)}
     with pytest.raises(UnreachableError, match="subject a-value: 503"):
@@ -83,20 +118,29 @@ def test_a_schema_that_is_not_compatible(schema_registry: RegistryServer) -> Non
 
 
 def test_whether_it_would_be_taken(schema_registry: RegistryServer) -> None:
-    """The doctor's question: it is put for each topic's subject, and nothing is registered; who may not register needs the schema there."""
+    """The doctor's question: it is put for each topic's subject, and nothing is
+    registered; who may not register needs the schema there.
+    """
     registry, told = Registry(schema_registry.url, section="sink"), part(register=False)
     part().refuse_unregistrable(ROWS, ["a", "b"], registry)
     schema_registry.register("b-value", "{}")
     part().refuse_unregistrable(ROWS, ["a", "b"], registry)
     assert schema_registry.answer("GET", "/subjects", {}, None)[1] == ["b-value"]
-    schema_registry.ill = {"/compatibility/subjects/b-value/versions": Fault(200, b'{"is_compatible": false}')}
-    with pytest.raises(SpecError, match="whether the schema to write by is compatible with subject b-value, and says no"):
+    schema_registry.ill = {
+        "/compatibility/subjects/b-value/versions": Fault(200, b'{"is_compatible": false}')
+    }
+    with pytest.raises(
+        SpecError,
+        match="whether the schema to write by is compatible with subject b-value, and says no",
+    ):
         part().refuse_unregistrable(ROWS, ["a", "b"], registry)
     with pytest.raises(SpecError, match="doesn't have the sink's schema under subject a-value"):
         told.refuse_unregistrable(ROWS, ["a"], registry)
     schema_registry.register("a-value", told.schema_of(ROWS))
     told.refuse_unregistrable(ROWS, ["a"], registry)
-    schema_registry.ill = {"/compatibility/subjects/a-value/versions": Fault(200, b'{"is_compatible": "maybe"}')}
+    schema_registry.ill = {
+        "/compatibility/subjects/a-value/versions": Fault(200, b'{"is_compatible": "maybe"}')
+    }
     with pytest.raises(UnreachableError, match="neither yes nor no"):
         part().refuse_unregistrable(ROWS, ["a"], registry)
 
@@ -114,9 +158,13 @@ def test_a_failure_says_whose_registry_it_is(schema_registry: RegistryServer) ->
 
 
 def test_topics_with_different_ids(schema_registry: RegistryServer) -> None:
-    """A registry that has two ids for one schema can't be gone by where one message form goes to two topics."""
+    """A registry that has two ids for one schema can't be gone by where one message
+    form goes to two topics.
+    """
     schema_registry.ill = {"/subjects/b-value/versions": Fault(200, b'{"id": 7}')}
-    with pytest.raises(SpecError, match="different ids for one schema under the subjects a-value, b-value"):
+    with pytest.raises(
+        SpecError, match="different ids for one schema under the subjects a-value, b-value"
+    ):
         part().registered(ROWS, ["a", "b"], Registry(schema_registry.url))
 
 
@@ -128,7 +176,9 @@ def test_nothing_is_encoded_without_an_id() -> None:
         part().registered(ROWS, ["a"], None)
 
 
-@pytest.mark.parametrize(("written", "name"), [("avro-confluent", "Avro"), ("protobuf-confluent", "Protobuf")])
+@pytest.mark.parametrize(
+    ("written", "name"), [("avro-confluent", "Avro"), ("protobuf-confluent", "Protobuf")]
+)
 def test_a_column_that_has_no_counterpart(written: RegisteredFormat, name: str) -> None:
     """It is told with the part of the message that has it."""
     with pytest.raises(SpecError, match=f"The sink's value can't be {name}: id is uint64"):
@@ -136,8 +186,12 @@ def test_a_column_that_has_no_counterpart(written: RegisteredFormat, name: str) 
 
 
 def test_a_protobuf_message_says_which_it_is(schema_registry: RegistryServer) -> None:
-    """Behind the id stands a byte 0, for the first message of the file; the registry is told that the schema is Protobuf's."""
-    found = part(written="protobuf-confluent").registered(ROWS, ["a"], Registry(schema_registry.url))
+    """Behind the id stands a byte 0, for the first message of the file; the registry is
+    told that the schema is Protobuf's.
+    """
+    found = part(written="protobuf-confluent").registered(
+        ROWS, ["a"], Registry(schema_registry.url)
+    )
     assert found.encoded(BATCH).to_pylist() == [
         b"\x00\x00\x00\x00\x01\x00\x08\x01",
         b"\x00\x00\x00\x00\x01\x00\x08" + b"\xff" * 9 + b"\x01",
@@ -147,7 +201,10 @@ def test_a_protobuf_message_says_which_it_is(schema_registry: RegistryServer) ->
     assert lookup.registered(ROWS, ["a"], Registry(schema_registry.url)).schema_id == 1
 
 
-SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging, {more}}}"
+SINK = (
+    "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging,"
+    " {more}}}"
+)
 
 
 @pytest.mark.parametrize("written", ["avro-confluent", "protobuf-confluent"])
@@ -155,24 +212,40 @@ SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, sta
 @pytest.mark.slow
 def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
     stage: Stage, kafka: str, schema_registry: RegistryServer, written: str
-) -> None:  # fmt: skip
-    """From its spec to a consumer with Confluent's own deserializer, keys and values; the window is not published twice."""
+) -> None:
+    """From its spec to a consumer with Confluent's own deserializer, keys and values;
+    the window is not published twice.
+    """
     topic, spec = create_topic(kafka, partitions=2), Path(stage.spec)
-    more = f"key: {{columns: [id], format: {written}}}, value: {{format: {written}, record_name: shop.Thing, "
+    more = (
+        f"key: {{columns: [id], format: {written}}}, value: {{format: {written}, record_name:"
+        " shop.Thing, "
+    )
     more += f"columns: [id, _timestamp, _topic]}}, registry: {{url: '{schema_registry.url}'}}"
     stage.write()
-    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", SINK.format(servers=kafka, topic=topic, more=more)))
+    spec.write_text(
+        spec.read_text().replace(
+            "sink: {path: lake/things}", SINK.format(servers=kafka, topic=topic, more=more)
+        )
+    )
     for _ in range(2):
         stage.json("run", stage.spec, "--window", hour(0))
     with SchemaRegistryClient({"url": schema_registry.url, "timeout": 10}) as client:
         read = deserializer(written, client, topic)
-        found = [(read(message.key(), KEY), read(message.value(), VALUE)) for message in committed(kafka, topic)]
+        found = [
+            (read(message.key(), KEY), read(message.value(), VALUE))
+            for message in committed(kafka, topic)
+        ]
         assert sorted(client.get_subjects()) == [f"{topic}-key", f"{topic}-value"]
     assert sorted(value["id"] for _, value in found) == [0, 1, 2, 3]
-    assert all(key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found)
+    assert all(
+        key == {"id": value["id"]} and value["_topic"] == "shop.things" for key, value in found
+    )
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     assert sink_check(stage, 0)["level"] == "ok"
-    schema_registry.ill = {f"/compatibility/subjects/{topic}-key/versions": Fault(200, b'{"is_compatible": false}')}
+    schema_registry.ill = {
+        f"/compatibility/subjects/{topic}-key/versions": Fault(200, b'{"is_compatible": false}')
+    }
     assert f"compatible with subject {topic}-key, and says no" in sink_check(stage, 2)["what"]
     schema_registry.stop()
     assert "Is sink.registry" in sink_check(stage, 3)["fix"]
@@ -180,21 +253,50 @@ def test_a_pipeline_writes_what_a_registry_has_the_schema_of(
 
 def sink_check(stage: Stage, code: int) -> Any:
     """What the doctor says of the sink, where it ends with that code."""
-    return next(check for check in stage.json("doctor", stage.spec, code=code)["checks"] if check["name"] == "sink")
+    return next(
+        check
+        for check in stage.json("doctor", stage.spec, code=code)["checks"]
+        if check["name"] == "sink"
+    )
 
 
-@pytest.mark.parametrize(("more", "says"), [
-    ("value: {format: avro-confluent}", "sink.value.format: asks a schema registry: say which one as sink.registry"),
-    ("registry: {url: 'http://registry:8081'}", "sink.registry: would not be asked"),
-    ("value: {record_name: a.B}", "sink.value.record_name: goes with format: avro-confluent or protobuf-confluent"),
-    ("value: {auto_register: false}", "sink.value.auto_register: goes with format: avro-confluent"),
-    ("value: {format: protobuf-confluent}", "sink.value.format: asks a schema registry: say which one as sink.registry"),
-    ("key: {columns: [id], format: avro-confluent, record_name: a-b}", "sink.key.record_name: must be a name as in shop.Order"),
-    ("value: {format: avro-confluent, subject_name_strategy: record}", "sink.value.record_name: is missing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (
+            "value: {format: avro-confluent}",
+            "sink.value.format: asks a schema registry: say which one as sink.registry",
+        ),
+        ("registry: {url: 'http://registry:8081'}", "sink.registry: would not be asked"),
+        (
+            "value: {record_name: a.B}",
+            "sink.value.record_name: goes with format: avro-confluent or protobuf-confluent",
+        ),
+        (
+            "value: {auto_register: false}",
+            "sink.value.auto_register: goes with format: avro-confluent",
+        ),
+        (
+            "value: {format: protobuf-confluent}",
+            "sink.value.format: asks a schema registry: say which one as sink.registry",
+        ),
+        (
+            "key: {columns: [id], format: avro-confluent, record_name: a-b}",
+            "sink.key.record_name: must be a name as in shop.Order",
+        ),
+        (
+            "value: {format: avro-confluent, subject_name_strategy: record}",
+            "sink.value.record_name: is missing",
+        ),
+    ],
+)
 def test_mistakes_are_told_when_the_spec_is_read(stage: Stage, more: str, says: str) -> None:
     """With their places, before anybody is asked."""
     spec = Path(stage.spec)
     stage.write()
-    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", SINK.format(servers="127.0.0.1:2", topic="out", more=more)))
+    spec.write_text(
+        spec.read_text().replace(
+            "sink: {path: lake/things}", SINK.format(servers="127.0.0.1:2", topic="out", more=more)
+        )
+    )
     assert says in json.dumps(stage.json("show", stage.spec, code=2)["error"]["message"])

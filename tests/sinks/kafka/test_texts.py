@@ -19,7 +19,14 @@ MOMENTS = [
     datetime(2026, 1, 1, 0, 0, 0, 7, tzinfo=UTC),
     datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
 ]
-STRUCT = pa.struct([("x", pa.float64()), ("b", pa.binary()), ("t", pa.timestamp("us", "UTC")), ("d", pa.decimal128(5, 2))])
+STRUCT = pa.struct(
+    [
+        ("x", pa.float64()),
+        ("b", pa.binary()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("d", pa.decimal128(5, 2)),
+    ]
+)
 DEEP = pa.list_(pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.float32())))])))
 
 COLUMNS = {
@@ -29,7 +36,9 @@ COLUMNS = {
     "float": pa.array([1.0, 5e-324, float("-inf"), None]),
     "single": pa.array([0.1, -0.0, 3.4e38, None], pa.float32()),
     "flag": pa.array([True, False, True, None]),
-    "decimal": pa.array([Decimal("1.10"), Decimal("1E-8"), Decimal("-99.00000001"), None], pa.decimal128(10, 8)),
+    "decimal": pa.array(
+        [Decimal("1.10"), Decimal("1E-8"), Decimal("-99.00000001"), None], pa.decimal128(10, 8)
+    ),
     "bytes": pa.array([b"\xff\x00", b"", b"a", None]),
     "instant": pa.array([*MOMENTS, None], pa.timestamp("us", "UTC")),
     "local": pa.array([0, -5, 951_782_400_000_001, None], pa.timestamp("us")),
@@ -37,18 +46,33 @@ COLUMNS = {
     "hour": pa.array([time(0, 0, 0, 1), time(23, 59, 59, 999999), time(1, 2, 3), None]),
     "list": pa.array([[Decimal("1.50")], [], [None], None], pa.list_(pa.decimal128(5, 2))),
     "map": pa.array([[("k", 1)], [], [('"', None)], None], pa.map_(pa.string(), pa.int64())),
-    "twice": pa.array([[("k", 1), ("k", 2)], [("k", 1)], [], None], pa.map_(pa.string(), pa.int64())),
-    "numbered": pa.array([[(1, ["a", None])], [(2**63 - 1, None), (-1, [])], [], None], pa.map_(pa.int64(), pa.list_(pa.string()))),
+    "twice": pa.array(
+        [[("k", 1), ("k", 2)], [("k", 1)], [], None], pa.map_(pa.string(), pa.int64())
+    ),
+    "numbered": pa.array(
+        [[(1, ["a", None])], [(2**63 - 1, None), (-1, [])], [], None],
+        pa.map_(pa.int64(), pa.list_(pa.string())),
+    ),
     "deep": pa.array([[[{"m": [("x", [1.5, None])]}, None], []], [], [None], None], DEEP),
     "fixed": pa.array([[1, None], None, [3, 4], [5, 6]], pa.list_(pa.int8(), 2)),
-    "struct": pa.array([{"x": 1.5, "b": b"z", "t": MOMENTS[1], "d": Decimal("0.10")}, {"x": float("inf")}, {}, None], STRUCT),
+    "struct": pa.array(
+        [
+            {"x": 1.5, "b": b"z", "t": MOMENTS[1], "d": Decimal("0.10")},
+            {"x": float("inf")},
+            {},
+            None,
+        ],
+        STRUCT,
+    ),
     'a "name"': pa.array(["x", None, "y", "z"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("cut", [0, 1])
 def test_every_type_comes_back(cut: int) -> None:
-    """Any column of any type is JSON, which anybody's parser reads, and comes back as it was; also cut out of a longer one."""
+    """Any column of any type is JSON, which anybody's parser reads, and comes back as
+    it was; also cut out of a longer one.
+    """
     columns = {name: column.slice(cut) for name, column in COLUMNS.items()}
     texts = objects(columns).to_pylist()
     for text in texts:
@@ -59,14 +83,23 @@ def test_every_type_comes_back(cut: int) -> None:
         assert str(again.to_pylist()) == str(column.to_pylist()), name
 
 
-@given(st.lists(st.none() | st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1, max_size=50))
+@given(
+    st.lists(
+        st.none() | st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999),
+        min_size=1,
+        max_size=50,
+    )
+)
 def test_an_instant_is_the_calendars(moments: list[int | None]) -> None:
     """Of all years that have one, as NumPy has it."""
     column = pa.array(moments, pa.timestamp("us"))
     wanted = [None if moment is None else str(np.datetime64(moment, "us")) for moment in moments]
     assert [json.loads(text)["t"] for text in objects({"t": column}).to_pylist()] == wanted
     zoned = [None if moment is None else f"{moment}Z" for moment in wanted]
-    assert [json.loads(text)["t"] for text in objects({"t": column.cast(pa.timestamp("us", "UTC"))}).to_pylist()] == zoned
+    assert [
+        json.loads(text)["t"]
+        for text in objects({"t": column.cast(pa.timestamp("us", "UTC"))}).to_pylist()
+    ] == zoned
 
 
 def test_what_is_not_a_number_is_a_text() -> None:
@@ -80,6 +113,10 @@ def test_headers_have_texts_and_bytes_as_they_are() -> None:
     """An instant is in epoch milliseconds, null is null, all else as in JSON."""
     assert header_texts(pa.array(["é", None])).to_pylist() == ["é".encode(), None]
     assert header_texts(pa.array([b"\xff"])).to_pylist() == [b"\xff"]
-    assert header_texts(pa.array([MOMENTS[1]], pa.timestamp("us", "UTC"))).to_pylist() == [b"1767225600000"]
-    assert back_from_header(b"1767225600000", pa.timestamp("us", "UTC")) == datetime(2026, 1, 1, tzinfo=UTC)
+    assert header_texts(pa.array([MOMENTS[1]], pa.timestamp("us", "UTC"))).to_pylist() == [
+        b"1767225600000"
+    ]
+    assert back_from_header(b"1767225600000", pa.timestamp("us", "UTC")) == datetime(
+        2026, 1, 1, tzinfo=UTC
+    )
     assert header_texts(pa.array([7])).to_pylist() == [b"7"]

@@ -19,33 +19,63 @@ from windrow.ingest.sinks.staging import RowLayout
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROWS = pa.schema([("v", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 SPLIT = Split("shop.orders", 1, 30, 34)
-LATER = [EPOCH + timedelta(milliseconds=1), None, datetime(2026, 1, 1, tzinfo=UTC), EPOCH + timedelta(microseconds=1_999)]
+LATER = [
+    EPOCH + timedelta(milliseconds=1),
+    None,
+    datetime(2026, 1, 1, tzinfo=UTC),
+    EPOCH + timedelta(microseconds=1_999),
+]
 
 
 def rows(times: list[datetime | None]) -> pa.RecordBatch:
-    return pa.record_batch([pa.array(["v"] * 4), pa.array(times, ROWS.field("at").type)], schema=ROWS)
+    return pa.record_batch(
+        [pa.array(["v"] * 4), pa.array(times, ROWS.field("at").type)], schema=ROWS
+    )
 
 
 @pytest.mark.parametrize(
-    "early", [EPOCH, EPOCH - timedelta(milliseconds=1), EPOCH + timedelta(microseconds=999), datetime.min.replace(tzinfo=UTC)]
+    "early",
+    [
+        EPOCH,
+        EPOCH - timedelta(milliseconds=1),
+        EPOCH + timedelta(microseconds=999),
+        datetime.min.replace(tzinfo=UTC),
+    ],
 )
 @pytest.mark.parametrize("time", ["message", "at"])
-def test_a_time_that_no_message_can_have_is_refused(tmp_path: Path, time: str, early: datetime) -> None:
-    """The client takes 0 for none and would write the present: while the window is staged it is told where the row was read."""
+def test_a_time_that_no_message_can_have_is_refused(
+    tmp_path: Path, time: str, early: datetime
+) -> None:
+    """The client takes 0 for none and would write the present: while the window is
+    staged it is told where the row was read.
+    """
     made, times = MessageForm(MessagePart("string", ("v",)), time=time), [*LATER[:2], early, early]
     stager = KafkaStagerFactory(str(tmp_path), RowLayout(ROWS, DEFAULT, "a"), made, "w")(SPLIT)
     read = messages(SPLIT)
     at = read.schema.get_field_index("timestamp")
     read = read.set_column(
-        at, read.schema.field(at), pa.array(times if time == "message" else LATER).cast(read.schema.field(at).type, safe=False)
+        at,
+        read.schema.field(at),
+        pa.array(times if time == "message" else LATER).cast(
+            read.schema.field(at).type, safe=False
+        ),
     )
     with pytest.raises(RefusedError, match="1970") as refused:
         stager.add(rows(LATER if time == "message" else times), read)
-    assert (refused.value.topic, refused.value.partition, refused.value.offset) == ("shop.orders", 1, 32)
+    assert (refused.value.topic, refused.value.partition, refused.value.offset) == (
+        "shop.orders",
+        1,
+        32,
+    )
     assert "sink.timestamp: published" in refused.value.do
 
 
 def test_any_later_time_is_the_message_s() -> None:
     """To the millisecond; a row without one has the moment at which it is published."""
     made = MessageForm(MessagePart("string", ("v",)), time="at")
-    assert made.encoded(rows(LATER), messages(SPLIT))["time"].to_pylist() == [1, NOW, 1_767_225_600_000, 1]
+    assert made.encoded(rows(LATER), messages(SPLIT))["time"].to_pylist() == [
+        1,
+        NOW,
+        1_767_225_600_000,
+        1,
+    ]

@@ -1,4 +1,6 @@
-"""The model of Kafka's protocol doesn't drift from the code: what the real sink asks of a real broker in races and deaths, it can ask."""
+"""The model of Kafka's protocol doesn't drift from the code: what the real sink asks of
+a real broker in races and deaths, it can ask.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def patient(name: str) -> Scenario:
     """A scenario whose runs give up on a look, and begin again, as the real ones do."""
     scenario = FencedIds().scenarios[name]
     world = scenario.world._replace(store=scenario.world.store._replace(gives_up=True))
-    return scenario._replace(world=world, processes=tuple(p._replace(args=(*p.args, TRIES)) for p in scenario.processes))
+    return scenario._replace(
+        world=world, processes=tuple(p._replace(args=(*p.args, TRIES)) for p in scenario.processes)
+    )
 
 
 def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Event]:
@@ -85,15 +89,26 @@ def refused(recorder: Recorder) -> Sequence[Event]:
 
 
 @pytest.mark.parametrize("by", ["whole batches", "librdkafka"])
-def test_one_run_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+def test_one_run_is_followed(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
     """Glance; fence, look, write for each split; look and wait; fence, look, write the receipt."""
     sink = sent_by(by, opened(place, recorder, "A"), monkeypatch)
     assert isinstance(commits(sink), Done)
     split = ["init", "control", "send", "end"]
-    assert [name for _, name, _ in steps(follows(recorder))] == ["glance", *split, *split, "control", "shown", *split]
+    assert [name for _, name, _ in steps(follows(recorder))] == [
+        "glance",
+        *split,
+        *split,
+        "control",
+        "shown",
+        *split,
+    ]
 
 
-def test_splits_at_the_same_time_are_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_at_the_same_time_are_followed(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A look behind one's fence waits until the other is decided, if that has written already."""
     monkeypatch.setattr(sinks, "_BESIDE", 2)
     assert isinstance(commits(opened(place, recorder, "A")), Done)
@@ -102,22 +117,34 @@ def test_splits_at_the_same_time_are_followed(place: str, recorder: Recorder, mo
 
 @pytest.mark.parametrize(
     ("where", "by"),
-    [("_publish_part", "whole batches"), ("_pumped", "whole batches"), ("_pumped", "librdkafka"), ("_close", "whole batches")],
+    [
+        ("_publish_part", "whole batches"),
+        ("_pumped", "whole batches"),
+        ("_pumped", "librdkafka"),
+        ("_close", "whole batches"),
+    ],
 )
-def test_a_race_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, where: str, by: str) -> None:
-    """B runs from beginning to end before A's first fence, when A's rows are written, or before A's receipt; A hears of it.
+def test_a_race_is_followed(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, where: str, by: str
+) -> None:
+    """B runs from beginning to end before A's first fence, when A's rows are written,
+    or before A's receipt; A hears of it.
 
     B sends whole batches, also where A is a client that librdkafka alone can connect.
     """
     first = sent_by(by, opened(place, recorder, "A"), monkeypatch)
-    in_turn(first, where, lambda: ended(begun(run, place, recorder, "B")), behind=where == "_pumped")
+    in_turn(
+        first, where, lambda: ended(begun(run, place, recorder, "B")), behind=where == "_pumped"
+    )
     assert isinstance(commits(first), AlreadyDone)
     told = steps(follows(recorder))
     assert (("A", "send", "fenced") in told) is (where == "_pumped")
     assert told[-1] == ("A", "glance" if where == "_pumped" else "control", "B")
 
 
-def test_two_windows_are_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_windows_are_followed(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The splits of B's window are published; A's window comes before its receipt."""
     first, second = opened(place, recorder, "A"), opened(place, recorder, "B")
     with monkeypatch.context() as dies:
@@ -127,14 +154,21 @@ def test_two_windows_are_followed(place: str, recorder: Recorder, monkeypatch: p
     recorder.file.write_text("")
     commits(first)
     commits(second, window=1)
-    assert [(e.who, e.said) for e in follows(recorder, "two windows") if e.said] == [("A", "Done"), ("B", "Done")]
+    assert [(e.who, e.said) for e in follows(recorder, "two windows") if e.said] == [
+        ("A", "Done"),
+        ("B", "Done"),
+    ]
 
 
 @pytest.mark.parametrize("point", ["split.before", "split.after", "commit.before", "commit.after"])
 def test_a_kill_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
-    """A is killed right before or behind a commit; B ends what A left open, and finds what is decided."""
+    """A is killed right before or behind a commit; B ends what A left open, and finds
+    what is decided.
+    """
     assert killed(run, place, recorder, "A", f"{point}:kill")
-    assert isinstance(commits(opened(place, recorder, "B")), AlreadyDone if point == "commit.after" else Done)
+    assert isinstance(
+        commits(opened(place, recorder, "B")), AlreadyDone if point == "commit.after" else Done
+    )
     told = steps(follows(recorder))
     first = next(n for n, (who, _, _) in enumerate(told) if who == "B")
     fences = [name for _, name, _ in told[first + 1 : first + 4]]
@@ -143,7 +177,9 @@ def test_a_kill_is_followed(place: str, recorder: Recorder, point: CrashPoint) -
 
 @pytest.mark.parametrize("point", ["split.before", "commit.before"])
 def test_a_zombie_is_followed(place: str, recorder: Recorder, point: CrashPoint) -> None:
-    """A is stopped before a commit, and B commits the window; A wakes, its commit is refused, and it finds B's receipt."""
+    """A is stopped before a commit, and B commits the window; A wakes, its commit is
+    refused, and it finds B's receipt.
+    """
     first = begun(run, place, recorder, "A", f"{point}:stop")
     try:
         assert stops(first)
@@ -160,7 +196,9 @@ def test_a_zombie_is_followed(place: str, recorder: Recorder, point: CrashPoint)
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never"])
 @pytest.mark.parametrize("number", [0, 2], ids=["of a split", "of the receipt"])
-def test_a_lost_answer_is_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool) -> None:
+def test_a_lost_answer_is_followed(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, number: int, arrives: bool
+) -> None:
     """Whether the commit arrived or not, the sink begins again, and writes only what isn't there.
 
     Where it didn't, the other split can't look to the end of the control topic meanwhile.
@@ -176,7 +214,9 @@ def test_a_lost_answer_is_followed(place: str, recorder: Recorder, monkeypatch: 
     assert ends == ["ok"] * number + ["unknown"] + ["ok"] * (3 - number - arrives)
 
 
-def test_a_commit_that_is_asked_for_again_is_one(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_is_asked_for_again_is_one(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its first answer is lost; the coordinator, asked again, says that it is committed."""
     lose_answers(monkeypatch, 2, arrives=True, again=False)
     assert isinstance(commits(opened(place, recorder, "A")), Done)
@@ -184,7 +224,10 @@ def test_a_commit_that_is_asked_for_again_is_one(place: str, recorder: Recorder,
 
 
 def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again: bool) -> None:
-    """Of the commit of that number. `again`: also when it is asked for again, until it is given up on, which is at once."""
+    """Of the commit of that number.
+
+    `again`: also when it is asked for again, until it is given up on, which is at once.
+    """
     end, commits_ = WireTransaction._end, count()
 
     def losing(transaction: WireTransaction, *, committed: bool) -> None:
@@ -192,7 +235,11 @@ def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again
             ask, lost = transaction._wire.ask, count()
 
             def unheard(request: Any, node: int | None = None, **more: Any) -> Any:
-                answer = ask(request, node, **more) if arrives or not isinstance(request, EndTxnRequest) else None
+                answer = (
+                    ask(request, node, **more)
+                    if arrives or not isinstance(request, EndTxnRequest)
+                    else None
+                )
                 if isinstance(request, EndTxnRequest) and (again or next(lost) == 0):
                     raise WireError(KafkaError._TRANSPORT, "the answer was lost")
                 return answer
@@ -205,7 +252,9 @@ def lose_answers(patch: pytest.MonkeyPatch, number: int, *, arrives: bool, again
     patch.setattr(WireTransaction, "_end", losing)
 
 
-def test_batches_that_arent_taken_are_followed(place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_that_arent_taken_are_followed(
+    place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of the second split aren't: all that isn't published is begun again, by librdkafka."""
     sent, answers = WireTransaction.sent, count()
 
@@ -219,10 +268,15 @@ def test_batches_that_arent_taken_are_followed(place: str, recorder: Recorder, m
     assert sink._target().whole_batches
     assert isinstance(commits(sink), Done)
     assert not sink._target().whole_batches
-    assert [e.reply for e in follows(recorder) if e.name == "send"] == ["delivered", "not delivered", "delivered", "delivered"]
+    assert [e.reply for e in follows(recorder) if e.name == "send"] == [
+        "delivered",
+        "not delivered",
+        "delivered",
+        "delivered",
+    ]
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_look_before_the_fence_is_not_followed(place: str, recorder: Recorder) -> None:
@@ -258,7 +312,7 @@ def test_a_receipt_before_its_rows_is_not_followed(place: str, recorder: Recorde
 
 def test_a_run_that_leaves_open_what_a_dead_one_left_is_not_followed(
     place: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """The model ends it before it publishes anything."""
     assert killed(run, place, recorder, "A", "split.before:kill")
     monkeypatch.setattr(sinks, "end_open", lambda *_: None)

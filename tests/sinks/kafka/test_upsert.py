@@ -28,7 +28,10 @@ __all__ = ["stage"]
 
 DECODE = "decode: {schema: 'schema.py:Thing', key: {fields: [id]}}"
 UPSERT = "mode: upsert, primary_key: [id]"
-SINK = "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging, {more}}}"
+SINK = (
+    "sink: {{kind: kafka, bootstrap_servers: '{servers}', topic: {topic}, staging: lake/staging,"
+    " {more}}}"
+)
 SCHEMA = """\
 import pandera.polars as pa
 import polars as pl
@@ -40,26 +43,57 @@ class Thing(pa.DataFrameModel):
     name: pl.String = pa.Field(nullable=True)
 """
 LOG: list[list[tuple[int, int, int | None]]] = [
-    [(0, 1, 10), (0, 2, 20), (1, 3, 30), (0, 1, None), (1, 4, 40), (0, 1, 11), (1, 9, 90), (0, 9, 91)],
+    [
+        (0, 1, 10),
+        (0, 2, 20),
+        (1, 3, 30),
+        (0, 1, None),
+        (1, 4, 40),
+        (0, 1, 11),
+        (1, 9, 90),
+        (0, 9, 91),
+    ],
     [(0, 2, None), (1, 3, 31), (0, 5, None), (1, 4, None), (1, 4, 41), (0, 9, None), (1, 9, 92)],
 ]
-"""Per window and message: its partition, its key, and its size; None deletes. Key 9 is in both partitions."""
+"""Per window and message: its partition, its key, and its size; None deletes.
+
+Key 9 is in both partitions.
+"""
 
 
-def world(stage: Stage, kafka: str, more: str, config: Mapping[str, str] | None = None) -> tuple[str, str, str]:
-    """The topic that is written, a pipeline into it, and one with the same messages into a Delta table with that primary key."""
+def world(
+    stage: Stage, kafka: str, more: str, config: Mapping[str, str] | None = None
+) -> tuple[str, str, str]:
+    """The topic that is written, a pipeline into it, and one with the same messages
+    into a Delta table with that primary key.
+    """
     topic, table = create_topic(kafka, partitions=3, config=config), stage.folder / "table.yaml"
     (stage.folder / "schema.py").write_text(SCHEMA)
     for number, messages in enumerate(LOG):
         for second, (partition, key, size) in enumerate(messages):
-            value = None if size is None else json.dumps({"id": key, "size": size, "name": None if size % 2 else f"n{size}"}).encode()
+            value = (
+                None
+                if size is None
+                else json.dumps(
+                    {"id": key, "size": size, "name": None if size % 2 else f"n{size}"}
+                ).encode()
+            )
             at = START + timedelta(hours=5 + number, seconds=second)
-            stage.broker.produce(TopicPartition("shop.things", partition), value, key=b'{"id": %d}' % key, timestamp=at)
+            stage.broker.produce(
+                TopicPartition("shop.things", partition),
+                value,
+                key=b'{"id": %d}' % key,
+                timestamp=at,
+            )
     stage.write()
     spec = Path(stage.spec).read_text().replace('decode: {schema: "schema.py:Thing"}', DECODE)
     sink = SINK.format(servers=kafka, topic=topic, more=f"{UPSERT}, atomic_window: true, {more}")
     Path(stage.spec).write_text(spec.replace("sink: {path: lake/things}", sink))
-    table.write_text(spec.replace("id: things", "id: table").replace("sink: {path: lake/things}", f"sink: {{path: lake/table, {UPSERT}}}"))
+    table.write_text(
+        spec.replace("id: things", "id: table").replace(
+            "sink: {path: lake/things}", f"sink: {{path: lake/table, {UPSERT}}}"
+        )
+    )
     return topic, stage.spec, str(table)
 
 
@@ -73,11 +107,14 @@ def rows(stage: Stage) -> dict[int, Any]:
 @pytest.mark.broker
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "avro-confluent", "protobuf-confluent"])
-def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_registry: RegistryServer, form: str) -> None:
-    """Who keeps the last message of each key, and none where that has no value, has the keyed Delta table of the same messages.
+def test_a_fold_of_the_topic_is_the_table(
+    stage: Stage, kafka: str, schema_registry: RegistryServer, form: str
+) -> None:
+    """Who keeps the last message of each key, and none where that has no value, has the
+    keyed Delta table of the same messages.
 
-    Also of a key that lies in two partitions of the source; a window that is older than a published one is refused, for its messages
-    would come last.
+    Also of a key that lies in two partitions of the source; a window that is older than
+    a published one is refused, for its messages would come last.
     """
     asks = f"value: {{format: {form}}}, key: {{columns: [id], format: {form}}}"
     asks += f", registry: {{url: '{schema_registry.url}'}}" if form != "json" else ""
@@ -106,8 +143,12 @@ def test_a_fold_of_the_topic_is_the_table(stage: Stage, kafka: str, schema_regis
 
 @pytest.mark.broker
 @pytest.mark.slow
-def test_other_messages_than_were_published_are_found(stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value, or a delete, that isn't what was noted beside it, in the split that has it; only where all is read back."""
+def test_other_messages_than_were_published_are_found(
+    stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value, or a delete, that isn't what was noted beside it, in the split that has
+    it; only where all is read back.
+    """
     _, spec, _ = world(stage, kafka, "lanes: 1")
     monkeypatch.setattr(ArrowForm, "write", noting_another(ArrowForm.write))
     stage.json("run", spec, "--window", hour(5))
@@ -130,8 +171,12 @@ def noting_another(write: Any) -> Any:
 @pytest.mark.broker
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "level"), [("delete", "wrong"), ("compact", "info")])
-def test_what_compaction_took_is_not_lost(stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch, policy: str, level: str) -> None:
-    """Of a changelog whose topic Kafka compacts replaced messages may be gone; of any other one they may not."""
+def test_what_compaction_took_is_not_lost(
+    stage: Stage, kafka: str, monkeypatch: pytest.MonkeyPatch, policy: str, level: str
+) -> None:
+    """Of a changelog whose topic Kafka compacts replaced messages may be gone; of any
+    other one they may not.
+    """
     _, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
     for number in (5, 6):
         stage.json("run", spec, "--window", hour(number))
@@ -149,36 +194,62 @@ def test_what_compaction_took_is_not_lost(stage: Stage, kafka: str, monkeypatch:
 
 @pytest.mark.broker
 @pytest.mark.slow
-@pytest.mark.parametrize(("policy", "level"), [("delete", "warn"), ("compact", "ok"), ("compact,delete", "ok")])
+@pytest.mark.parametrize(
+    ("policy", "level"), [("delete", "warn"), ("compact", "ok"), ("compact,delete", "ok")]
+)
 def test_a_changelog_should_be_compacted(stage: Stage, kafka: str, policy: str, level: str) -> None:
     """The doctor warns of a topic from which Kafka would delete rows that nothing has replaced."""
     topic, spec, _ = world(stage, kafka, "lanes: 1", config={"cleanup.policy": policy})
     (check,) = (c for c in stage.json("doctor", spec, code=0)["checks"] if c["name"] == "sink")
     assert check["level"] == level
-    assert ("give each cleanup.policy=compact" in check["what"] and topic in check["what"]) == (level == "warn")
+    assert ("give each cleanup.policy=compact" in check["what"] and topic in check["what"]) == (
+        level == "warn"
+    )
 
 
 def test_a_delete_has_a_key_and_no_value() -> None:
     """Its key is written as that of any other message; a value is none, however it is written."""
-    batch = pa.record_batch({"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]})
-    messages = pa.record_batch({"offset": [0, 1], "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC"))})
-    form = MessageForm(MessagePart("json", ("id", "size")), MessagePart("json", ("id",)), primary_key=("id",))
+    batch = pa.record_batch(
+        {"id": [1, 2], "size": pa.array([5, None], pa.int64()), DELETED: [False, True]}
+    )
+    messages = pa.record_batch(
+        {"offset": [0, 1], "timestamp": pa.array([0, 1], pa.timestamp("us", "UTC"))}
+    )
+    form = MessageForm(
+        MessagePart("json", ("id", "size")), MessagePart("json", ("id",)), primary_key=("id",)
+    )
     found = form.encoded(batch, messages)
     assert found["key"].to_pylist() == [b'{"id":1}', b'{"id":2}']
     assert found["value"].to_pylist() == [b'{"id":1,"size":5}', None]
 
 
-@pytest.mark.parametrize(("more", "says"), [
-    ("mode: upsert, atomic_window: true", "sink.mode: upsert needs primary_key"),
-    ("primary_key: [id]", "sink.primary_key: goes with mode upsert"),
-    (UPSERT, "sink.atomic_window: must be true with mode upsert"),
-    (f"{UPSERT}, atomic_window: true, partitioner: source", "sink.partitioner: goes with mode append"),
-    (f"{UPSERT}, atomic_window: true, key: {{columns: [size]}}", "sink.key.columns: must be those of primary_key"),
-    (f"topic_column: name, atomic_window: true, {UPSERT}", "sink.topic_column: must be a column of primary_key"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("mode: upsert, atomic_window: true", "sink.mode: upsert needs primary_key"),
+        ("primary_key: [id]", "sink.primary_key: goes with mode upsert"),
+        (UPSERT, "sink.atomic_window: must be true with mode upsert"),
+        (
+            f"{UPSERT}, atomic_window: true, partitioner: source",
+            "sink.partitioner: goes with mode append",
+        ),
+        (
+            f"{UPSERT}, atomic_window: true, key: {{columns: [size]}}",
+            "sink.key.columns: must be those of primary_key",
+        ),
+        (
+            f"topic_column: name, atomic_window: true, {UPSERT}",
+            "sink.topic_column: must be a column of primary_key",
+        ),
+    ],
+)
 def test_mistakes_are_told_when_the_spec_is_read(stage: Stage, more: str, says: str) -> None:
     """What would let messages of one key lie in two places, or out of their order, is refused."""
     spec = Path(stage.spec)
     stage.write()
-    spec.write_text(spec.read_text().replace("sink: {path: lake/things}", SINK.format(servers="127.0.0.1:2", topic="out", more=more)))
+    spec.write_text(
+        spec.read_text().replace(
+            "sink: {path: lake/things}", SINK.format(servers="127.0.0.1:2", topic="out", more=more)
+        )
+    )
     assert says in json.dumps(stage.json("show", stage.spec, code=2)["error"]["message"])

@@ -1,4 +1,7 @@
-"""Broken twins of the Kafka sink, each one step from the real one. A suite that can't tell them apart proves nothing."""
+"""Broken twins of the Kafka sink, each one step from the real one.
+
+A suite that can't tell them apart proves nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from windrow.ingest.sinks.kafka.work import WindowWork
 
 
 class LookBeforeFence(KafkaBoth):
-    """What it looked at before its fence it takes for true behind it: another run may have published in between."""
+    """What it looked at before its fence it takes for true behind it: another run may
+    have published in between.
+    """
 
     def _publish_part(self, work: WindowWork, target: PublishTarget, part: Any) -> None:
         before = self._look(work)
@@ -45,7 +50,9 @@ class RandomId(KafkaBoth):
         super().__init__(*args)
         self._ids = _RandomIds(self.options.prefix, self.options.control, self.options.lanes)
 
-    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any) -> list[Any]:
+    def _pumped(
+        self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any
+    ) -> list[Any]:
         records = super()._pumped(work, target, transaction, numbers)
         self.meanwhile()
         return records
@@ -57,7 +64,9 @@ class RandomId(KafkaBoth):
 class NoRecord(KafkaBoth):
     """Publishes messages without the record that they are published."""
 
-    def _pumped(self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any) -> list[Any]:
+    def _pumped(
+        self, work: WindowWork, target: PublishTarget, transaction: Transaction, numbers: Any
+    ) -> list[Any]:
         super()._pumped(work, target, transaction, numbers)
         return []
 
@@ -65,7 +74,9 @@ class NoRecord(KafkaBoth):
         committed, _ = super()._look(work, to_end=to_end)
         return committed, {}
 
-    def _close(self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]) -> Any:
+    def _close(
+        self, work: WindowWork, target: PublishTarget, published: Mapping[int, PublishedSplit]
+    ) -> Any:
         return super()._close(work, target, {n: work.published(n, ()) for n in work.files})
 
 
@@ -84,5 +95,6 @@ class RecordFirst(KafkaBoth):
 
 
 TWINS: Mapping[str, Callable[[str], Any]] = {
-    twin.__name__: lambda place, twin=twin: at(place, twin) for twin in (LookBeforeFence, RandomId, NoRecord)
+    twin.__name__: lambda place, twin=twin: at(place, twin)
+    for twin in (LookBeforeFence, RandomId, NoRecord)
 }

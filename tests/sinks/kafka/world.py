@@ -1,4 +1,6 @@
-"""Kafka tables for tests, and how their rows are read: by a consumer that knows nothing of windrow, from the first message to the last."""
+"""Kafka tables for tests, and how their rows are read: by a consumer that knows nothing
+of windrow, from the first message to the last.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ BETWEEN: CrashPoint = "split.before"
 class KafkaBoth(WithDeadLetters, KafkaSink):
     """On real topics."""
 
-    def __init__(self, reach: Reach, options: Options, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> None:
+    def __init__(
+        self,
+        reach: Reach,
+        options: Options,
+        schema: pa.Schema,
+        metadata: Mapping[str, str] = DEFAULT,
+    ) -> None:
         super().__init__(reach, options, schema, metadata)
         self.dead_letters = dead_letters_beside(options.staging)
 
@@ -42,7 +50,14 @@ def options_of(topic: str, staging: str, **more: Any) -> Options:
 
 def new_place(bootstrap: str, staging: str, partitions: int = 2, **more: Any) -> str:
     """A place whose target topic is there, and nothing else."""
-    return json.dumps({"servers": bootstrap, "topic": create_topic(bootstrap, partitions), "staging": staging, "more": more})
+    return json.dumps(
+        {
+            "servers": bootstrap,
+            "topic": create_topic(bootstrap, partitions),
+            "staging": staging,
+            "more": more,
+        }
+    )
 
 
 def sink_at(place: str) -> Any:
@@ -53,7 +68,11 @@ def sink_at(place: str) -> Any:
 def at(place: str, kind: type[KafkaBoth], **more: Any) -> Any:
     """The same, or one of its twins, with other options."""
     said = json.loads(place)
-    return kind(Reach(said["servers"]), options_of(said["topic"], said["staging"], **said["more"], **more), ROWS)
+    return kind(
+        Reach(said["servers"]),
+        options_of(said["topic"], said["staging"], **said["more"], **more),
+        ROWS,
+    )
 
 
 def pieces(sink: Any) -> list[pa.Table]:
@@ -71,21 +90,37 @@ def row_of(sink: Any, message: ck.Message) -> dict[str, Any]:
     """A message as the row that it was."""
     headers, value = dict(message.headers() or ()), LOADS(message.value() or b"{}")
     row = {field.name: back(value[field.name], field.type) for field in sink.schema}
-    return row | {column: back_from_header(headers[column], TYPES[name]) for name, column in sink.metadata.items()}
+    return row | {
+        column: back_from_header(headers[column], TYPES[name])
+        for name, column in sink.metadata.items()
+    }
 
 
 def _table(sink: Any, rows: list[dict[str, Any]]) -> pa.Table:
-    kinds = [*sink.schema, *(pa.field(column, TYPES[name]) for name, column in sink.metadata.items())]
-    return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in kinds})
+    kinds = [
+        *sink.schema,
+        *(pa.field(column, TYPES[name]) for name, column in sink.metadata.items()),
+    ]
+    return pa.table(
+        {field.name: pa.array([row[field.name] for row in rows], field.type) for field in kinds}
+    )
 
 
 def committed(bootstrap: str, topic: str) -> Iterator[ck.Message]:
     """Every committed message of a topic, once no transaction is open in it."""
     until_decided(bootstrap, topic)
-    consumer = ck.Consumer({
-        "bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "enable.partition.eof": True,
-        "isolation.level": "read_committed", "auto.offset.reset": "error", "fetch.wait.max.ms": 5, "log_level": 0,
-    })  # fmt: skip
+    consumer = ck.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 5,
+            "log_level": 0,
+        }
+    )
     try:
         left = set(consumer.list_topics(topic, SECONDS).topics[topic].partitions)
         consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in left])

@@ -1,4 +1,6 @@
-"""Sinks with a primary key on a real server; a place is as in `world.py`, whose broken twins append, and are none of these."""
+"""Sinks with a primary key on a real server; a place is as in `world.py`, whose broken
+twins append, and are none of these.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ class PostgresKeyedBoth(PostgresBoth):
     """With a primary key."""
 
     def __init__(
-        self, place: TablePlace, schema: pa.Schema, primary_key: PrimaryKey, metadata: Mapping[str, str] = DEFAULT,
+        self,
+        place: TablePlace,
+        schema: pa.Schema,
+        primary_key: PrimaryKey,
+        metadata: Mapping[str, str] = DEFAULT,
         evolve: Evolve = "add_columns",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(place, schema, metadata, evolve, primary_key)
         self.primary_key = primary_key
 
@@ -42,12 +48,19 @@ def pieces(sink: Any) -> list[pa.Table]:
     order = [sql.Identifier(sink.metadata[name]) for name in ("window", "partition", "offset")]
     ordered = sql.SQL("ORDER BY {}").format(sql.SQL(", ").join(order))
     with reading(sink.place.url) as connection:
-        found = [] if table_at(connection, sink.place) is None else list(rows(connection, sink.place, schema, ordered, ()))
+        found = (
+            []
+            if table_at(connection, sink.place) is None
+            else list(rows(connection, sink.place, schema, ordered, ()))
+        )
     return [pa.Table.from_batches(found, schema)] if found else []
 
 
 class PostgresKeyed(Keyed):
-    """See `Keyed`; `uri` is a place as this module has places. A model that was widened stays so: narrower rows are refused here."""
+    """See `Keyed`; `uri` is a place as this module has places.
+
+    A model that was widened stays so: narrower rows are refused here.
+    """
 
     def made(self) -> PostgresKeyedBoth:
         return PostgresKeyedBoth(place_of(self.uri), self.rows, self.key, evolve="widen")

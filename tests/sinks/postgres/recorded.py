@@ -1,10 +1,12 @@
-"""The PostgreSQL sinks with a recorder at the wire: what a commit says to the server, statement by statement; see `tests.protocols.traces`.
+"""The PostgreSQL sinks with a recorder at the wire: what a commit says to the server,
+statement by statement; see `tests.protocols.traces`.
 
 A run's statements tell its steps, whatever code sends them:
 
     UPDATE of the targets     lock: each time that it is waited for
     newest receipts           look
-    COPY, INSERT of receipts  insert: they are one step, which nobody sees before the commit; a COPY is told only if it fails
+    COPY, INSERT of receipts  insert: they are one step, which nobody sees before the commit; a COPY
+                            is told only if it fails
     COMMIT, ROLLBACK          send_commit, end
 """
 
@@ -44,19 +46,30 @@ class Run:
 _RUN: ContextVar[Run | None] = ContextVar("run")
 
 _STEPS = {
-    "SET commits = commits + 1": "lock", "SELECT coalesce(k.window_key": "look", "pg_terminate_backend": "terminate",
+    "SET commits = commits + 1": "lock",
+    "SELECT coalesce(k.window_key": "look",
+    "pg_terminate_backend": "terminate",
     '."receipts" (target, window_key, generation': "insert",
-}  # fmt: skip
+}
 
 
 class RecordedCursor(psycopg.Cursor[Any]):
     """Tells of each statement that is a step."""
 
     def execute(self, query: Any, *args: Any, **more: Any) -> Any:
-        run, text = _RUN.get(None), query.as_string(self.connection) if isinstance(query, sql.Composable) else str(query)
-        name = "send_commit" if text == "COMMIT" else next((name for words, name in _STEPS.items() if words in text), None)
+        run, text = (
+            _RUN.get(None),
+            (query.as_string(self.connection) if isinstance(query, sql.Composable) else str(query)),
+        )
+        name = (
+            "send_commit"
+            if text == "COMMIT"
+            else next((name for words, name in _STEPS.items() if words in text), None)
+        )
         if run is not None and name == "look" and (run.looked or run.window not in str(args)):
-            name = None  # it is other windows that are looked at, behind the lock; or it is looked at again
+            # it is other windows that are looked at, behind the lock; or it is looked
+            # at again
+            name = None
         if run is not None and name in {"lock", "look"}:
             run.looked = name == "look"
         if run is None or name is None:
@@ -70,7 +83,15 @@ class RecordedCursor(psycopg.Cursor[Any]):
             except psycopg.OperationalError:
                 reply("unknown" if name == "send_commit" else "gone")
                 raise
-            reply({"lock": "ok", "look": self._held(run.window), "terminate": "ended", "insert": "all", "send_commit": "ok"}[name])
+            reply(
+                {
+                    "lock": "ok",
+                    "look": self._held(run.window),
+                    "terminate": "ended",
+                    "insert": "all",
+                    "send_commit": "ok",
+                }[name]
+            )
         return done
 
     @contextmanager
@@ -91,7 +112,14 @@ class RecordedCursor(psycopg.Cursor[Any]):
         if found is None:
             return None
         rows = [(found.get_value(n, 0), found.get_value(n, 1)) for n in range(found.ntuples)]
-        return next((from_json(text.decode(), Receipt).attempt for key, text in rows if key and text and key.decode() == window), None)
+        return next(
+            (
+                from_json(text.decode(), Receipt).attempt
+                for key, text in rows
+                if key and text and key.decode() == window
+            ),
+            None,
+        )
 
 
 class RecordedConnection(WatchedConnection):
@@ -103,7 +131,10 @@ class RecordedConnection(WatchedConnection):
 
     def rollback(self) -> None:
         run = _RUN.get(None)
-        if run is None or self.info.transaction_status not in {TransactionStatus.INTRANS, TransactionStatus.INERROR}:
+        if run is None or self.info.transaction_status not in {
+            TransactionStatus.INTRANS,
+            TransactionStatus.INERROR,
+        }:
             super().rollback()
             return
         with run.recorder.step(run.who, "end") as reply:

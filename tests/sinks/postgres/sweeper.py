@@ -1,8 +1,10 @@
-"""A process that commits windows in children and kills each with SIGKILL at a random delay, then runs the window again.
+"""A process that commits windows in children and kills each with SIGKILL at a random
+delay, then runs the window again.
 
     python sweeper.py PLACE KILLS SEED
 
-Prints one JSON line: how many were still alive to be killed, and how many windows were there right after it.
+Prints one JSON line: how many were still alive to be killed, and how many windows were
+there right after it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from windrow.ingest.ports.sink import AlreadyDone, Done
 
 
 def attempt(place: str, number: int, name: str, ready: int | None = None) -> type:
-    """One run of a window: stage, dead letters, commit; a byte on `ready` when the staging begins."""
+    """One run of a window: stage, dead letters, commit; a byte on `ready` when the
+    staging begins.
+    """
     sink = sink_at(place)
     if ready is not None:
         os.write(ready, b"!")
@@ -45,14 +49,19 @@ def child(place: str, number: int, name: str, ready: int | None = None) -> int:
 
 
 def killed(place: str, number: int, delay: float) -> tuple[bool, float]:
-    """Run a window and kill it so many seconds after it began; whether it was still alive then, and how long it lived."""
+    """Run a window and kill it so many seconds after it began; whether it was still
+    alive then, and how long it lived.
+    """
     read, write = os.pipe()
     pid = child(place, number, "killed", write)
     os.close(write)
     os.read(read, 1)
     os.close(read)
     began = time.monotonic()
-    while time.monotonic() - began < delay and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    while (
+        time.monotonic() - began < delay
+        and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    ):
         time.sleep(0.001)
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)

@@ -58,11 +58,19 @@ class _OnAServer:
 
 @once
 class TestPostgresSink(
-    _OnAServer, SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
+    _OnAServer,
+    SinkContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
 ):
     """The contract suites, unchanged."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> PostgresBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> PostgresBoth:
         return PostgresBoth(place_of(f"{self.database}#{tmp_path.name}"), schema, metadata)
 
     def reopen(self, sink: PostgresBoth) -> PostgresBoth:
@@ -73,14 +81,20 @@ class TestPostgresSink(
 
 
 @once
-class TestPostgresKeyedSink(_OnAServer, SinkKeyedContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+class TestPostgresKeyedSink(
+    _OnAServer, SinkKeyedContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
+):
     """Those of a table with a primary key."""
 
     MARKS = False
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> PostgresKeyedBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> PostgresKeyedBoth:
         key = PrimaryKey(("id",), marks=self.MARKS)
-        return PostgresKeyedBoth(place_of(f"{self.database}#{tmp_path.name}"), schema, key, metadata)
+        return PostgresKeyedBoth(
+            place_of(f"{self.database}#{tmp_path.name}"), schema, key, metadata
+        )
 
     def reopen(self, sink: PostgresKeyedBoth) -> PostgresKeyedBoth:
         return PostgresKeyedBoth(sink.place, sink.schema, sink.primary_key, sink.metadata)
@@ -90,7 +104,10 @@ class TestPostgresKeyedSink(_OnAServer, SinkKeyedContract, SinkGridsContract, Si
 
 
 class TestPostgresMarkedSink(TestPostgresKeyedSink):
-    """Where what is deleted stays as its key. The mark's column, which comes with the key, is none of what the suites say of columns."""
+    """Where what is deleted stays as its key.
+
+    The mark's column, which comes with the key, is none of what the suites say of columns.
+    """
 
     MARKS = True
 

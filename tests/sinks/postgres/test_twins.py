@@ -44,7 +44,9 @@ def two_runs(make: Make, place: TablePlace) -> Report:
 
 
 def two_windows_that_overlap(make: Make, place: TablePlace) -> Report:
-    """Of two ledgers: A looks at window 0; B commits most of the same offsets as window 5; A writes."""
+    """Of two ledgers: A looks at window 0; B commits most of the same offsets as window
+    5; A writes.
+    """
     make(place).prepare()
     other = make(place)
     planned = plan(other, 5, offsets=(0, PER_WINDOW - 1))
@@ -93,14 +95,21 @@ def a_lost_answer(make: Make, place: TablePlace) -> Report:
         (BlindRetry, a_lost_answer),
     ],
 )
-def test_the_checker_catches_the_twin(place: TablePlace, twin: Make, race: Callable[[Make, TablePlace], Report]) -> None:
+def test_the_checker_catches_the_twin(
+    place: TablePlace, twin: Make, race: Callable[[Make, TablePlace], Report]
+) -> None:
     """Both runs' rows are in the table, and the checker says so."""
     assert len(race(twin, place).duplicated) >= 2 * (PER_WINDOW - 1)
 
 
-@pytest.mark.parametrize("race", [two_runs, two_windows_that_overlap, a_death_between, a_lost_answer])
-def test_the_real_sink_passes_the_same_races(place: TablePlace, race: Callable[[Make, TablePlace], Report]) -> None:
+@pytest.mark.parametrize(
+    "race", [two_runs, two_windows_that_overlap, a_death_between, a_lost_answer]
+)
+def test_the_real_sink_passes_the_same_races(
+    place: TablePlace, race: Callable[[Make, TablePlace], Report]
+) -> None:
     """One of the two runs' rows are in the table."""
     result = race(real, place)
     assert (result.duplicated, result.invented, result.out_of_order) == ((), (), ())
-    assert not result.lost or race is two_windows_that_overlap  # of which the one that came first is there
+    # of which the one that came first is there
+    assert not result.lost or race is two_windows_that_overlap

@@ -1,7 +1,8 @@
 """A port on which a real PostgreSQL is reached by TLS alone.
 
-The PostgreSQL of the test kit is built without TLS. So it ends here, as at many a pooler: what a client asks for, sees and refuses is its
-own libpq's, and what it says afterwards goes to the server byte by byte.
+The PostgreSQL of the test kit is built without TLS. So it ends here, as at many a
+pooler: what a client asks for, sees and refuses is its own libpq's, and what it says
+afterwards goes to the server byte by byte.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ LIFE = 600
 
 @contextmanager
 def tls_port(socket: str, *, tls: bool = True) -> Iterator[int]:
-    """A port of 127.0.0.1 with that host's certificate, before the server on a socket. `tls`: whether it takes TLS, or refuses it."""
+    """A port of 127.0.0.1 with that host's certificate, before the server on a socket.
+
+    `tls`: whether it takes TLS, or refuses it.
+    """
     opened: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]] = Future()
     thread = threading.Thread(target=lambda: asyncio.run(_serve(socket, tls, opened)), daemon=True)
     thread.start()
@@ -39,13 +43,18 @@ def tls_port(socket: str, *, tls: bool = True) -> Iterator[int]:
         thread.join(LIMIT)
 
 
-async def _serve(socket: str, tls: bool, opened: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]]) -> None:
+async def _serve(
+    socket: str,
+    tls: bool,
+    opened: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Future[None]]],
+) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "broker.pem", TLS / "broker.key.pem")
     stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):  # a client that refuses the certificate goes in the middle of it
+        # a client that refuses the certificate goes in the middle of it
+        with suppress(OSError, asyncio.IncompleteReadError):
             try:
                 while await _request(reader) == _GSS_REQUEST:
                     writer.write(b"N")
@@ -55,11 +64,14 @@ async def _serve(socket: str, tls: bool, opened: Future[tuple[int, asyncio.Abstr
                     await writer.start_tls(context)
                     behind_reader, behind = await asyncio.open_unix_connection(socket)
                     try:
-                        await asyncio.gather(_forward(reader, behind), _forward(behind_reader, writer))
+                        await asyncio.gather(
+                            _forward(reader, behind), _forward(behind_reader, writer)
+                        )
                     finally:  # also if it is cancelled before either has begun
                         await _hang_up(behind)
                 else:
-                    await reader.read()  # until the client goes: who hangs up first may take the answer back
+                    # until the client goes: who hangs up first may take the answer back
+                    await reader.read()
             finally:
                 await _hang_up(writer)
 

@@ -1,4 +1,7 @@
-"""Broken twins of the PostgreSQL sink, each one step from the real one. A suite that can't tell them apart proves nothing."""
+"""Broken twins of the PostgreSQL sink, each one step from the real one.
+
+A suite that can't tell them apart proves nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from windrow.ingest.sinks.table_store import Answer, TableChange
 
 
 def real(place: TablePlace, meanwhile: Callable[[], object] = lambda: None) -> Any:
-    """The sink itself; another run gets its turn before its first look: behind that it waits for the lock."""
+    """The sink itself; another run gets its turn before its first look: behind that it
+    waits for the lock.
+    """
     sink = PostgresBoth(place, ROWS)
     before_look(sink, meanwhile)
     return sink
@@ -55,7 +60,9 @@ class _Store(PostgresStore):
 
 
 class NoLock(PostgresBoth):
-    """The primary key alone: of one window only one run is committed, but two windows that overlap don't see each other."""
+    """The primary key alone: of one window only one run is committed, but two windows
+    that overlap don't see each other.
+    """
 
     STORE = _Store
     store: _Store
@@ -77,7 +84,9 @@ class _TakingThePlace(_Store):
 
 
 class LookThenWrite(NoLock):
-    """No lock, and a receipt that takes the place of one that is there: both runs of a window are committed."""
+    """No lock, and a receipt that takes the place of one that is there: both runs of a
+    window are committed.
+    """
 
     STORE = _TakingThePlace
 
@@ -100,7 +109,9 @@ class _Blind(_Store):
 
 
 class BlindRetry(NoLock):
-    """A commit without an answer is sent again as it was, without a look: into a window that it takes for empty."""
+    """A commit without an answer is sent again as it was, without a look: into a window
+    that it takes for empty.
+    """
 
     STORE = _Blind
 
@@ -121,6 +132,8 @@ class _Behind(_Store):
 
 
 class ReceiptBehindTheRows(NoLock):
-    """Rows are committed first, their receipt by a second transaction: who dies in between leaves rows that nobody knows of."""
+    """Rows are committed first, their receipt by a second transaction: who dies in
+    between leaves rows that nobody knows of.
+    """
 
     STORE = _Behind

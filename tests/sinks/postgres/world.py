@@ -1,4 +1,6 @@
-"""Sinks on a real server, as another process opens them: a place is the server's URL and the table, `url#schema.table`."""
+"""Sinks on a real server, as another process opens them: a place is the server's URL
+and the table, `url#schema.table`.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,16 @@ class PostgresBoth(WithDeadLetters, PostgresTable):
     STORE: type[PostgresStore] = PostgresStore
 
     def __init__(
-        self, place: TablePlace, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT, evolve: Evolve = "add_columns",
+        self,
+        place: TablePlace,
+        schema: pa.Schema,
+        metadata: Mapping[str, str] = DEFAULT,
+        evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(self.STORE(place, staging_of(place), metadata, evolve, primary_key), schema, metadata)
+    ) -> None:
+        super().__init__(
+            self.STORE(place, staging_of(place), metadata, evolve, primary_key), schema, metadata
+        )
         self.place = place
         self.dead_letters = DeadLetterTable(PostgresStore(place.dead, staging_of(place)))
 
@@ -52,12 +60,31 @@ def sink_at(place: str) -> Any:
 
 
 def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows, one table for each topic-partition that a commit brought of a window, in the log's order: a table has none."""
-    place, schema, window, topic, partition = sink.place, sink.columns, *(sink.metadata[n] for n in ("window", "topic", "partition"))
-    names = {"window": sql.Identifier(window), "topic": sql.Identifier(topic), "partition": sql.Identifier(partition)}
+    """All visible rows, one table for each topic-partition that a commit brought of a
+    window, in the log's order: a table has none.
+    """
+    place, schema, window, topic, partition = (
+        sink.place,
+        sink.columns,
+        *(sink.metadata[n] for n in ("window", "topic", "partition")),
+    )
+    names = {
+        "window": sql.Identifier(window),
+        "topic": sql.Identifier(topic),
+        "partition": sql.Identifier(partition),
+    }
     names["offset"] = sql.Identifier(sink.metadata["offset"])
-    every = place.query("SELECT DISTINCT {window}, {topic}, {partition}, xmin::text FROM {table} ORDER BY 1, 2, 3, 4", **names)
-    one = sql.SQL("WHERE {window} = %s AND {topic} = %s AND {partition} = %s AND xmin::text = %s ORDER BY {offset}").format(**names)
+    every = place.query(
+        "SELECT DISTINCT {window}, {topic}, {partition}, xmin::text FROM {table} ORDER BY 1, 2,"
+        " 3, 4",
+        **names,
+    )
+    one = sql.SQL(
+        "WHERE {window} = %s AND {topic} = %s AND {partition} = %s AND xmin::text = %s ORDER BY"
+        " {offset}"
+    ).format(**names)
     with reading(place.url) as connection:
         cuts = [] if table_at(connection, place) is None else connection.execute(every).fetchall()
-        return [pa.Table.from_batches(rows(connection, place, schema, one, cut), schema) for cut in cuts]
+        return [
+            pa.Table.from_batches(rows(connection, place, schema, one, cut), schema) for cut in cuts
+        ]

@@ -44,13 +44,22 @@ def written(stage: Stage, sink: str) -> None:
 
 def ids(stage: Stage, table: str) -> list[int]:
     """What a table has."""
-    found: list[int] = DeltaTable(str(stage.folder / "lake" / table)).to_pyarrow_table()["id"].to_pylist()
+    found: list[int] = (
+        DeltaTable(str(stage.folder / "lake" / table)).to_pyarrow_table()["id"].to_pylist()
+    )
     return sorted(found)
 
 
 def test_a_pipeline_runs_on_it(routed: Stage) -> None:
-    """Run, replay, show, dead letters, verify with everything read back, doctor and sweep: as on one table."""
-    assert routed.json("run", routed.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["rows"] == 4
+    """Run, replay, show, dead letters, verify with everything read back, doctor and
+    sweep: as on one table.
+    """
+    assert (
+        routed.json("run", routed.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"][
+            "counts"
+        ]["rows"]
+        == 4
+    )
     assert routed.json("run", routed.spec, "--window", hour(0))["windows"][0]["recovered"] is True
     before = [ids(routed, table) for table in ("first", "second", "things")]
     assert sum(map(len, before)) == 4
@@ -62,7 +71,12 @@ def test_a_pipeline_runs_on_it(routed: Stage) -> None:
     assert [Path(r["table"]).name for r in shown["receipt"]["routed"]] == ["first", "second"]
     assert routed.json("verify", routed.spec, "--deep")["findings"] == []
     assert routed.json("sweep", routed.spec)["files"] == []
-    assert next(c for c in routed.json("doctor", routed.spec, code=0)["checks"] if c["name"] == "sink")["level"] == "ok"
+    assert (
+        next(
+            c for c in routed.json("doctor", routed.spec, code=0)["checks"] if c["name"] == "sink"
+        )["level"]
+        == "ok"
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,21 +88,44 @@ def test_a_pipeline_runs_on_it(routed: Stage) -> None:
         ('values: ["1"]', "", "exactly one of values and pattern"),
         ('pattern: "[23]"', 'values: ["1"]', "1 leads to another table already"),
         ('pattern: "[23]"', 'pattern: "["', "can't be read as a regular expression"),
-        ('pattern: "[23]"', 'pattern: "(?=2)"', "sink.tables.1.pattern: can't be read as a regular expression of RE2"),
-        ('pattern: "[23]"', "pattern: '2)|(3'", "sink.tables.1.pattern: can't be read as a regular expression of RE2"),
+        (
+            'pattern: "[23]"',
+            'pattern: "(?=2)"',
+            "sink.tables.1.pattern: can't be read as a regular expression of RE2",
+        ),
+        (
+            'pattern: "[23]"',
+            "pattern: '2)|(3'",
+            "sink.tables.1.pattern: can't be read as a regular expression of RE2",
+        ),
         ("lake/second", "lake/first", "two routes lead to delta:"),
         ("lake/second", "link/first", "two routes lead to delta:"),
         ("lake/second", "alias", "are one folder, or one lies in the other"),
-        ("{path: lake/second}", "{kind: files, path: lake/first}", "are one folder, or one lies in the other"),
+        (
+            "{path: lake/second}",
+            "{kind: files, path: lake/first}",
+            "are one folder, or one lies in the other",
+        ),
         ("lake/second", "lake/first/data", "are one folder, or one lies in the other"),
         ("lake/second", "lake/things_dead", "are one folder, or one lies in the other"),
-        ("{path: lake/second}", "{path: lake/second, mode: upsert, primary_key: [id]}", "must be append where there are routes"),
-        ("{path: lake/second}", "{kind: routes, by: topic}", "sink.tables.1.sink.kind: must be 'delta'"),
+        (
+            "{path: lake/second}",
+            "{path: lake/second, mode: upsert, primary_key: [id]}",
+            "must be append where there are routes",
+        ),
+        (
+            "{path: lake/second}",
+            "{kind: routes, by: topic}",
+            "sink.tables.1.sink.kind: must be 'delta'",
+        ),
         ("{path: lake/second}", "{paht: lake/second}", "unknown key; did you mean path?"),
     ],
 )
 def test_mistakes_are_told(routed: Stage, old: str, new: str, says: str) -> None:
-    """What can't be is refused where it is read, by its place. Two names of one folder are one: rows of both routes would lie there."""
+    """What can't be is refused where it is read, by its place.
+
+    Two names of one folder are one: rows of both routes would lie there.
+    """
     assert old in ROUTES
     (routed.folder / "link").symlink_to("lake")
     (routed.folder / "alias").symlink_to("lake/first")
@@ -108,4 +145,7 @@ def test_a_pattern_that_re2_alone_reads(routed: Stage) -> None:
 def test_the_attempt_is_no_column(routed: Stage) -> None:
     """A window's rows may be of two attempts, so no column says which."""
     written(routed, ROUTES + "metadata: {attempt: _attempt}\n")
-    assert "metadata.attempt can't be kept" in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
+    assert (
+        "metadata.attempt can't be kept"
+        in routed.json("run", routed.spec, "--window", hour(0), code=2)["error"]["message"]
+    )

@@ -24,7 +24,14 @@ from windrow.ingest.sinks.table_store import Unanswered
 
 
 @pytest.mark.some(1)
-class RoutedContract(SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract):
+class RoutedContract(
+    SinkContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
+):
     """All that a sink of one table promises, but that its rows become visible at once."""
 
     def pieces(self, sink: RoutedBoth) -> list[pa.Table]:
@@ -38,7 +45,9 @@ class RoutedContract(SinkContract, SinkAuditContract, SinkChecksumsContract, Sin
 class TestInMemory(RoutedContract):
     """Three tables in memory."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> RoutedBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> RoutedBoth:
         return in_memory(tmp_path, schema, metadata)
 
     def reopen(self, sink: RoutedBoth) -> RoutedBoth:
@@ -54,7 +63,9 @@ class TestInMemory(RoutedContract):
 class TestOfTwoKinds(RoutedContract):
     """A Delta table, one of SQLite, and another Delta table for the rest."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> RoutedBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> RoutedBoth:
         return of_two_kinds(tmp_path, schema, metadata)
 
     def reopen(self, sink: RoutedBoth) -> RoutedBoth:

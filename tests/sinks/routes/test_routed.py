@@ -1,4 +1,6 @@
-"""A window that lies in several tables: what a crash between two of them leaves, and what the rerun makes of it."""
+"""A window that lies in several tables: what a crash between two of them leaves, and
+what the rerun makes of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,19 @@ import pyarrow as pa
 import pytest
 
 from tests.sinks.routes.things import FIRST, SECOND, RoutedBoth, in_memory, of_two_kinds, pieces
-from tests.sinks.things import PER_WINDOW, ROWS, identity, messages, plan, produced, receipt, stage, staged_mending, staged_receipt, window
+from tests.sinks.things import (
+    PER_WINDOW,
+    ROWS,
+    identity,
+    messages,
+    plan,
+    produced,
+    receipt,
+    stage,
+    staged_mending,
+    staged_receipt,
+    window,
+)
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import BindingError, BugError, OverlapError, RefusedError, SpecError
@@ -47,9 +61,17 @@ def with_the_first(sink: RoutedBoth) -> RoutedBoth:
 
 
 def whole(sink: RoutedBoth, numbers: Sequence[int]) -> None:
-    """Every message of these windows is in one table once; each table's receipts agree with what it has, and with the whole."""
+    """Every message of these windows is in one table once; each table's receipts agree
+    with what it has, and with the whole.
+    """
     receipts = [c.receipt for c in sink.receipts()]
-    report = check(produced(numbers), pieces(sink), [sink.read_dead(r.window) for r in receipts], receipts, content="id")
+    report = check(
+        produced(numbers),
+        pieces(sink),
+        [sink.read_dead(r.window) for r in receipts],
+        receipts,
+        content="id",
+    )
     assert report.ok, str(report)
     assert list(sink.audit().receipts()) == list(sink.receipts())
     for table in sink.tables:
@@ -66,7 +88,9 @@ def attempt(sink: RoutedBoth, number: int, name: str, generation: int = 0) -> Ou
     return sink.commit(made, staged)
 
 
-def dies_between(sink: RoutedBoth, number: int, name: str, patch: pytest.MonkeyPatch, generation: int = 0) -> None:
+def dies_between(
+    sink: RoutedBoth, number: int, name: str, patch: pytest.MonkeyPatch, generation: int = 0
+) -> None:
     """A run that ends behind the first table."""
     with patch.context() as crash:
         crash.setenv("WINDROW_CRASH", "commit.between:raise")
@@ -75,12 +99,20 @@ def dies_between(sink: RoutedBoth, number: int, name: str, patch: pytest.MonkeyP
 
 
 def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
-    """Each table has its own rows, and a receipt of its own that counts the messages of the others as ones that became no row here."""
+    """Each table has its own rows, and a receipt of its own that counts the messages of
+    the others as ones that became no row here.
+    """
     assert isinstance(attempt(sink, 0, "a1"), Done)
     held = [table.look(window(0)).receipt.counts for table in (*sink.tables, sink.other)]
     assert [(c.rows, c.valid, c.filtered) for c in held] == [(6, 6, 12), (8, 8, 10), (18, 18, 0)]
-    assert [(t.rows, t.table) for t in sink.look(window(0)).receipt.routed] == [(6, sink.tables[0].identity), (8, sink.tables[1].identity)]
-    ids = [{row for piece in table.pieces() for row in piece["id"].to_pylist()} for table in sink.tables]
+    assert [(t.rows, t.table) for t in sink.look(window(0)).receipt.routed] == [
+        (6, sink.tables[0].identity),
+        (8, sink.tables[1].identity),
+    ]
+    ids = [
+        {row for piece in table.pieces() for row in piece["id"].to_pylist()}
+        for table in sink.tables
+    ]
     assert all(int(row.rpartition("-")[2]) % 4 == 0 for row in ids[0])
     assert all(int(row.rpartition("-")[2]) % 2 == 1 for row in ids[1])
     whole(sink, [0])
@@ -89,8 +121,10 @@ def test_rows_lie_where_their_values_lead(sink: RoutedBoth) -> None:
 @pytest.mark.parametrize("generation", [0, 1])
 def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
     sink: RoutedBoth, generation: int, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    """The window isn't committed, verification says in which table it is, and the next run of it brings it into all, each row once."""
+) -> None:
+    """The window isn't committed, verification says in which table it is, and the next
+    run of it brings it into all, each row once.
+    """
     attempt(sink, 1, "a0")
     if generation:
         attempt(sink, 0, "a0")
@@ -106,7 +140,9 @@ def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
     whole(sink, [0, 1])
 
 
-def test_a_mending_that_died_between_two_tables(sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mending_that_died_between_two_tables(
+    sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its rows are added to each table once, whichever attempt brought them."""
     attempt(sink, 0, "a1")
     before = sink.look(window(0)).receipt
@@ -118,11 +154,23 @@ def test_a_mending_that_died_between_two_tables(sink: RoutedBoth, monkeypatch: p
     whole(sink, [0])
 
 
-def test_other_rows_than_the_attempt_before(sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the routes changed after a crash, nothing is doubled: the run is refused, says where the other rows are, and what to do."""
+def test_other_rows_than_the_attempt_before(
+    sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the routes changed after a crash, nothing is doubled: the run is refused,
+    says where the other rows are, and what to do.
+    """
     dies_between(sink, 0, "a1", monkeypatch)
-    changed = RoutedBoth([(SECOND, sink.tables[0]), (FIRST, sink.tables[1])], sink.other, sink.dead_letters, ROWS, DEFAULT)
-    with pytest.raises(RefusedError, match=r"first has rows of window .* by attempt a1 .* Set them back"):
+    changed = RoutedBoth(
+        [(SECOND, sink.tables[0]), (FIRST, sink.tables[1])],
+        sink.other,
+        sink.dead_letters,
+        ROWS,
+        DEFAULT,
+    )
+    with pytest.raises(
+        RefusedError, match=r"first has rows of window .* by attempt a1 .* Set them back"
+    ):
         attempt(changed, 0, "a2")
     assert sink.look(window(0)) is None
     assert isinstance(attempt(sink, 0, "a3"), Done)
@@ -130,7 +178,9 @@ def test_other_rows_than_the_attempt_before(sink: RoutedBoth, monkeypatch: pytes
 
 
 def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
-    """It has the windows from then on; an older one that is replaced brings it the generations before, without rows."""
+    """It has the windows from then on; an older one that is replaced brings it the
+    generations before, without rows.
+    """
     alone = with_the_first(sink)
     for number in (0, 1):
         attempt(alone, number, "a1")
@@ -142,7 +192,10 @@ def test_a_table_that_comes_later(sink: RoutedBoth, tmp_path: Path) -> None:
 
 
 def test_a_table_that_no_route_names_any_more(sink: RoutedBoth) -> None:
-    """A window with rows in it isn't replaced: they would stay there beside the new ones. Other windows go on."""
+    """A window with rows in it isn't replaced: they would stay there beside the new ones.
+
+    Other windows go on.
+    """
     attempt(sink, 0, "a1")
     fewer = with_the_first(sink)
     with pytest.raises(RefusedError, match=r"has 8 rows in memory:.*second, which no route names"):
@@ -164,7 +217,9 @@ def test_an_overlap_is_refused_before_any_table_has_it(sink: RoutedBoth) -> None
 
 
 def test_an_overlap_that_the_last_table_alone_knows(sink: RoutedBoth) -> None:
-    """Also where the windows right beside are all there: a table that came later has no part of either."""
+    """Also where the windows right beside are all there: a table that came later has no
+    part of either.
+    """
     late = RoutedBoth([], sink.other, sink.dead_letters, ROWS, DEFAULT)
     planned = plan(late, 0, offsets=(5 * PER_WINDOW, 5 * PER_WINDOW + 2))
     staged = stage(late, planned, 0, "a1")
@@ -176,7 +231,9 @@ def test_an_overlap_that_the_last_table_alone_knows(sink: RoutedBoth) -> None:
 
 
 def test_who_may_not_have_the_last_table_binds_none(tmp_path: Path) -> None:
-    """Two pipelines that begin at once would else each have some of the tables, and none could go on."""
+    """Two pipelines that begin at once would else each have some of the tables, and
+    none could go on.
+    """
     made = in_memory(tmp_path, ROWS, DEFAULT)
     made.other.prepare(Binding("another", "ledger-2", "hourly"))
     with pytest.raises(BindingError):
@@ -207,17 +264,29 @@ def test_what_was_staged_for_another_table(sink: RoutedBoth) -> None:
 def test_tables_that_cannot_go_together(sink: RoutedBoth) -> None:
     """One table under two routes is refused, before anything is read."""
     with pytest.raises(SpecError, match="two routes lead to memory"):
-        RoutedSink("column", "id", [(FIRST, sink.tables[0]), (SECOND, sink.tables[0])], sink.other, ROWS, DEFAULT)
+        RoutedSink(
+            "column",
+            "id",
+            [(FIRST, sink.tables[0]), (SECOND, sink.tables[0])],
+            sink.other,
+            ROWS,
+            DEFAULT,
+        )
 
 
 def test_messages_with_rows_in_two_tables(sink: RoutedBoth) -> None:
-    """Of a message that became several rows each table counts the message; the audit of all counts it once, as the receipt does."""
+    """Of a message that became several rows each table counts the message; the audit of
+    all counts it once, as the receipt does.
+    """
     planned = plan(sink, 0)
     stager = sink.stager(planned, 0, "a1")
     staged = [staged_wide(stager(split), split) for split in planned.splits]
     made = receipt(planned, staged, 0, "a1")
     assert isinstance(sink.commit(made, staged), Done)
-    of_tables = [[(h.rows, h.offsets) for h in table.audit().rows_held(window(0))] for table in (*sink.tables, sink.other)]
+    of_tables = [
+        [(h.rows, h.offsets) for h in table.audit().rows_held(window(0))]
+        for table in (*sink.tables, sink.other)
+    ]
     assert of_tables == [[(3, 3), (3, 3)], [(5, 5), (5, 5)], [(12, 10), (12, 10)]]
     assert [(h.rows, h.offsets) for h in sink.audit().rows_held(window(0))] == [(20, 10), (20, 10)]
     for table in (sink, *sink.tables):
@@ -228,13 +297,34 @@ def staged_wide(stager: Stager, split: Split) -> Staged:
     """Of each message two rows: one where its id leads, and one in the last table."""
     sent = messages(split)
     index = pa.array([i for i in range(sent.num_rows) for _ in range(2)], pa.int64())
-    ids = [name for offset in sent["offset"].to_pylist() for name in (identity(split.tp, offset), "none")]
-    stager.add(pa.record_batch([pa.array(ids), pa.array(range(len(ids)), pa.int64())], schema=ROWS), for_rows(sent, index))
+    ids = [
+        name
+        for offset in sent["offset"].to_pylist()
+        for name in (identity(split.tp, offset), "none")
+    ]
+    stager.add(
+        pa.record_batch([pa.array(ids), pa.array(range(len(ids)), pa.int64())], schema=ROWS),
+        for_rows(sent, index),
+    )
     done, n = stager.finish(), sent.num_rows
     counts = SplitCounts(
-        split.topic, split.partition, split.start, split.stop, split.stop, n, n * 2, n, 0, 0, done.rows, 0, 0,
-        checksums=Checksums(done.checksum), rows_=2 * n, filtered_=0,
-    )  # fmt: skip
+        split.topic,
+        split.partition,
+        split.start,
+        split.stop,
+        split.stop,
+        n,
+        n * 2,
+        n,
+        0,
+        0,
+        done.rows,
+        0,
+        0,
+        checksums=Checksums(done.checksum),
+        rows_=2 * n,
+        filtered_=0,
+    )
     return Staged(split, counts, done.committables, ())
 
 
@@ -245,7 +335,9 @@ class ReceiptFirst(RoutedBoth):
         from windrow.ingest.crashpoints import crash_point
         from windrow.ingest.sinks.routes.parts import parts_for, receipt_for, staged_for
 
-        outcome = self.other.commit(receipt, staged_for(parts_for(self.other.identity, staged), staged))
+        outcome = self.other.commit(
+            receipt, staged_for(parts_for(self.other.identity, staged), staged)
+        )
         if isinstance(outcome, Done):
             crash_point("commit.between")
             for table in self.tables:
@@ -255,9 +347,17 @@ class ReceiptFirst(RoutedBoth):
 
 
 def test_the_receipt_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the receipt first, a crash loses the other tables' rows, and the checker sees it: the rerun believes the receipt."""
+    """With the receipt first, a crash loses the other tables' rows, and the checker
+    sees it: the rerun believes the receipt.
+    """
     made = in_memory(tmp_path, ROWS, DEFAULT)
-    twin = ReceiptFirst([(FIRST, made.tables[0]), (SECOND, made.tables[1])], made.other, made.dead_letters, ROWS, DEFAULT)
+    twin = ReceiptFirst(
+        [(FIRST, made.tables[0]), (SECOND, made.tables[1])],
+        made.other,
+        made.dead_letters,
+        ROWS,
+        DEFAULT,
+    )
     twin.prepare()
     dies_between(twin, 0, "a1", monkeypatch)
     assert isinstance(attempt(twin, 0, "a2"), AlreadyDone)
@@ -278,13 +378,23 @@ attempt(of_two_kinds(Path(sys.argv[1]), ROWS, DEFAULT), 0, "first")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["write.after", "commit.before", "commit.after", "commit.between"])
+@pytest.mark.parametrize(
+    "point", ["write.after", "commit.before", "commit.after", "commit.between"]
+)
 def test_killed(tmp_path: Path, point: str) -> None:
-    """kill -9 before, between and behind the tables' commits, on disk; the next run leaves every row once."""
+    """kill -9 before, between and behind the tables' commits, on disk; the next run
+    leaves every row once.
+    """
     sink: Any = of_two_kinds(tmp_path, ROWS, DEFAULT)
     sink.prepare()
     env = {**os.environ, "WINDROW_CRASH": f"{point}:kill"}
-    ran = subprocess.run([sys.executable, "-c", ONE_RUN, tmp_path, HERE.parents[2]], capture_output=True, env=env, timeout=120, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", ONE_RUN, tmp_path, HERE.parents[2]],
+        capture_output=True,
+        env=env,
+        timeout=120,
+        check=False,
+    )
     assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
     assert sink.look(window(0)) is None
     assert isinstance(attempt(sink, 0, "retry"), Done)

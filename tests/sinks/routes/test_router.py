@@ -1,4 +1,6 @@
-"""Which table a row goes to: as a rule read one row at a time would say, for columns, headers and topics."""
+"""Which table a row goes to: as a rule read one row at a time would say, for columns,
+headers and topics.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,28 @@ from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.sinks.routes.router import Router, Rule, spread
 
 RULES = (Rule(values=("de", "at")), Rule(pattern="u[ks]|d."), Rule(values=("", "true", "7")))
-VALUES = st.none() | st.sampled_from(["de", "at", "dk", "uk", "us", "use", "", "true", "7", "ü", "de\n"])
+VALUES = st.none() | st.sampled_from(
+    ["de", "at", "dk", "uk", "us", "use", "", "true", "7", "ü", "de\n"]
+)
 
 
 def by_hand(value: str | None) -> int:
     """The first rule that takes it."""
     if value is None:
         return len(RULES)
-    taken = (i for i, r in enumerate(RULES) if (value in r.values if r.pattern is None else re.fullmatch(r.pattern, value)))
+    taken = (
+        i
+        for i, r in enumerate(RULES)
+        if (value in r.values if r.pattern is None else re.fullmatch(r.pattern, value))
+    )
     return next(taken, len(RULES))
 
 
 def rows(values: list[str | None]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """One column of them, and as many messages."""
-    return pa.record_batch([pa.array(values, pa.string())], ["country"]), messages(Split("shop.orders", 0, 0, len(values)))
+    return pa.record_batch([pa.array(values, pa.string())], ["country"]), messages(
+        Split("shop.orders", 0, 0, len(values))
+    )
 
 
 def with_headers(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
@@ -43,16 +53,32 @@ def with_headers(lists: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
 
 @given(st.lists(VALUES, min_size=1, max_size=20))
 def test_by_a_column(values: list[str | None]) -> None:
-    """The first rule that takes a row's value has it; null and what none takes go to the last table."""
-    assert Router("column", "country", RULES).places(*rows(values)).tolist() == [by_hand(v) for v in values]
+    """The first rule that takes a row's value has it; null and what none takes go to
+    the last table.
+    """
+    assert Router("column", "country", RULES).places(*rows(values)).tolist() == [
+        by_hand(v) for v in values
+    ]
 
 
-@given(st.lists(st.lists(st.tuples(st.sampled_from(["country", "c"]), VALUES), max_size=4), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from(["country", "c"]), VALUES), max_size=4),
+        min_size=1,
+        max_size=12,
+    )
+)
 def test_by_a_header(lists: list[list[tuple[str, str | None]]]) -> None:
-    """The last header with the name counts, by its bytes; a message without one goes to the last table."""
-    made = with_headers([[(key, None if v is None else v.encode()) for key, v in headers] for headers in lists])
+    """The last header with the name counts, by its bytes; a message without one goes to
+    the last table.
+    """
+    made = with_headers(
+        [[(key, None if v is None else v.encode()) for key, v in headers] for headers in lists]
+    )
     last = [dict(headers).get("country") for headers in lists]
-    assert Router("header", "country", RULES).places(rows([None] * len(lists))[0], made).tolist() == [by_hand(v) for v in last]
+    assert Router("header", "country", RULES).places(
+        rows([None] * len(lists))[0], made
+    ).tolist() == [by_hand(v) for v in last]
 
 
 def test_a_header_that_is_no_text() -> None:
@@ -61,11 +87,17 @@ def test_a_header_that_is_no_text() -> None:
     assert Router("header", "country", RULES).places(rows([None, None])[0], made).tolist() == [3, 0]
 
 
-@pytest.mark.parametrize(("values", "kind"), [([7, 8, None], pa.int64()), ([True, False, None], pa.bool_())])
+@pytest.mark.parametrize(
+    ("values", "kind"), [([7, 8, None], pa.int64()), ([True, False, None], pa.bool_())]
+)
 def test_by_other_types(values: list[object], kind: pa.DataType) -> None:
     """Integers and booleans lead by their text."""
     made = pa.record_batch([pa.array(values, kind)], ["country"])
-    assert Router("column", "country", RULES).places(made, rows([None] * 3)[1]).tolist() == [2, 3, 3]
+    assert Router("column", "country", RULES).places(made, rows([None] * 3)[1]).tolist() == [
+        2,
+        3,
+        3,
+    ]
 
 
 def test_by_topic() -> None:
@@ -76,10 +108,15 @@ def test_by_topic() -> None:
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
 def test_rows_stay_beside_their_messages(places: list[int]) -> None:
-    """Each table's rows are in their order, each with its own message, and none is lost or doubled."""
+    """Each table's rows are in their order, each with its own message, and none is lost
+    or doubled.
+    """
     made, theirs = rows([str(i) for i in range(len(places))])
     parts = spread(np.array(places), made, theirs)
-    assert all(part["country"].to_pylist() == [str(o) for o in beside["offset"].to_pylist()] for _, part, beside in parts)
+    assert all(
+        part["country"].to_pylist() == [str(o) for o in beside["offset"].to_pylist()]
+        for _, part, beside in parts
+    )
     assert {place: part["country"].to_pylist() for place, part, _ in parts} == {
         place: [str(i) for i, p in enumerate(places) if p == place] for place in set(places)
     }
@@ -88,7 +125,10 @@ def test_rows_stay_beside_their_messages(places: list[int]) -> None:
 @pytest.mark.parametrize(
     ("router", "says"),
     [
-        (Router("column", "land", RULES), "sink.name is land, and no row has such a column. Name one of country, at"),
+        (
+            Router("column", "land", RULES),
+            "sink.name is land, and no row has such a column. Name one of country, at",
+        ),
         (Router("column", "at", RULES), r"sink.name is at, which is timestamp\[us\]"),
     ],
 )
@@ -100,7 +140,9 @@ def test_a_column_that_leads_nowhere(router: Router, says: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a)|(b", "[", r"\Qa", "a{1001}"])
 def test_a_pattern_that_re2_does_not_read(pattern: str) -> None:
-    """Refused by its place, not by the first message: also one that is whole only between other parentheses."""
+    """Refused by its place, not by the first message: also one that is whole only
+    between other parentheses.
+    """
     with pytest.raises(SpecError, match=r"sink.tables.1.pattern"):
         Router("topic", "", (Rule(values=("a",)), Rule(pattern=pattern))).refuse_no_pattern()
 

@@ -1,4 +1,6 @@
-"""The model of several tables doesn't drift from the code: what the real sink over real tables does in races and deaths, it can do."""
+"""The model of several tables doesn't drift from the code: what the real sink over real
+tables does in races and deaths, it can do.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def table_of(sink: Any, name: str) -> Any:
     return [*sink.tables, sink.other][TABLES.index(name)]
 
 
-def losing(place: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RecordedRoutes) -> Any:
+def losing(
+    place: str, recorder: Recorder, name: str, *, arrives: bool, kind: type[Any] = RecordedRoutes
+) -> Any:
     """A run whose commit to a table has no answer."""
     sink = at(place, kind)
     table = table_of(sink, name)
@@ -118,11 +122,15 @@ def first_refused(recorder: Recorder) -> Event:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_race_is_followed(make: Make, recorder: Recorder, name: str) -> None:
-    """B runs from beginning to end before A comes to a table: that one hears of B's, and the last one says so."""
+    """B runs from beginning to end before A comes to a table: that one hears of B's,
+    and the last one says so.
+    """
     first = make("A")
     in_turn(table_of(first, name), "commit", partial(commits, make("B")))
     assert isinstance(commits(first), AlreadyDone)
-    own = [reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("A", "commit_to")]
+    own = [
+        reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("A", "commit_to")
+    ]
     at_ = TABLES.index(name)
     assert own == ["A"] * at_ + ["B"] * (3 - at_)
 
@@ -139,7 +147,10 @@ def test_replays_are_followed(make: Make, recorder: Recorder) -> None:
     recorder.file.write_text("")
     commits(make("B"), 1)
     commits(make("A"), 2)
-    assert [(e.who, e.said) for e in follows(recorder, "two replays") if e.said] == [("B", "Done"), ("A", "Done")]
+    assert [(e.who, e.said) for e in follows(recorder, "two replays") if e.said] == [
+        ("B", "Done"),
+        ("A", "Done"),
+    ]
 
 
 def _killed_at(make: Make, point: CrashPoint) -> None:
@@ -149,16 +160,22 @@ def _killed_at(make: Make, point: CrashPoint) -> None:
 
 @pytest.mark.parametrize("point", ["commit.before", "commit.after", "commit.between"])
 def test_a_kill_is_followed(make: Make, recorder: Recorder, point: CrashPoint) -> None:
-    """A is killed right before or behind its commit to the first table, or on its way to the second; B goes on from there."""
+    """A is killed right before or behind its commit to the first table, or on its way
+    to the second; B goes on from there.
+    """
     assert killed(_killed_at, make, point)
     assert isinstance(commits(make("B")), Done)
-    brought = [reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("B", "commit_to")]
+    brought = [
+        reply for who, step, reply in steps(follows(recorder)) if (who, step) == ("B", "commit_to")
+    ]
     assert brought == ["B" if point == "commit.before" else "A", "B", "B"]
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["arrived", "never"])
 @pytest.mark.parametrize("name", ["first", LAST])
-def test_a_lost_answer_is_followed(place: str, make: Make, recorder: Recorder, name: str, arrives: bool) -> None:
+def test_a_lost_answer_is_followed(
+    place: str, make: Make, recorder: Recorder, name: str, arrives: bool
+) -> None:
     """A says that it doesn't know, and asks no table behind; B finds out."""
     assert isinstance(commits(losing(place, recorder, name, arrives=arrives)), Unknown)
     assert isinstance(commits(make("B")), AlreadyDone if arrives and name == LAST else Done)
@@ -172,7 +189,9 @@ def test_the_last_table_first_is_not_followed(make: Make, place: str, recorder: 
     assert (first.name, first.at) == ("commit_to", LAST)
 
 
-def test_a_commit_behind_one_that_was_not_answered_is_not_followed(place: str, recorder: Recorder) -> None:
+def test_a_commit_behind_one_that_was_not_answered_is_not_followed(
+    place: str, recorder: Recorder
+) -> None:
     """The model's run ends there."""
     commits(losing(place, recorder, "first", arrives=False, kind=RecordedGoesOn))
     first = first_refused(recorder)

@@ -1,4 +1,6 @@
-"""Several tables behind one receipt, as the harness of `tests.chaos` has them: two of Delta and one of SQLite, in a folder."""
+"""Several tables behind one receipt, as the harness of `tests.chaos` has them: two of
+Delta and one of SQLite, in a folder.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class WindowFirst(RoutedBoth):
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
         held = self._other.look(receipt.window)
-        outcome = self._other.commit(receipt, staged_for(parts_for(self._other.identity, staged), staged))
+        outcome = self._other.commit(
+            receipt, staged_for(parts_for(self._other.identity, staged), staged)
+        )
         crash_point("commit.between")
         for table in self._tables if isinstance(outcome, Done) else ():
             self._commit_to(table, receipt, staged, held)

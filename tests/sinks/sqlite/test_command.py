@@ -39,26 +39,48 @@ def asked(question: str, file: str = "orders.sqlite") -> list[Any]:
 
 
 def test_a_pipeline_runs_on_it(pipeline: Stage) -> None:
-    """From its spec: run, replay, show, dead letters, verify with everything read back, doctor and sweep; nothing staged is left."""
-    assert pipeline.json("run", pipeline.spec, "--window", hour(0))["windows"][0]["committed"]["receipt"]["counts"]["valid"] == 4
-    assert pipeline.json("run", pipeline.spec, "--window", hour(0))["windows"][0]["recovered"] is True
+    """From its spec: run, replay, show, dead letters, verify with everything read back,
+    doctor and sweep; nothing staged is left.
+    """
+    assert (
+        pipeline.json("run", pipeline.spec, "--window", hour(0))["windows"][0]["committed"][
+            "receipt"
+        ]["counts"]["valid"]
+        == 4
+    )
+    assert (
+        pipeline.json("run", pipeline.spec, "--window", hour(0))["windows"][0]["recovered"] is True
+    )
     pipeline.json("replay", pipeline.spec, "--window", hour(0))
     (shown,) = pipeline.json("show", pipeline.spec)["windows"]
     assert shown["receipt"]["generation"] == 1
-    assert [letter["reason"] for letter in pipeline.json("dead", "show", pipeline.spec)["dead"]] == ["not_json"]
+    assert [
+        letter["reason"] for letter in pipeline.json("dead", "show", pipeline.spec)["dead"]
+    ] == ["not_json"]
     assert pipeline.json("verify", pipeline.spec, "--deep")["findings"] == []
     assert pipeline.json("sweep", pipeline.spec)["files"] == []
-    assert next(c for c in pipeline.json("doctor", pipeline.spec, code=0)["checks"] if c["name"] == "sink")["level"] == "ok"
+    assert (
+        next(
+            c
+            for c in pipeline.json("doctor", pipeline.spec, code=0)["checks"]
+            if c["name"] == "sink"
+        )["level"]
+        == "ok"
+    )
     assert not [path for path in Path("orders.sqlite.staged").rglob("*") if path.is_file()]
 
 
 def test_what_the_page_says(pipeline: Stage) -> None:
-    """Its spec loads; its SQL and its Python read a table, with an index over the windows, beside windrow's own ones."""
+    """Its spec loads; its SQL and its Python read a table, with an index over the
+    windows, beside windrow's own ones.
+    """
     shutil.copy(ROOT / "assets" / "defs" / "orders" / "schema.py", "schema.py.orders")
     Path("page").mkdir()
     Path("schema.py.orders").rename("page/schema.py")
     Path("page/orders.yaml").write_text(text(PAGE).split("```yaml\n")[1].partition("```")[0])
-    assert load_spec(Path("page/orders.yaml")).sink_path() == f"{Path.cwd()}/page/orders.sqlite#orders"
+    assert (
+        load_spec(Path("page/orders.yaml")).sink_path() == f"{Path.cwd()}/page/orders.sqlite#orders"
+    )
     pipeline.json("run", pipeline.spec, "--window", hour(0))
     (question,) = [part.split('"')[1] for part in text(PAGE).split("```sh\n")[1:]]
     assert asked(question) == [("2026-01-05", 4)]
@@ -67,7 +89,11 @@ def test_what_the_page_says(pipeline: Stage) -> None:
     assert sorted(found["orders"]["id"]) == [0, 1, 2, 3]
     assert found["orders"]["_timestamp"].dt.tz is not None
     tables = {name for (name,) in asked("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables == {"orders", "orders_dead", *(f"windrow_{own}" for own in ("tables", "receipts", "offsets", "notes"))}
+    assert tables == {
+        "orders",
+        "orders_dead",
+        *(f"windrow_{own}" for own in ("tables", "receipts", "offsets", "notes")),
+    }
     (plan,) = asked("EXPLAIN QUERY PLAN SELECT * FROM orders WHERE _window = 'x'")
     assert "USING INDEX windrow_" in plan[-1]
 
@@ -75,10 +101,14 @@ def test_what_the_page_says(pipeline: Stage) -> None:
 def test_a_value_that_somebody_changed_is_found(pipeline: Stage) -> None:
     """verify --deep names the window, and quotes nothing of what lies there."""
     pipeline.json("run", pipeline.spec, "--window", hour(0))
-    for bad, says in ((7, "not those that were committed"), ("secret", "column id of"), (b"secret", "column id of")):
+    for bad, says in (
+        (7, "not those that were committed"),
+        ("secret", "column id of"),
+        (b"secret", "column id of"),
+    ):
         with closing(sqlite3.connect("orders.sqlite", isolation_level=None)) as database:
             database.execute("UPDATE orders SET id = ? WHERE rowid = 1", [bad])
-        (found, *_) = pipeline.json("verify", pipeline.spec, "--deep", code=1)["findings"]
+        found, *_ = pipeline.json("verify", pipeline.spec, "--deep", code=1)["findings"]
         assert says in found["what"]
         assert "secret" not in str(found)
 
@@ -88,9 +118,18 @@ def test_a_value_that_somebody_changed_is_found(pipeline: Stage) -> None:
     [
         ("{kind: sqlite, path: orders.sqlite}", "sink.table: is missing"),
         ("{kind: sqlite, path: 's3://bucket/x', table: orders}", "sink.path: must be a path"),
-        ("{kind: sqlite, path: x, table: shop.orders}", "sink.table: must be letters, digits and underscores"),
-        ("{kind: sqlite, path: x, table: SQLite_orders}", "sink.table: must not begin with sqlite_ or windrow_"),
-        ("{kind: sqlite, path: x, table: orders, primary_key: [id]}", "sink.primary_key: unknown key"),
+        (
+            "{kind: sqlite, path: x, table: shop.orders}",
+            "sink.table: must be letters, digits and underscores",
+        ),
+        (
+            "{kind: sqlite, path: x, table: SQLite_orders}",
+            "sink.table: must not begin with sqlite_ or windrow_",
+        ),
+        (
+            "{kind: sqlite, path: x, table: orders, primary_key: [id]}",
+            "sink.primary_key: unknown key",
+        ),
     ],
 )
 def test_mistakes_are_told_with_their_lines(stage: Stage, sink: str, says: str) -> None:
@@ -103,7 +142,10 @@ def test_mistakes_are_told_with_their_lines(stage: Stage, sink: str, says: str) 
 def test_a_file_that_is_no_database(pipeline: Stage) -> None:
     """It is told, and stays as it is."""
     Path("orders.sqlite").write_text("somebody's notes, " * 100)
-    assert "is no SQLite database" in pipeline.json("run", pipeline.spec, "--window", hour(0), code=2)["error"]["message"]
+    assert (
+        "is no SQLite database"
+        in pipeline.json("run", pipeline.spec, "--window", hour(0), code=2)["error"]["message"]
+    )
     assert Path("orders.sqlite").read_text().startswith("somebody's notes")
 
 
@@ -112,4 +154,7 @@ def test_a_folder_that_cannot_be(pipeline: Stage) -> None:
     Path("notes").write_text("")
     spec = Path(pipeline.spec)
     spec.write_text(spec.read_text().replace("orders.sqlite", "notes/orders.sqlite"))
-    assert "notes is no folder" in pipeline.json("run", pipeline.spec, "--window", hour(0), code=2)["error"]["message"]
+    assert (
+        "notes is no folder"
+        in pipeline.json("run", pipeline.spec, "--window", hour(0), code=2)["error"]["message"]
+    )

@@ -23,11 +23,18 @@ from windrow.ingest.sinks.table_store import Unanswered
 
 @pytest.mark.some(1)
 class TestSqlite(
-    SinkContract, SinkAuditContract, SinkChecksumsContract, SinkGridsContract, SinkMetadataContract, DeadLettersContract
-):  # fmt: skip
+    SinkContract,
+    SinkAuditContract,
+    SinkChecksumsContract,
+    SinkGridsContract,
+    SinkMetadataContract,
+    DeadLettersContract,
+):
     """The contract suites, unchanged."""
 
-    def make(self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT) -> SqliteBoth:
+    def make(
+        self, tmp_path: Path, schema: pa.Schema, metadata: Mapping[str, str] = DEFAULT
+    ) -> SqliteBoth:
         return SqliteBoth(str(tmp_path / "orders.sqlite"), schema, metadata)
 
     def reopen(self, sink: SqliteBoth) -> SqliteBoth:

@@ -16,8 +16,23 @@ import pytest
 from tests.full_disk import files_end_at
 from tests.sinks.beside import BINDING
 from tests.sinks.sqlite.world import SqliteBoth, pieces
-from tests.sinks.things import ROWS, messages, plan, receipt, stage, staged_receipt, together, window
-from windrow.ingest.errors import BindingError, RefusedError, SchemaChangedError, SpecError, UnreachableError
+from tests.sinks.things import (
+    ROWS,
+    messages,
+    plan,
+    receipt,
+    stage,
+    staged_receipt,
+    together,
+    window,
+)
+from windrow.ingest.errors import (
+    BindingError,
+    RefusedError,
+    SchemaChangedError,
+    SpecError,
+    UnreachableError,
+)
 from windrow.ingest.model.binding import Binding
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.rights import refuse_network
@@ -74,8 +89,15 @@ def test_two_pipelines_share_a_file(sink: Any) -> None:
         staged = stage(table, planned, 0, "a1")
         table.commit_dead(planned, "a1", staged)
         assert isinstance(table.commit(receipt(planned, staged, 0, "a1"), staged), Done)
-    assert [c.receipt.window.pipeline for t in (sink, other) for c in t.receipts()] == ["orders", "returns"]
-    assert [table.read_dead(c.receipt.window).num_rows for table in (sink, other) for c in table.receipts()] == [2, 2]
+    assert [c.receipt.window.pipeline for t in (sink, other) for c in t.receipts()] == [
+        "orders",
+        "returns",
+    ]
+    assert [
+        table.read_dead(c.receipt.window).num_rows
+        for table in (sink, other)
+        for c in table.receipts()
+    ] == [2, 2]
 
 
 def test_those_who_make_a_table_at_once(path: str) -> None:
@@ -85,7 +107,9 @@ def test_those_who_make_a_table_at_once(path: str) -> None:
 
 
 def test_columns_are_added_by_the_rows_that_have_them(sink: Any) -> None:
-    """In the same transaction; a process of the schema before goes on, and another type is refused."""
+    """In the same transaction; a process of the schema before goes on, and another type
+    is refused.
+    """
     sink.commit(*staged_receipt(sink, 0))
     wider = SqliteBoth(sink.store.path, ROWS.append(pa.field("tags", pa.list_(pa.string()))))
     wider.prepare()
@@ -101,7 +125,9 @@ def test_columns_are_added_by_the_rows_that_have_them(sink: Any) -> None:
     sink.prepare()
     assert [piece["tags"].to_pylist() for piece in pieces(sink)][-1] == [["a"]]
     narrower = SqliteBoth(sink.store.path, ROWS.set(1, pa.field("amount", pa.string())))
-    with pytest.raises(SchemaChangedError, match="amount: int64 in the table, string in the schema"):
+    with pytest.raises(
+        SchemaChangedError, match="amount: int64 in the table, string in the schema"
+    ):
         narrower.prepare()
 
 
@@ -115,7 +141,9 @@ def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> No
     assert len(pieces(sink)) == 2
 
 
-@pytest.mark.parametrize("made", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"])
+@pytest.mark.parametrize(
+    "made", ["CREATE TABLE orders (id)", "CREATE VIEW orders AS SELECT 1 AS id"]
+)
 def test_somebody_elses_table_is_refused(path: str, made: str) -> None:
     """It is never written to."""
     with closing(sqlite3.connect(path)) as database:
@@ -138,10 +166,12 @@ def test_another_form_is_refused(sink: Any, user: sqlite3.Connection) -> None:
         (lambda file: file.write_bytes(b"x" * file.stat().st_size), "is damaged"),
     ],
 )
-def test_a_staged_file_that_is_not_whole(sink: Any, harming: Callable[[Path], object], says: str) -> None:
+def test_a_staged_file_that_is_not_whole(
+    sink: Any, harming: Callable[[Path], object], says: str
+) -> None:
     """Nothing is committed."""
     made, staged = staged_receipt(sink, 0)
-    (word, *_) = staged[0].rows
+    word, *_ = staged[0].rows
     harming(Path(sink.store.staged.uri) / msgspec.json.decode(word)["path"])
     with pytest.raises(RefusedError, match=says):
         sink.commit(made, staged)
@@ -151,12 +181,17 @@ def test_a_staged_file_that_is_not_whole(sink: Any, harming: Callable[[Path], ob
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        ("CREATE TRIGGER less BEFORE INSERT ON orders BEGIN SELECT RAISE(IGNORE); END", "took 0 of 18 staged rows"),
+        (
+            "CREATE TRIGGER less BEFORE INSERT ON orders BEGIN SELECT RAISE(IGNORE); END",
+            "took 0 of 18 staged rows",
+        ),
         ("CREATE UNIQUE INDEX once ON orders (_topic)", "UNIQUE constraint failed: orders._topic"),
         ("ALTER TABLE orders DROP COLUMN amount", "no column named amount"),
     ],
 )
-def test_what_a_user_made_of_the_table(sink: Any, user: sqlite3.Connection, made: str, says: str) -> None:
+def test_what_a_user_made_of_the_table(
+    sink: Any, user: sqlite3.Connection, made: str, says: str
+) -> None:
     """What keeps rows out is told, and nothing is committed."""
     user.execute(made)
     with pytest.raises(RefusedError, match=says):
@@ -168,7 +203,9 @@ def test_what_a_user_made_of_the_table(sink: Any, user: sqlite3.Connection, made
 def test_a_network_file_system(tmp_path: Path, folder: str, kind: str | None) -> None:
     """Is refused by its name; a disk in one, or beside it, is none."""
     mounts = tmp_path / "mounts"
-    mounts.write_text("disk / ext4 rw 0 0\nhost:/x /srv/shared nfs4 rw 0 0\ndisk /srv/shared/local xfs rw 0 0\n")
+    mounts.write_text(
+        "disk / ext4 rw 0 0\nhost:/x /srv/shared nfs4 rw 0 0\ndisk /srv/shared/local xfs rw 0 0\n"
+    )
     refuse_network(f"{folder}/local/orders.sqlite", str(mounts))
     if kind is not None:
         with pytest.raises(SpecError, match=f"lies on a network file system \\({kind}\\)"):

@@ -1,4 +1,6 @@
-"""Every value of every type comes back from a table as it was, and a user sees it as the page says; or the column is refused."""
+"""Every value of every type comes back from a table as it was, and a user sees it as
+the page says; or the column is refused.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
     if not pa.types.is_struct(kind):
         return pa.array(values, kind)
     inner = [pa.array([None if v is None else v[f.name] for v in values], f.type) for f in kind]
-    return pa.StructArray.from_arrays(inner, fields=list(kind), mask=pa.array([v is None for v in values]))
+    return pa.StructArray.from_arrays(
+        inner, fields=list(kind), mask=pa.array([v is None for v in values])
+    )
 
 
 @pytest.fixture
@@ -44,7 +48,9 @@ def through(database: sqlite3.Connection, batch: pa.RecordBatch) -> list[tuple[o
 
 @pytest.mark.parametrize("name", VALUES)
 def test_every_value_comes_back(database: sqlite3.Connection, name: str) -> None:
-    """At the edges of each type, nulls, NaN and -0.0 among them, a row has the checksum that it had."""
+    """At the edges of each type, nulls, NaN and -0.0 among them, a row has the checksum
+    that it had.
+    """
     batch = pa.record_batch({name: column(*VALUES[name])})
     back = batch_of(through(database, batch), batch.schema, "orders")
     assert back.schema.types == batch.schema.types
@@ -66,28 +72,44 @@ def test_what_a_user_sees(database: sqlite3.Connection) -> None:
         }
     )
     (row,) = through(database, batch)
-    assert row[:4] == ("2026-01-02 03:04:05.000006Z", "1970-01-01 00:00:00.000000", "2026-01-02", "0.000000010")
+    assert row[:4] == (
+        "2026-01-02 03:04:05.000006Z",
+        "1970-01-01 00:00:00.000000",
+        "2026-01-02",
+        "0.000000010",
+    )
     assert row[4:] == (1, "NaN", '["a",null]', '{"k":1}')
-    (parts,) = database.execute('SELECT strftime(\'%s\', "0"), date("2"), json_extract("7", \'$.k\') FROM held')
+    (parts,) = database.execute(
+        'SELECT strftime(\'%s\', "0"), date("2"), json_extract("7", \'$.k\') FROM held'
+    )
     assert parts == ("1767323045", "2026-01-02", 1)
 
 
-@pytest.mark.parametrize("kind", [pa.uint8(), pa.time64("us"), pa.timestamp("ns"), pa.struct([]), pa.list_(pa.large_string())])
+@pytest.mark.parametrize(
+    "kind",
+    [pa.uint8(), pa.time64("us"), pa.timestamp("ns"), pa.struct([]), pa.list_(pa.large_string())],
+)
 def test_other_types_are_refused(kind: pa.DataType) -> None:
     """By the column's name, before anything is made."""
     with pytest.raises(SpecError, match="the columns can't be written in SQLite: wrong: "):
-        SqliteStore("/tmp/none.sqlite", "orders").check_columns(pa.schema([pa.field("wrong", kind)]), DEFAULT)
+        SqliteStore("/tmp/none.sqlite", "orders").check_columns(
+            pa.schema([pa.field("wrong", kind)]), DEFAULT
+        )
 
 
 def test_a_value_of_somebody_elses_is_refused() -> None:
     """Of which column it is, and not what it is."""
-    with pytest.raises(RefusedError, match="column at of orders holds a value that is no timestamp") as caught:
+    with pytest.raises(
+        RefusedError, match="column at of orders holds a value that is no timestamp"
+    ) as caught:
         batch_of([("secret",)], pa.schema([pa.field("at", pa.timestamp("us"))]), "orders")
     assert "secret" not in str(caught.value)
 
 
 def test_a_table_has_one_identity(tmp_path: pytest.TempPathFactory) -> None:
-    """Whatever the case of its name, which SQLite takes no notice of; another table of the file is another one."""
+    """Whatever the case of its name, which SQLite takes no notice of; another table of
+    the file is another one.
+    """
     store = SqliteStore(f"{tmp_path}/a.sqlite", "Orders")
     assert store.is_at(SqliteStore(f"{tmp_path}/a.sqlite", "orders").identity)
     assert not store.is_at(SqliteStore(f"{tmp_path}/a.sqlite", "orders_dead").identity)

@@ -26,7 +26,13 @@ class SqliteBoth(WithDeadLetters, WindowTable):
 
     store: SqliteStore
 
-    def __init__(self, path: str, rows: pa.Schema, metadata: Mapping[str, str] = DEFAULT, table: str = "orders") -> None:
+    def __init__(
+        self,
+        path: str,
+        rows: pa.Schema,
+        metadata: Mapping[str, str] = DEFAULT,
+        table: str = "orders",
+    ) -> None:
         super().__init__(SqliteStore(path, table), rows, metadata)
         self.dead_letters = DeadLetterTable(SqliteStore(path, f"{table}_dead"))
 
@@ -37,12 +43,16 @@ def sink_at(place: str) -> Any:
 
 
 def pieces(sink: Any) -> list[pa.Table]:
-    """All visible rows, one table for each run of one topic-partition's offsets: a table has no other cuts."""
+    """All visible rows, one table for each run of one topic-partition's offsets: a
+    table has no other cuts.
+    """
     found, last = [], None
     with sink.store.reading() as state:
         for batch in () if state is None else state.scan(None, lambda: sink.columns):
             names = [sink.metadata[name] for name in ("window", "topic", "partition", "offset")]
-            for row, (*where, offset) in enumerate(zip(*(batch[n].to_pylist() for n in names), strict=True)):
+            for row, (*where, offset) in enumerate(
+                zip(*(batch[n].to_pylist() for n in names), strict=True)
+            ):
                 if last is None or where != last[0] or offset <= last[1]:
                     found.append(list[pa.RecordBatch]())
                 found[-1].append(batch.slice(row, 1))

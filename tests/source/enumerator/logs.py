@@ -37,11 +37,15 @@ class ShortChunks(MemoryBroker):
         """The same messages in short chunks."""
         for chunk in super().stamps(tp, start, stop):
             for i in range(0, len(chunk.offsets), 7):
-                yield Stamps(chunk.offsets[i : i + 7], chunk.timestamps[i : i + 7], chunk.epochs[i : i + 7])
+                yield Stamps(
+                    chunk.offsets[i : i + 7], chunk.timestamps[i : i + 7], chunk.epochs[i : i + 7]
+                )
 
 
 def logs(most: int = 120) -> st.SearchStrategy[list[Event]]:
-    """Rising timestamps over the day, among them late, future and unstamped ones, idle hours, transactions committed and aborted."""
+    """Rising timestamps over the day, among them late, future and unstamped ones, idle
+    hours, transactions committed and aborted.
+    """
     step = st.sampled_from([20_000, 60_000, 300_000, 300_000, 300_000, 3 * HOUR])
     aside = st.sampled_from([0] * 12 + [-40_000, -6 * HOUR, -HOUR, HOUR, 3 * HOUR, 10**12, None])
     how = st.sampled_from(["plain"] * 6 + ["committed", "aborted"])
@@ -50,7 +54,10 @@ def logs(most: int = 120) -> st.SearchStrategy[list[Event]]:
 
 def _events(steps: Sequence[tuple[int, int | None, str]]) -> list[Event]:
     clock = accumulate(step for step, _, _ in steps)
-    return [(-1 if aside is None else START + at + aside, how) for at, (_, aside, how) in zip(clock, steps, strict=True)]
+    return [
+        (-1 if aside is None else START + at + aside, how)
+        for at, (_, aside, how) in zip(clock, steps, strict=True)
+    ]
 
 
 def healthy(most: int = 150) -> st.SearchStrategy[list[Event]]:
@@ -60,7 +67,9 @@ def healthy(most: int = 150) -> st.SearchStrategy[list[Event]]:
     )
 
 
-def write(broker: MemoryBroker, tp: TopicPartition, events: Sequence[Event]) -> list[tuple[int, int]]:
+def write(
+    broker: MemoryBroker, tp: TopicPartition, events: Sequence[Event]
+) -> list[tuple[int, int]]:
     """Append the events; offset and timestamp of those that become visible."""
     visible = []
     for stamp, how in events:
@@ -95,18 +104,28 @@ def resolved(
     source: Source = SOURCE,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Boundary]:
-    """The label's boundary and those that the same look answered; an open transaction isn't waited for."""
-    return resolve(broker, source, label, "hourly", FIRST, lower, upper, progress, wait_for_open=False)
+    """The label's boundary and those that the same look answered; an open transaction
+    isn't waited for.
+    """
+    return resolve(
+        broker, source, label, "hourly", FIRST, lower, upper, progress, wait_for_open=False
+    )
 
 
 def alone(
-    broker: MemoryBroker, label: datetime, lower: Boundary | None = None, upper: Boundary | None = None, source: Source = SOURCE
+    broker: MemoryBroker,
+    label: datetime,
+    lower: Boundary | None = None,
+    upper: Boundary | None = None,
+    source: Source = SOURCE,
 ) -> Boundary:
     """The label's boundary, resolved and not frozen."""
     return next(b for b in resolved(broker, label, lower, upper, source) if b.label == label)
 
 
-def freeze(broker: MemoryBroker, ledger: SqlLedger, label: datetime, source: Source = SOURCE) -> Boundary:
+def freeze(
+    broker: MemoryBroker, ledger: SqlLedger, label: datetime, source: Source = SOURCE
+) -> Boundary:
     """The label's frozen boundary, as the pipeline does it."""
     held = ledger.boundary(PIPELINE, label)
     if held is not None:
@@ -121,7 +140,10 @@ def plan(broker: MemoryBroker, ledger: SqlLedger, hour: int, source: Source = SO
     held = ledger.plan(window)
     if held is not None:
         return held
-    start, stop = freeze(broker, ledger, LABELS[hour], source), freeze(broker, ledger, LABELS[hour + 1], source)
+    start, stop = (
+        freeze(broker, ledger, LABELS[hour], source),
+        freeze(broker, ledger, LABELS[hour + 1], source),
+    )
     return ledger.freeze_plan(make_plan(window, start, stop, "memory"))
 
 

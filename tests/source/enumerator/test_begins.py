@@ -1,4 +1,6 @@
-"""Topics that are new to the spec or the pattern begin where `start` says; what leaves and comes back goes on where it stopped."""
+"""Topics that are new to the spec or the pattern begin where `start` says; what leaves
+and comes back goes on where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,17 @@ from tests.source.enumerator.logs import (
 from windrow.ingest.ledger import SqlLedger, open_ledger
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.source import AtLabel, Earliest, Given, Initializer, Latest, Partitions, Pattern, Source, Topics
+from windrow.ingest.model.source import (
+    AtLabel,
+    Earliest,
+    Given,
+    Initializer,
+    Latest,
+    Partitions,
+    Pattern,
+    Source,
+    Topics,
+)
 from windrow.ingest.source.enumerator.tiling import between, clamped
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -73,17 +85,30 @@ def ranges(plans: list[Plan], tp: TopicPartition) -> list[tuple[int, int, int]]:
 
 
 def assert_tiled(plans: list[Plan]) -> None:
-    """Per topic-partition each window goes on where the one before ended, whatever was selected when, and nothing is read twice."""
+    """Per topic-partition each window goes on where the one before ended, whatever was
+    selected when, and nothing is read twice.
+    """
     read = Counter((s.tp, o) for p in plans for s in p.splits for o in range(s.start, s.stop))
     assert not read or max(read.values()) == 1
     for before, after in pairwise(plans):
         assert before.stop == after.start
         ends, goes_on = before.stop.by_tp(), between(after.start, after.stop)
-        assert all(mark.offset == (goes_on[tp][0].offset if tp in goes_on else 0) for tp, mark in ends.items())
+        assert all(
+            mark.offset == (goes_on[tp][0].offset if tp in goes_on else 0)
+            for tp, mark in ends.items()
+        )
 
 
-EVERYTHING = st.sampled_from([Topics((TOPIC, NEW)), Pattern(".*"), Partitions((TopicPartition(TOPIC, 0), N0, TopicPartition(NEW, 1)))])
-FIRST_ONLY = st.sampled_from([Topics((TOPIC,)), Pattern(TOPIC), Partitions((TopicPartition(TOPIC, 0),))])
+EVERYTHING = st.sampled_from(
+    [
+        Topics((TOPIC, NEW)),
+        Pattern(".*"),
+        Partitions((TopicPartition(TOPIC, 0), N0, TopicPartition(NEW, 1))),
+    ]
+)
+FIRST_ONLY = st.sampled_from(
+    [Topics((TOPIC,)), Pattern(TOPIC), Partitions((TopicPartition(TOPIC, 0),))]
+)
 
 
 @TILES
@@ -91,13 +116,17 @@ FIRST_ONLY = st.sampled_from([Topics((TOPIC,)), Pattern(TOPIC), Partitions((Topi
 def test_windows_tile_whatever_is_selected_when(
     folder: Path, one: list[Event], two: list[Event], data: st.DataObject, rand: random.Random
 ) -> None:
-    """Topics come, go and come back, partitions grow, in a backfill of any order; the topic that is selected all along is read whole."""
+    """Topics come, go and come back, partitions grow, in a backfill of any order; the
+    topic that is selected all along is read whole.
+    """
     broker, ledger, t0 = ShortChunks(), fresh(folder), TopicPartition(TOPIC, 0)
     broker.create_topic(TOPIC, 1)
     broker.create_topic(NEW, 2)
     visible = [o for o, _ in write(broker, t0, one)]
     write(broker, N0, two)
-    start: Initializer = data.draw(st.sampled_from([AtLabel(), Earliest(), Latest(), Given(((N0, len(two) // 2),), "latest")]))
+    start: Initializer = data.draw(
+        st.sampled_from([AtLabel(), Earliest(), Latest(), Given(((N0, len(two) // 2),), "latest")])
+    )
     for hour in rand.sample(HOURS, len(HOURS)):
         selection = data.draw(st.one_of(FIRST_ONLY, EVERYTHING))
         if data.draw(st.integers(0, 4)) == 0:
@@ -119,8 +148,12 @@ def test_windows_tile_whatever_is_selected_when(
 
 @TILES
 @given(logs(), logs(), st.sampled_from(HOURS[2:]), st.randoms(use_true_random=False))
-def test_a_new_topic_begins_at_the_label_before(folder: Path, one: list[Event], two: list[Event], since: int, rand: random.Random) -> None:
-    """By default: where the settled rule cuts its log at the start of its first window, in whatever order the later windows are run."""
+def test_a_new_topic_begins_at_the_label_before(
+    folder: Path, one: list[Event], two: list[Event], since: int, rand: random.Random
+) -> None:
+    """By default: where the settled rule cuts its log at the start of its first window,
+    in whatever order the later windows are run.
+    """
     broker, ledger = ShortChunks(), fresh(folder)
     broker.create_topic(TOPIC, 1)
     write(broker, TopicPartition(TOPIC, 0), one)
@@ -149,8 +182,12 @@ def test_a_new_topic_begins_at_the_label_before(folder: Path, one: list[Event], 
         (Given(((N0, 550),)), [(5, 550, 600), (6, 600, 700), (7, 700, 800)]),
     ],
 )
-def test_begins_respect_start(folder: Path, start: Initializer, expected: list[tuple[int, int, int]]) -> None:
-    """A topic that came into the spec at hour 5: the history is poured only by wish, nothing before a later position is read."""
+def test_begins_respect_start(
+    folder: Path, start: Initializer, expected: list[tuple[int, int, int]]
+) -> None:
+    """A topic that came into the spec at hour 5: the history is poured only by wish,
+    nothing before a later position is read.
+    """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
         broker.create_topic(name, 1)
@@ -167,14 +204,26 @@ def test_begins_respect_start(folder: Path, start: Initializer, expected: list[t
 
 
 def test_a_topic_that_comes_back_goes_on_where_it_stopped(folder: Path) -> None:
-    """While the spec doesn't name it, it is carried on; then all that came meanwhile is in one window."""
+    """While the spec doesn't name it, it is carried on; then all that came meanwhile is
+    in one window.
+    """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
         broker.create_topic(name, 1)
         steady(broker, TopicPartition(name, 0), 8)
     both = Source(Pattern(".*"), Latest())
-    plans = [plan(broker, ledger, hour, Source(Topics((TOPIC,))) if hour in (3, 4) else both) for hour in HOURS]
-    assert ranges(plans, N0) == [(0, 0, 100), (1, 100, 200), (2, 200, 300), (5, 300, 600), (6, 600, 700), (7, 700, 800)]
+    plans = [
+        plan(broker, ledger, hour, Source(Topics((TOPIC,))) if hour in (3, 4) else both)
+        for hour in HOURS
+    ]
+    assert ranges(plans, N0) == [
+        (0, 0, 100),
+        (1, 100, 200),
+        (2, 200, 300),
+        (5, 300, 600),
+        (6, 600, 700),
+        (7, 700, 800),
+    ]
     (mark,) = (m for m in freeze(broker, ledger, LABELS[4]).marks if m.tp == N0)
     assert (mark.offset, mark.how) == (300, "removed")
 
@@ -194,11 +243,17 @@ def test_a_dropped_topic_is_carried_on(folder: Path) -> None:
 
 
 def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
-    """Whichever of them is frozen first above a boundary that doesn't know it, needs that; only one is kept."""
+    """Whichever of them is frozen first above a boundary that doesn't know it, needs
+    that; only one is kept.
+    """
     broker = ShortChunks()
     for name in (TOPIC, NEW):
         broker.create_topic(name, 1)
-    write(broker, TopicPartition(TOPIC, 0), [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)])
+    write(
+        broker,
+        TopicPartition(TOPIC, 0),
+        [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)],
+    )
     steady(broker, N0, 8)
     lower = alone(broker, LABELS[2])
     source = Source(Topics((TOPIC, NEW)))
@@ -211,7 +266,9 @@ def test_each_boundary_of_a_far_look_says_where_a_new_topic_begins() -> None:
 
 
 def test_a_new_topic_with_an_expired_beginning_is_doubted(folder: Path) -> None:
-    """Where its log begins after the label before, the first messages of its first window may be gone; a position is not doubted."""
+    """Where its log begins after the label before, the first messages of its first
+    window may be gone; a position is not doubted.
+    """
     broker, ledger = MemoryBroker(), fresh(folder)
     for name in (TOPIC, NEW):
         broker.create_topic(name, 1)

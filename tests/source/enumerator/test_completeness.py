@@ -44,13 +44,31 @@ def boundaries(*rows: Hows) -> list[Boundary]:
 
 def receipt(start: Label, *late_by: tuple[str, int], early: int = 0) -> Receipt:
     """Of the window or micro-batch that starts there, with messages of earlier hours."""
-    window = Window("orders", start, start + 1 if isinstance(start, int) else start + timedelta(hours=1))
-    plan = Plan(window, boundary(window.start, ["settled"]), boundary(window.end, ["settled"]), (), "sink")
+    window = Window(
+        "orders", start, start + 1 if isinstance(start, int) else start + timedelta(hours=1)
+    )
+    plan = Plan(
+        window, boundary(window.start, ["settled"]), boundary(window.end, ["settled"]), (), "sink"
+    )
     late = sum(n for _, n in late_by)
-    split = SplitCounts("orders", 0, 0, 9, 9, 9, 9, 9, 0, 0, 9, 0, 0, late=late, early=early, late_by=late_by)
+    split = SplitCounts(
+        "orders", 0, 0, 9, 9, 9, 9, 9, 0, 0, 9, 0, 0, late=late, early=early, late_by=late_by
+    )
     return Receipt(
-        plan, plan.digest, 0, "a", "r", "ledger", "hourly", Counts.total([split]), (split,), (), "code", FIRST, 0.1
-    )  # fmt: skip
+        plan,
+        plan.digest,
+        0,
+        "a",
+        "r",
+        "ledger",
+        "hourly",
+        Counts.total([split]),
+        (split,),
+        (),
+        "code",
+        FIRST,
+        0.1,
+    )
 
 
 def key(n: int) -> str:
@@ -69,14 +87,24 @@ def hours(n: int) -> list[Receipt]:
     return [receipt(hour(i)) for i in range(n)]
 
 
-# --------------------------------------------------------------------------------------------------------------------- examples
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_slowest_topic_partition_decides() -> None:
     """A window is complete once every log has passed its end, and those that have not are named."""
-    found = judge(boundaries(["settled"] * 3, ["settled", "settled", "end"], ["settled", "end", "end"]), hours(2), NONE, "wait")
+    found = judge(
+        boundaries(["settled"] * 3, ["settled", "settled", "end"], ["settled", "end", "end"]),
+        hours(2),
+        NONE,
+        "wait",
+    )
     assert (found.watermark, found.holding, states(found)) == (hour(0), p(2), "open open")
-    found = judge(boundaries(["settled"] * 3, ["settled"] * 3, ["settled", "end", "end"]), hours(2), NONE, "wait")
+    found = judge(
+        boundaries(["settled"] * 3, ["settled"] * 3, ["settled", "end", "end"]),
+        hours(2),
+        NONE,
+        "wait",
+    )
     assert (found.watermark, found.holding, states(found)) == (hour(1), p(1, 2), "complete open")
     found = judge(boundaries(["settled"] * 2, ["end"] * 2, ["settled"] * 2), hours(2), NONE, "wait")
     assert (found.watermark, found.holding, states(found)) == (hour(2), (), "complete complete")
@@ -97,11 +125,15 @@ def test_one_that_never_proved_anything_holds_all_back() -> None:
 
 def test_a_removed_topic_is_not_waited_for() -> None:
     """What isn't read any more holds nothing back."""
-    assert judge(boundaries(["settled", "settled"], ["settled", "removed"]), hours(1), NONE, "wait").watermark == hour(1)
+    assert judge(
+        boundaries(["settled", "settled"], ["settled", "removed"]), hours(1), NONE, "wait"
+    ).watermark == hour(1)
 
 
 def test_an_idle_topic_that_the_broker_stamps_is_not_waited_for() -> None:
-    """Its end was taken after the label, and nothing older can come; but an open transaction may still bring something."""
+    """Its end was taken after the label, and nothing older can come; but an open
+    transaction may still bring something.
+    """
     idle = [boundary(hour(0), ["settled"], STAMPED), boundary(hour(1), ["end"], STAMPED)]
     assert judge(idle, hours(1), frozenset({STAMPED}), "wait").watermark == hour(1)
     assert judge(idle, hours(1), NONE, "wait").watermark == hour(0)
@@ -110,24 +142,44 @@ def test_an_idle_topic_that_the_broker_stamps_is_not_waited_for() -> None:
 
 
 def test_an_idle_topic_partition_is_exempt_by_choice() -> None:
-    """Who says so doesn't wait for a log that ends before the label, also where all do; an open transaction is waited for all the same."""
-    assert judge(boundaries(["settled"] * 2, ["settled", "end"]), hours(1), NONE, "exempt").watermark == hour(1)
-    assert judge(boundaries(["settled"] * 2, ["end", "end"]), hours(1), NONE, "exempt").watermark == hour(1)
-    assert judge(boundaries(["settled"] * 2, ["settled", "open"]), hours(1), NONE, "exempt").watermark == hour(0)
+    """Who says so doesn't wait for a log that ends before the label, also where all do;
+    an open transaction is waited for all the same.
+    """
+    assert judge(
+        boundaries(["settled"] * 2, ["settled", "end"]), hours(1), NONE, "exempt"
+    ).watermark == hour(1)
+    assert judge(
+        boundaries(["settled"] * 2, ["end", "end"]), hours(1), NONE, "exempt"
+    ).watermark == hour(1)
+    assert judge(
+        boundaries(["settled"] * 2, ["settled", "open"]), hours(1), NONE, "exempt"
+    ).watermark == hour(0)
 
 
 def test_a_new_partition_leaves_what_is_complete_alone() -> None:
-    """A partition that appears later holds later windows back, never those that it can have no message in."""
+    """A partition that appears later holds later windows back, never those that it can
+    have no message in.
+    """
     found = judge(boundaries(["settled"], ["settled"], ["settled", "end"]), hours(2), NONE, "wait")
     assert (found.watermark, found.holding, states(found)) == (hour(1), p(1), "complete open")
 
 
 def test_late_messages_are_counted_where_they_belong() -> None:
-    """A complete window of which later ones hold messages is late; an open one stays open; both say how many."""
-    receipts = [receipt(hour(0), early=3), receipt(hour(1), (key(0), 2)), receipt(hour(2), (key(0), 5), (key(1), 1))]
+    """A complete window of which later ones hold messages is late; an open one stays
+    open; both say how many.
+    """
+    receipts = [
+        receipt(hour(0), early=3),
+        receipt(hour(1), (key(0), 2)),
+        receipt(hour(2), (key(0), 5), (key(1), 1)),
+    ]
     found = judge(boundaries(["settled"], ["settled"], ["end"], ["end"]), receipts, NONE, "wait")
     assert states(found) == "late open open"
-    assert [(w.late, w.early, w.late_elsewhere) for w in found.windows.values()] == [(0, 3, 7), (2, 0, 1), (6, 0, 0)]
+    assert [(w.late, w.early, w.late_elsewhere) for w in found.windows.values()] == [
+        (0, 3, 7),
+        (2, 0, 1),
+        (6, 0, 0),
+    ]
 
 
 def test_each_window_is_judged_with_the_watermark() -> None:
@@ -139,30 +191,48 @@ def test_each_window_is_judged_with_the_watermark() -> None:
 
 def test_micro_batches_are_not_judged() -> None:
     """They have no hours, so no watermark, and nothing holds one back."""
-    found = judge([boundary(n, ["batch"]) for n in range(3)], [receipt(0), receipt(1)], NONE, "wait")
+    found = judge(
+        [boundary(n, ["batch"]) for n in range(3)], [receipt(0), receipt(1)], NONE, "wait"
+    )
     assert found == Completeness(None, (), {})
 
 
 def test_the_judgement_is_json() -> None:
     """It comes back as it was."""
-    found = judge(boundaries(["settled", "end"], ["settled", "end"]), [receipt(hour(0), early=1)], NONE, "wait")
+    found = judge(
+        boundaries(["settled", "end"], ["settled", "end"]),
+        [receipt(hour(0), early=1)],
+        NONE,
+        "wait",
+    )
     assert from_json(to_json(found), Completeness) == found
     assert judge([], [], NONE, "wait") == Completeness(None, (), {})
 
 
-# ------------------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------------------
 
 
-HOWS: list[How | None] = ["settled"] * 4 + ["end", "end", "open", "clamped", "log_start", "position", "removed"]
+HOWS: list[How | None] = ["settled"] * 4 + [
+    "end",
+    "end",
+    "open",
+    "clamped",
+    "log_start",
+    "position",
+    "removed",
+]
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Boundary]:
-    """Boundaries under ascending hours over a source that only gains topic-partitions; some hours have none."""
+    """Boundaries under ascending hours over a source that only gains topic-partitions;
+    some hours have none.
+    """
     at = draw(st.lists(st.integers(0, 12), unique=True, max_size=7).map(sorted))
     sizes = draw(st.lists(st.integers(0, 3), min_size=len(at), max_size=len(at)).map(sorted))
     return [
-        boundary(hour(n), draw(st.lists(st.sampled_from(HOWS), min_size=size, max_size=size))) for n, size in zip(at, sizes, strict=True)
+        boundary(hour(n), draw(st.lists(st.sampled_from(HOWS), min_size=size, max_size=size)))
+        for n, size in zip(at, sizes, strict=True)
     ]
 
 
@@ -178,14 +248,18 @@ def never_too_early(history: Sequence[Boundary], idle: Idle) -> None:
     for n in range(12):
         end = hour(n + 1)
         wanted = any(
-            all(proven(history[: i + 1], m.tp, end, idle) for m in b.marks) for i, b in enumerate(history) if b.label >= end  # type: ignore[operator]
-        )  # fmt: skip
+            all(proven(history[: i + 1], m.tp, end, idle) for m in b.marks)
+            for i, b in enumerate(history)
+            if b.label >= end  # type: ignore[operator]
+        )
         assert (found.windows[key(n)].state == "complete") == wanted
 
 
 @given(histories(), st.sampled_from(get_args(Idle)))
 def test_complete_is_never_said_too_early(history: list[Boundary], idle: Idle) -> None:
-    """A window is complete exactly if every topic-partition that isn't exempt has a settled mark at or beyond its end."""
+    """A window is complete exactly if every topic-partition that isn't exempt has a
+    settled mark at or beyond its end.
+    """
     never_too_early(history, idle)
 
 
@@ -193,28 +267,50 @@ def test_the_newest_of_all_would_be_too_early(monkeypatch: pytest.MonkeyPatch) -
     """The twin that takes the highest of the topic-partitions' watermarks is found out."""
     history = boundaries(["settled", "settled"], ["settled", "end"])
     never_too_early(history, "wait")
-    monkeypatch.setattr(completeness, "_least", lambda passed, _: max(filter(None, passed), default=None))
+    monkeypatch.setattr(
+        completeness, "_least", lambda passed, _: max(filter(None, passed), default=None)
+    )
     with pytest.raises(AssertionError):
         never_too_early(history, "wait")
 
 
 @given(histories(), st.data(), st.sampled_from(get_args(Idle)))
-def test_a_further_boundary_takes_nothing_back(history: list[Boundary], data: st.DataObject, idle: Idle) -> None:
-    """In whatever order boundaries are frozen, the watermark only rises, and no complete window is open again."""
+def test_a_further_boundary_takes_nothing_back(
+    history: list[Boundary], data: st.DataObject, idle: Idle
+) -> None:
+    """In whatever order boundaries are frozen, the watermark only rises, and no
+    complete window is open again.
+    """
     kept = [b for b in history if data.draw(st.booleans())]
     before, after = judge(kept, hours(12), NONE, idle), judge(history, hours(12), NONE, idle)
-    assert before.watermark is None or (after.watermark is not None and after.watermark >= before.watermark)
-    assert all(after.windows[k].state == "complete" for k, w in before.windows.items() if w.state == "complete")
+    assert before.watermark is None or (
+        after.watermark is not None and after.watermark >= before.watermark
+    )
+    assert all(
+        after.windows[k].state == "complete"
+        for k, w in before.windows.items()
+        if w.state == "complete"
+    )
 
 
 @given(histories(), st.sampled_from(get_args(Idle)))
 def test_the_named_ones_hold_the_watermark_back(history: list[Boundary], idle: Idle) -> None:
-    """Exactly where the watermark isn't at the newest boundary something holds it, and if all of that settles there, it rises."""
+    """Exactly where the watermark isn't at the newest boundary something holds it, and
+    if all of that settles there, it rises.
+    """
     found = judge(history, [], NONE, idle)
     assert bool(found.holding) == bool(history and found.watermark != history[-1].label)
     if found.holding:
         newest = history[-1]
-        marks = [Mark(m.topic, m.partition, 0, "settled") if m.tp in found.holding else m for m in newest.marks]
-        mended = judge([*history[:-1], Boundary.of(newest.label, "cluster", newest.topics, marks)], [], NONE, idle)
+        marks = [
+            Mark(m.topic, m.partition, 0, "settled") if m.tp in found.holding else m
+            for m in newest.marks
+        ]
+        mended = judge(
+            [*history[:-1], Boundary.of(newest.label, "cluster", newest.topics, marks)],
+            [],
+            NONE,
+            idle,
+        )
         assert mended.watermark is not None
         assert found.watermark is None or mended.watermark > found.watermark

@@ -7,7 +7,12 @@ import pytest
 from windrow.ingest.errors import CutOffError
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.source import OnLoss, Source, Topics
-from windrow.ingest.source.enumerator.cutoff import cut_off, described, refuse_cut_off, surely_cut_off
+from windrow.ingest.source.enumerator.cutoff import (
+    cut_off,
+    described,
+    refuse_cut_off,
+    surely_cut_off,
+)
 from windrow.ingest.testing.broker import MemoryBroker
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -50,9 +55,19 @@ def refused(on_loss: OnLoss, *suspects: Mark, **ends: int) -> Elected:
 
 def test_the_first_log_that_was_cut_off_is_refused() -> None:
     """In the order of topic-partitions, with the mark, the end, what happened and what to do."""
-    with pytest.raises(CutOffError, match=r"^The log ends at offset 3 now, below 5, .* batch-000000007 was frozen .*on_loss: skip") as told:
+    with pytest.raises(
+        CutOffError,
+        match=(
+            r"^The log ends at offset 3 now, below 5, .* batch-000000007 was frozen .*on_loss: skip"
+        ),
+    ) as told:
         refused("fail", M1, M0, t0=3, t1=2)
-    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == ("plan", "t", 0, 5)
+    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == (
+        "plan",
+        "t",
+        0,
+        5,
+    )
 
 
 def test_the_cluster_is_asked_only_of_suspects_and_only_if_it_matters() -> None:
@@ -64,11 +79,18 @@ def test_the_cluster_is_asked_only_of_suspects_and_only_if_it_matters() -> None:
 
 def test_described_follows_a_name() -> None:
     """A sentence's end, with both offsets and the label."""
-    assert described(M0, 3, 7) == "the log ends at offset 3 now, below 5, which it had reached when batch-000000007 was frozen"
+    assert (
+        described(M0, 3, 7)
+        == "the log ends at offset 3 now, below 5, which it had reached when batch-000000007 was"
+        " frozen"
+    )
 
 
 def test_three_answers_must_agree() -> None:
-    """Some time apart: a leader that was just elected may name a stale end. Only those that are still below are asked again."""
+    """Some time apart: a leader that was just elected may name a stale end.
+
+    Only those that are still below are asked again.
+    """
     pauses: list[float] = []
     broker = Elected({T0: 3, T1: 3}, {T0: 3, T1: 5}, {T0: 4})
     assert surely_cut_off(broker, [M1, M0], pauses.append) == [(M0, 4)]

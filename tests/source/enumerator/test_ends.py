@@ -1,4 +1,6 @@
-"""Micro-batches tile: every offset is in exactly one, from where `start` says, never more than asked for."""
+"""Micro-batches tile: every offset is in exactly one, from where `start` says, never
+more than asked for.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,26 @@ def fill(broker: MemoryBroker, tp: TopicPartition, count: int) -> None:
 def taken(lower: Boundary, upper: Boundary | None) -> dict[TopicPartition, tuple[int, int]]:
     """The ranges of a batch that is not empty."""
     assert upper is not None
-    return {tp: (a.offset, b.offset) for tp, (a, b) in between(lower, clamped(upper, lower, None)).items() if a.offset < b.offset}
+    return {
+        tp: (a.offset, b.offset)
+        for tp, (a, b) in between(lower, clamped(upper, lower, None)).items()
+        if a.offset < b.offset
+    }
 
 
 @settings(max_examples=examples(50))
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.one_of(st.none(), st.integers(1, 25)), st.integers(1, 5), st.data())
-def test_batches_tile_while_topics_and_partitions_come(counts: list[int], most: int | None, least: int, data: st.DataObject) -> None:
-    """Batch after batch, with more arriving in between: in the end each offset was in exactly one batch, and none was too big."""
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=4),
+    st.one_of(st.none(), st.integers(1, 25)),
+    st.integers(1, 5),
+    st.data(),
+)
+def test_batches_tile_while_topics_and_partitions_come(
+    counts: list[int], most: int | None, least: int, data: st.DataObject
+) -> None:
+    """Batch after batch, with more arriving in between: in the end each offset was in
+    exactly one batch, and none was too big.
+    """
     broker, label = broker_with(*counts), 0
     lower = first_boundary(broker, ALL, 0)
     read: dict[TopicPartition, list[tuple[int, int]]] = {}
@@ -66,11 +81,17 @@ def test_batches_tile_while_topics_and_partitions_come(counts: list[int], most: 
         for tp, found in ranges.items():
             read.setdefault(tp, []).append(found)
         lower, label = clamped(cut, lower, None), label + 1
-    tps = [TopicPartition(t.topic, p) for t in broker.topics(broker.names()).values() for p in range(t.partitions)]
+    tps = [
+        TopicPartition(t.topic, p)
+        for t in broker.topics(broker.names()).values()
+        for p in range(t.partitions)
+    ]
     left = 0
     for tp, end in broker.stable_ends(tps).items():
         edges = [0, *(edge for found in read.get(tp, []) for edge in found)]
-        assert edges[0::2][1:] == edges[1::2][: len(edges[0::2]) - 1] or all(a == b for a, b in zip(edges[0::2], edges[1::2], strict=False))
+        assert edges[0::2][1:] == edges[1::2][: len(edges[0::2]) - 1] or all(
+            a == b for a, b in zip(edges[0::2], edges[1::2], strict=False)
+        )
         left += end.offset - edges[-1]
     assert left < least
 
@@ -81,48 +102,77 @@ def test_too_few_are_no_batch() -> None:
     lower = first_boundary(broker, ALL, 0)
     assert next_batch(broker, ALL, lower, 1, None, 4) is None
     assert taken(lower, next_batch(broker, ALL, lower, 1, None, 3)) == {T0: (0, 2), T1: (0, 1)}
-    assert next_batch(broker, ALL, first_boundary(broker, Source(ALL.selection, Latest()), 0), 1, None, 0) is None
+    assert (
+        next_batch(
+            broker, ALL, first_boundary(broker, Source(ALL.selection, Latest()), 0), 1, None, 0
+        )
+        is None
+    )
 
 
 def test_the_first_boundary_is_where_start_says() -> None:
     """Its marks are positions, in each topic-partition."""
     broker = broker_with(5, 3)
     given_ = Source(Topics(("t",)), Given(((T0, 4),), "latest"))
-    assert [(m.offset, m.how) for m in first_boundary(broker, given_, 0).marks] == [(4, "position"), (3, "position")]
+    assert [(m.offset, m.how) for m in first_boundary(broker, given_, 0).marks] == [
+        (4, "position"),
+        (3, "position"),
+    ]
 
 
 def test_an_offset_for_what_is_not_read_is_a_mistake() -> None:
     """Nothing that was asked for is ignored."""
     with pytest.raises(SpecError, match=r"not read .*u\[0\]"):
-        first_boundary(broker_with(1), Source(Topics(("t",)), Given(((TopicPartition("u", 0), 4),), "latest")), 0)
+        first_boundary(
+            broker_with(1),
+            Source(Topics(("t",)), Given(((TopicPartition("u", 0), 4),), "latest")),
+            0,
+        )
 
 
 def test_a_batch_ends_at_the_stable_end() -> None:
-    """What is undecided waits; the end's leader epoch is the witness of every cut up to it: without one nobody notices a log cut below."""
+    """What is undecided waits; the end's leader epoch is the witness of every cut up to
+    it: without one nobody notices a log cut below.
+    """
     broker = broker_with(6, 0)
     broker.elect(T0)
     broker.produce(T0, b"", transaction=broker.transaction())
     lower = first_boundary(broker, ALL, 0)
-    whole, part = next_batch(broker, ALL, lower, 1, None, 1), next_batch(broker, ALL, lower, 1, 4, 1)
+    whole, part = (
+        next_batch(broker, ALL, lower, 1, None, 1),
+        next_batch(broker, ALL, lower, 1, 4, 1),
+    )
     assert whole is not None
     assert part is not None
-    assert [(m.offset, m.how, m.leader_epoch) for m in (whole.marks[0], part.marks[0])] == [(6, "batch", 1), (4, "batch", 1)]
+    assert [(m.offset, m.how, m.leader_epoch) for m in (whole.marks[0], part.marks[0])] == [
+        (6, "batch", 1),
+        (4, "batch", 1),
+    ]
 
 
-@pytest.mark.parametrize(("at", "epoch", "witness"), [(4, 0, 1), (4, None, 1), (6, 0, 0), (6, None, 1)])
+@pytest.mark.parametrize(
+    ("at", "epoch", "witness"), [(4, 0, 1), (4, None, 1), (6, 0, 0), (6, None, 1)]
+)
 def test_the_witness_of_what_is_taken_is_the_ends(at: int, epoch: int | None, witness: int) -> None:
-    """Where nothing is taken the lower boundary's is kept, if it has one: the older one tells of more."""
+    """Where nothing is taken the lower boundary's is kept, if it has one: the older one
+    tells of more.
+    """
     broker = broker_with(6, 1)
     broker.elect(T0)
     lower = Boundary.of(
-        0, "memory", [TopicSeen("t", broker.topic("t").topic_id, 2)], [Mark("t", 0, at, "batch", epoch), Mark("t", 1, 0, "batch")]
+        0,
+        "memory",
+        [TopicSeen("t", broker.topic("t").topic_id, 2)],
+        [Mark("t", 0, at, "batch", epoch), Mark("t", 1, 0, "batch")],
     )
     cut = next_batch(broker, ALL, lower, 1, None, 1)
     assert cut is not None
     assert (cut.marks[0].offset, cut.marks[0].leader_epoch) == (6, witness)
 
 
-def test_a_log_that_ends_where_it_was_read_to_is_not_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_ends_where_it_was_read_to_is_not_suspected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """An idle partition costs no question for its high watermark."""
     broker = broker_with(6, 1)
     lower = first_boundary(broker, Source(ALL.selection, Latest()), 0)
@@ -137,7 +187,10 @@ def test_a_new_topic_begins_where_start_says() -> None:
     broker.create_topic("tt", 1)
     fill(broker, TopicPartition("tt", 0), 9)
     broker.delete_records(TopicPartition("tt", 0), 4)
-    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 1))[TopicPartition("tt", 0)] == (4, 9)
+    assert taken(lower, next_batch(broker, ALL, lower, 1, None, 1))[TopicPartition("tt", 0)] == (
+        4,
+        9,
+    )
 
 
 def test_a_topic_made_anew_is_refused() -> None:
@@ -160,7 +213,9 @@ def test_one_offset_is_a_batch() -> None:
 
 
 def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
-    """Asked again, `latest` would have another answer; the log's start has the same one, so that can wait."""
+    """Asked again, `latest` would have another answer; the log's start has the same
+    one, so that can wait.
+    """
     broker = broker_with(1)
     lower = first_boundary(broker, Source(ALL.selection, Latest()), 0)
     broker.create_topic("tt", 1)
@@ -173,8 +228,16 @@ def test_where_a_new_topic_begins_is_frozen_at_once() -> None:
 def test_the_batchs_number_says_whose_turn_it_is() -> None:
     """Where there is not an offset for each."""
     broker = broker_with(1, 1)
-    lower = Boundary.of(0, "memory", [TopicSeen("t", broker.topic("t").topic_id, 2)], [Mark("t", p, 0, "position") for p in (0, 1)])
-    assert [taken(lower, next_batch(broker, ALL, lower, n, 1, 1)) for n in (1, 2)] == [{T1: (0, 1)}, {T0: (0, 1)}]
+    lower = Boundary.of(
+        0,
+        "memory",
+        [TopicSeen("t", broker.topic("t").topic_id, 2)],
+        [Mark("t", p, 0, "position") for p in (0, 1)],
+    )
+    assert [taken(lower, next_batch(broker, ALL, lower, n, 1, 1)) for n in (1, 2)] == [
+        {T1: (0, 1)},
+        {T0: (0, 1)},
+    ]
 
 
 def test_a_removed_topic_is_a_loss_or_let_go() -> None:
@@ -184,12 +247,19 @@ def test_a_removed_topic_is_a_loss_or_let_go() -> None:
     broker.delete_topic("t")
     with pytest.raises(DataLossError, match="not in the cluster any more"):
         next_batch(broker, ALL, lower, 1, None, 1)
-    assert next_batch(broker, Source(ALL.selection, Earliest(), on_removed="drop"), lower, 1, None, 1) is None
+    assert (
+        next_batch(broker, Source(ALL.selection, Earliest(), on_removed="drop"), lower, 1, None, 1)
+        is None
+    )
 
 
 def test_a_mistaken_start_is_told_with_what_to_do() -> None:
     """In the stage that found it."""
     with pytest.raises(SpecError) as told:
-        first_boundary(broker_with(1), Source(Topics(("t",)), Given(((TopicPartition("u", 3), 4),), "latest")), 0)
+        first_boundary(
+            broker_with(1),
+            Source(Topics(("t",)), Given(((TopicPartition("u", 3), 4),), "latest")),
+            0,
+        )
     assert (told.value.stage, told.value.topic, told.value.partition) == ("plan", "u", 3)
     assert told.value.do == "Take it out of source.start, or read it."

@@ -30,15 +30,21 @@ from windrow.ingest.source.enumerator.grid import (
     window_at,
 )
 
-MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - Hypothesis wants naive bounds
+MOMENTS = st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
 def field(low: int, high: int) -> st.SearchStrategy[str]:
     """A field of a cron expression, of what a grid may hold."""
     number = st.integers(low, high)
-    stretch = st.tuples(number, number).filter(lambda ab: ab[0] < ab[1]).map(lambda ab: f"{ab[0]}-{ab[1]}")
+    stretch = (
+        st.tuples(number, number)
+        .filter(lambda ab: ab[0] < ab[1])
+        .map(lambda ab: f"{ab[0]}-{ab[1]}")
+    )
     stepped = st.tuples(stretch, st.integers(1, high)).map(lambda sn: f"{sn[0]}/{sn[1]}")
-    listed = st.lists(st.one_of(number.map(str), stretch, stepped), min_size=1, max_size=3).map(",".join)
+    listed = st.lists(st.one_of(number.map(str), stretch, stepped), min_size=1, max_size=3).map(
+        ",".join
+    )
     return st.one_of(st.just("*"), st.integers(1, high + 3).map(lambda n: f"*/{n}"), listed)
 
 
@@ -52,10 +58,12 @@ def known(expression: str) -> bool:
 
 TIMES = st.tuples(field(0, 59), field(0, 23))
 DAYS = st.one_of(
-    st.just(("*", "*", "*")), st.tuples(field(1, 31), field(1, 12), st.just("*")), st.tuples(field(1, 31), st.just("*"), field(0, 7))
+    st.just(("*", "*", "*")),
+    st.tuples(field(1, 31), field(1, 12), st.just("*")),
+    st.tuples(field(1, 31), st.just("*"), field(0, 7)),
 )
 CRONS = st.tuples(TIMES, DAYS).map(lambda fields: " ".join([*fields[0], *fields[1]])).filter(known)
-STARTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - as above
+STARTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 
 
 @settings(max_examples=examples(60))
@@ -71,29 +79,42 @@ def test_dagster_sees_the_same_windows(expression: str, moment: datetime) -> Non
     assume(labels[-1] - labels[0] < timedelta(days=400))
     labels += [after(expression, labels[-1])]
     partitions = dg.TimeWindowPartitionsDefinition(
-        start=labels[0], end=labels[-1] + timedelta(seconds=1), fmt="%Y-%m-%d-%H:%M", cron_schedule=expression, timezone="UTC"
+        start=labels[0],
+        end=labels[-1] + timedelta(seconds=1),
+        fmt="%Y-%m-%d-%H:%M",
+        cron_schedule=expression,
+        timezone="UTC",
     )
     theirs = [
-        partitions.time_window_for_partition_key(key) for key in partitions.get_partition_keys(current_time=labels[-1] + timedelta(days=1))
+        partitions.time_window_for_partition_key(key)
+        for key in partitions.get_partition_keys(current_time=labels[-1] + timedelta(days=1))
     ]
-    assert [(w.start.timestamp(), w.end.timestamp()) for w in theirs][:2] == [(a.timestamp(), b.timestamp()) for a, b in pairwise(labels)]
+    assert [(w.start.timestamp(), w.end.timestamp()) for w in theirs][:2] == [
+        (a.timestamp(), b.timestamp()) for a, b in pairwise(labels)
+    ]
 
 
 @given(CRONS, STARTS)
 def test_windows_of_a_grid_tile(expression: str, moment: datetime) -> None:
-    """Each instant lies in exactly one window: the one that starts at the last label not later; its neighbours touch it."""
+    """Each instant lies in exactly one window: the one that starts at the last label
+    not later; its neighbours touch it.
+    """
     window = window_at("p", expression, at_or_before(expression, moment))
     assert window.span is not None
     assert window.span[0] <= moment < window.span[1]
     assert window_at("p", expression, before(expression, window.span[0])).end == window.start
     assert window_at("p", expression, window.span[1]).start == window.end
     assert neighbours(expression, window.start) == (before(expression, window.span[0]), window.end)
-    assert labels_between(expression, window.span[0] - timedelta(microseconds=1), window.span[1]) == [window.start, window.end]
+    assert labels_between(
+        expression, window.span[0] - timedelta(microseconds=1), window.span[1]
+    ) == [window.start, window.end]
 
 
 @given(CRONS, STARTS, st.integers(0, 6))
 def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: int) -> None:
-    """As many as asked for, none later than the instant, none left out, in the order of time; a label is its own last one."""
+    """As many as asked for, none later than the instant, none left out, in the order of
+    time; a label is its own last one.
+    """
     found = labels_back(expression, upto, count)
     assert len(found) == count
     assert found[-1:] == [at_or_before(expression, upto)] * bool(count)
@@ -104,11 +125,28 @@ def test_labels_back_are_the_last_ones(expression: str, upto: datetime, count: i
 @pytest.mark.parametrize(
     "expression",
     [
-        "@daily", "weekly", "* * * *", "* * * * * *", "0 0 30 2 *", "60 * * * *", "0 0 * * MON", "0 0 L * *", "0 0 * * 5#2", "a", "",
-        " 0 * * * *", "0  * * * *",
-        "5/15 * * * *", "*,5 * * * *", "7-7 * * * *", "9-5 * * * *", "0 0 */2 * 1", "0 0 1 * */2", "0 0 29 2 *",
+        "@daily",
+        "weekly",
+        "* * * *",
+        "* * * * * *",
+        "0 0 30 2 *",
+        "60 * * * *",
+        "0 0 * * MON",
+        "0 0 L * *",
+        "0 0 * * 5#2",
+        "a",
+        "",
+        " 0 * * * *",
+        "0  * * * *",
+        "5/15 * * * *",
+        "*,5 * * * *",
+        "7-7 * * * *",
+        "9-5 * * * *",
+        "0 0 */2 * 1",
+        "0 0 1 * */2",
+        "0 0 29 2 *",
     ],
-)  # fmt: skip
+)
 def test_what_programs_read_in_different_ways_is_no_grid(expression: str) -> None:
     """Dagster and windrow would disagree about these, or they never come."""
     with pytest.raises(SpecError, match="There is no grid"):
@@ -116,7 +154,9 @@ def test_what_programs_read_in_different_ways_is_no_grid(expression: str) -> Non
 
 
 def test_batches_are_numbered() -> None:
-    """A micro-batch n lies between the labels n and n + 1; nothing lies before 0; it has no hours, and is closed when it is cut."""
+    """A micro-batch n lies between the labels n and n + 1; nothing lies before 0; it
+    has no hours, and is closed when it is cut.
+    """
     assert neighbours(BATCH, 0) == (None, 1)
     assert neighbours(BATCH, 7) == (6, 8)
     assert batch_at("p", 7) == Window("p", 7, 8)
@@ -126,7 +166,8 @@ def test_batches_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers"), [("7", [7]), ("batch-000000007", [7]), ("batch-7/9", [7, 8]), ("0/batch-000000003", [0, 1, 2])]
+    ("text", "numbers"),
+    [("7", [7]), ("batch-000000007", [7]), ("batch-7/9", [7, 8]), ("0/batch-000000003", [0, 1, 2])],
 )
 def test_batches_are_named_by_number_or_key(text: str, numbers: list[int]) -> None:
     """A number, a name, or a range of them whose end is not part of it."""
@@ -134,7 +175,13 @@ def test_batches_are_named_by_number_or_key(text: str, numbers: list[int]) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("2026-01-02T03:00:00Z", "not a micro-batch"), ("7/7", "ends before"), ("-1", "not a micro"), ("7/", "not a")]
+    ("text", "says"),
+    [
+        ("2026-01-02T03:00:00Z", "not a micro-batch"),
+        ("7/7", "ends before"),
+        ("-1", "not a micro"),
+        ("7/", "not a"),
+    ],
 )
 def test_what_is_no_batch_says_why(text: str, says: str) -> None:
     """Each wrong text has its own reason."""
@@ -146,8 +193,12 @@ def test_what_is_no_batch_says_why(text: str, says: str) -> None:
 def test_windows_of_a_range_touch(start: datetime, count: int, grid: str) -> None:
     """A parsed range is its windows, one after the other, without a gap."""
     length = timedelta(hours=1) if grid == "hourly" else timedelta(days=1)
-    first = start.replace(hour=start.hour if grid == "hourly" else 0, minute=0, second=0, microsecond=0)
-    windows = parse_windows("p", grid, f"{first.isoformat()}/{(first + (count + 1) * length).isoformat()}")
+    first = start.replace(
+        hour=start.hour if grid == "hourly" else 0, minute=0, second=0, microsecond=0
+    )
+    windows = parse_windows(
+        "p", grid, f"{first.isoformat()}/{(first + (count + 1) * length).isoformat()}"
+    )
     assert [w.start for w in windows] == [first + i * length for i in range(count + 1)]
     assert [w.end for w in windows] == [first + (i + 1) * length for i in range(count + 1)]
 
@@ -168,7 +219,11 @@ def test_labels_lie_after_the_first_and_up_to_the_last(after: datetime, length: 
     ("grid", "keys", "text"),
     [
         ("hourly", "2026-01-02-03:00", "2026-01-02T03:00:00Z"),
-        ("hourly", "2026-01-02-03:00/2026-01-02-05:00", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z"),
+        (
+            "hourly",
+            "2026-01-02-03:00/2026-01-02-05:00",
+            "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z",
+        ),
         ("*/5 * * * *", "2026-01-02-03:05", "2026-01-02T03:05:00Z"),
         ("daily", "2026-01-02", "2026-01-02T00:00:00Z"),
     ],
@@ -217,14 +272,17 @@ def test_an_unknown_grid_names_the_known_ones() -> None:
 
 def test_a_window_is_closed_when_its_delay_is_over() -> None:
     """At the end + delay exactly, and not a microsecond before."""
-    window, delay = window_at("p", "hourly", datetime(2026, 1, 2, 3, tzinfo=UTC)), timedelta(minutes=5)
+    window, delay = (
+        window_at("p", "hourly", datetime(2026, 1, 2, 3, tzinfo=UTC)),
+        timedelta(minutes=5),
+    )
     assert window.span is not None
     end = window.span[1]
     assert is_closed(window, delay, end + delay)
     assert not is_closed(window, delay, end + delay - timedelta(microseconds=1))
 
 
-# --------------------------------------------------------------------------------------------------------------------- fixed examples
+# --------------------------------------------------------------------------------------------------
 
 THREE = datetime(2026, 1, 2, 3, tzinfo=UTC)
 HOUR, MICROSECOND = timedelta(hours=1), timedelta(microseconds=1)
@@ -250,12 +308,23 @@ def test_labels_are_in_utc_wherever_the_machine_is(elsewhere: timezone) -> None:
     )
     assert labels_back("hourly", moment, 2) == [THREE - HOUR, THREE]
     assert window_at("p", "hourly", moment) == Window("p", THREE, THREE + HOUR)
-    assert {label.tzinfo for label in (*labels_back("hourly", moment, 1), before("hourly", moment), after("hourly", moment))} == {UTC}
+    assert {
+        label.tzinfo
+        for label in (
+            *labels_back("hourly", moment, 1),
+            before("hourly", moment),
+            after("hourly", moment),
+        )
+    } == {UTC}
 
 
 def test_an_instant_of_the_grid_is_its_own_last_label() -> None:
     """A microsecond before it, it isn't yet; after it, the next one is the first later."""
-    assert [at_or_before("hourly", THREE + n * MICROSECOND) for n in (-1, 0, 1)] == [THREE - HOUR, THREE, THREE]
+    assert [at_or_before("hourly", THREE + n * MICROSECOND) for n in (-1, 0, 1)] == [
+        THREE - HOUR,
+        THREE,
+        THREE,
+    ]
     assert [after("hourly", THREE + n * MICROSECOND) for n in (-1, 0)] == [THREE, THREE + HOUR]
     assert [before("hourly", THREE + n * MICROSECOND) for n in (0, 1)] == [THREE - HOUR, THREE]
 
@@ -281,7 +350,10 @@ def test_labels_between_and_back() -> None:
 def test_a_range_is_its_windows() -> None:
     """Of one pipeline, from the first start until the end, each as long as the grid says."""
     windows = parse_windows("p", "hourly", "2026-01-02T03:00:00Z/2026-01-02T05:00:00Z")
-    assert windows == [Window("p", THREE, THREE + HOUR), Window("p", THREE + HOUR, THREE + 2 * HOUR)]
+    assert windows == [
+        Window("p", THREE, THREE + HOUR),
+        Window("p", THREE + HOUR, THREE + 2 * HOUR),
+    ]
 
 
 def test_time_has_its_ends() -> None:
@@ -290,8 +362,16 @@ def test_time_has_its_ends() -> None:
     assert window_at("p", "hourly", first).start == first
     assert window_at("p", "hourly", last - HOUR).end == last
     for start, what, do in (
-        (first - HOUR, "1969-12-31T23:00:00Z lies before 1970", "Kafka's timestamps begin there: choose a later window."),
-        (last, "9000-01-01T00:00:00Z lies too far in the future", "Choose a window before 9000-01-01T00:00:00Z."),
+        (
+            first - HOUR,
+            "1969-12-31T23:00:00Z lies before 1970",
+            "Kafka's timestamps begin there: choose a later window.",
+        ),
+        (
+            last,
+            "9000-01-01T00:00:00Z lies too far in the future",
+            "Choose a window before 9000-01-01T00:00:00Z.",
+        ),
     ):
         with pytest.raises(SpecError) as told:
             window_at("p", "hourly", start)
@@ -308,15 +388,55 @@ def told(grid: str, text: str) -> WindrowError:
 @pytest.mark.parametrize(
     ("grid", "text", "what", "do"),
     [
-        ("weekly", "2026-01-02T03:00:00Z", "There is no grid 'weekly' of windows in time", "Use hourly, daily or a cron expression"),
-        ("hourly", "2026-01-02T03:20:00Z", "2026-01-02T03:20:00Z is not on the hourly grid of pipeline p", "The nearest starts are 2026-"),
-        ("hourly", "2026-01-02T03:00:00Z/2026-01-02T04:20:00Z", "2026-01-02T04:20:00Z is not on the hourly grid of pipeline p", "The near"),
-        ("hourly", "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z", "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z ends before", "Give start/end"),
-        (BATCH, "7/6", "7/6 ends before it starts", "Give start/end with the later one second; the end is not part of it."),
-        (BATCH, "seven", "'seven' is not a micro-batch", "Write its number, or its name as in batch-000000007."),
+        (
+            "weekly",
+            "2026-01-02T03:00:00Z",
+            "There is no grid 'weekly' of windows in time",
+            "Use hourly, daily or a cron expression",
+        ),
+        (
+            "hourly",
+            "2026-01-02T03:20:00Z",
+            "2026-01-02T03:20:00Z is not on the hourly grid of pipeline p",
+            "The nearest starts are 2026-",
+        ),
+        (
+            "hourly",
+            "2026-01-02T03:00:00Z/2026-01-02T04:20:00Z",
+            "2026-01-02T04:20:00Z is not on the hourly grid of pipeline p",
+            "The near",
+        ),
+        (
+            "hourly",
+            "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z",
+            "2026-01-02T03:00:00Z/2026-01-02T02:00:00Z ends before",
+            "Give start/end",
+        ),
+        (
+            BATCH,
+            "7/6",
+            "7/6 ends before it starts",
+            "Give start/end with the later one second; the end is not part of it.",
+        ),
+        (
+            BATCH,
+            "seven",
+            "'seven' is not a micro-batch",
+            "Write its number, or its name as in batch-000000007.",
+        ),
         ("hourly", "now", "'now' is not an instant", "Write it like 2026-01-02T03:00:00Z."),
-        ("hourly", "2026-01-02", "'2026-01-02' has no time zone", "Write 2026-01-02T00:00:00Z if UTC is meant."),
-        (BATCH, "0/100001", "0/100001 names more than 100,000 windows", "Name fewer of them at a time."),
+        (
+            "hourly",
+            "2026-01-02",
+            "'2026-01-02' has no time zone",
+            "Write 2026-01-02T00:00:00Z if UTC is meant.",
+        ),
+        (
+            BATCH,
+            "0/100001",
+            "0/100001 names more than 100,000 windows",
+            "Name fewer of them at a time.",
+        ),
     ],
 )
 def test_a_wrong_text_is_told_with_what_to_do(grid: str, text: str, what: str, do: str) -> None:
@@ -355,7 +475,9 @@ def test_what_all_programs_read_in_one_way_is_a_grid(expression: str) -> None:
     assert cron(expression) == expression
 
 
-@pytest.mark.parametrize(("minutes", "hour", "length", "fine"), [(246, "11", 500, True), (247, "1", 501, False)])
+@pytest.mark.parametrize(
+    ("minutes", "hour", "length", "fine"), [(246, "11", 500, True), (247, "1", 501, False)]
+)
 def test_an_expression_has_an_end(minutes: int, hour: str, length: int, fine: bool) -> None:
     """At most 500 characters, for each is read by several programs."""
     expression = f"{','.join('1' * minutes)} {hour} * * *"

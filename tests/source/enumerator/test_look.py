@@ -24,12 +24,15 @@ def far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Log(MemoryBroker):
-    """A log whose offsets are indices, in chunks of ten; and which chunks were taken, which hits asked for, which reads closed.
+    """A log whose offsets are indices, in chunks of ten; and which chunks were taken,
+    which hits asked for, which reads closed.
 
     It holds on to its reads: one that is merely forgotten isn't closed.
     """
 
-    def __init__(self, stamps: Sequence[int], hits: dict[int, int] | None = None, chunk: int = 10) -> None:
+    def __init__(
+        self, stamps: Sequence[int], hits: dict[int, int] | None = None, chunk: int = 10
+    ) -> None:
         super().__init__()
         self.all = np.array(stamps, np.int64)
         self.hits = hits
@@ -55,7 +58,9 @@ class Log(MemoryBroker):
         finally:
             self.closed += 1
 
-    def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+    def first_at_or_after(
+        self, tps: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
         """What Kafka knows; by default the truth, None where nothing is so late."""
         assert list(tps) == [TP]
         self.asked.append(moment)
@@ -79,7 +84,9 @@ def seen(log: Log) -> tuple[Look, list[int]]:
 
 
 def test_near_is_one_short_read() -> None:
-    """The chunks that hold the first twenty messages, and no more; the read is closed, and progress told by chunk."""
+    """The chunks that hold the first twenty messages, and no more; the read is closed,
+    and progress told by chunk.
+    """
     log = Log([0] * 5 + [9] * 60)
     look, progress = seen(log)
     assert look.near(whole(log, 5), 9) == [OffsetAndEpoch(5, 3)]
@@ -110,7 +117,9 @@ def test_near_gives_up_where_it_gets_far(below: int, gives_up: bool) -> None:
 
 @pytest.mark.parametrize(("chunk", "last"), [(13, 39), (39, 39), (40, 0), (1, 39)])
 def test_near_is_patient_for_forty_messages(chunk: int, last: int) -> None:
-    """Not for one less: a chunk that brings the fortieth may still decide, and is looked at before patience ends."""
+    """Not for one less: a chunk that brings the fortieth may still decide, and is
+    looked at before patience ends.
+    """
     log = Log([0] * 20 + [9] * 100, chunk=chunk)
     look, _ = seen(log)
     assert look.near(whole(log), 9) == [OffsetAndEpoch(20, 3)]
@@ -118,7 +127,9 @@ def test_near_is_patient_for_forty_messages(chunk: int, last: int) -> None:
 
 
 def test_no_more_is_read_beyond_the_limit_than_helps_to_decide() -> None:
-    """Twenty messages at or beyond it are enough; what is found there says nothing of a label below."""
+    """Twenty messages at or beyond it are enough; what is found there says nothing of a
+    label below.
+    """
     log = Log([0] * 38 + [9] + [0] * 80)
     look, _ = seen(log)
     assert look.through(whole(log, 0, 39), [9]) == []
@@ -151,7 +162,9 @@ def test_through_answers_labels_in_one_pass() -> None:
 
 
 def test_through_leaps_over_what_is_known_to_lie_before() -> None:
-    """After forty messages without an answer Kafka is asked once; more than forty further on, the look goes on there."""
+    """After forty messages without an answer Kafka is asked once; more than forty
+    further on, the look goes on there.
+    """
     log = Log([1] * 200 + [2] * 40)
     look, _ = seen(log)
     assert look.through(whole(log), [2]) == [OffsetAndEpoch(200, 3)]
@@ -167,8 +180,12 @@ def test_through_leaps_over_what_is_known_to_lie_before() -> None:
         ([1] * 13 + [2] * 200 + [3] * 40, [1, 3], [0, 13, 26, 39, 52, 65, 213, 226]),
     ],
 )
-def test_a_leap_is_for_those_who_have_waited(stamps: list[int], labels: list[int], taken: list[int]) -> None:
-    """Forty messages, of which none gave an answer: 39 are none, from the beginning and from an answer on alike."""
+def test_a_leap_is_for_those_who_have_waited(
+    stamps: list[int], labels: list[int], taken: list[int]
+) -> None:
+    """Forty messages, of which none gave an answer: 39 are none, from the beginning and
+    from an answer on alike.
+    """
     log = Log(stamps, chunk=13)
     look, _ = seen(log)
     look.through(whole(log), labels)
@@ -177,7 +194,9 @@ def test_a_leap_is_for_those_who_have_waited(stamps: list[int], labels: list[int
 
 @pytest.mark.parametrize(("target", "leaps"), [(79, False), (80, True)])
 def test_a_leap_must_be_worth_it(target: int, leaps: bool) -> None:
-    """The last offset seen is 39: forty more are read through, the next one is leapt to; Kafka is asked once either way."""
+    """The last offset seen is 39: forty more are read through, the next one is leapt
+    to; Kafka is asked once either way.
+    """
     log = Log([1] * 100 + [2] * 40, {2: target})
     look, _ = seen(log)
     assert look.through(whole(log), [2]) == [OffsetAndEpoch(100, 3)]
@@ -195,7 +214,9 @@ def test_a_leap_beyond_the_limit_ends_the_look() -> None:
 
 
 def test_patience_begins_anew_with_each_answer() -> None:
-    """Forty messages are counted from the last cut that was found; for the next label Kafka is asked again."""
+    """Forty messages are counted from the last cut that was found; for the next label
+    Kafka is asked again.
+    """
     log = Log([1] * 30 + [2] * 130 + [3] * 30)
     look, _ = seen(log)
     assert [cut.offset for cut in look.through(whole(log), [1, 2, 3])] == [0, 30, 160]
@@ -217,10 +238,19 @@ def test_through_asks_nothing_where_no_cut_can_be() -> None:
 
 @pytest.mark.parametrize(
     ("begin", "end", "count", "expected", "chunks"),
-    [(2, 40, 3, [2, 3, 4], 1), (2, 40, 12, list(range(2, 14)), 2), (2, 40, 10, list(range(2, 12)), 1), (38, 40, 5, [38, 39], 1)],
+    [
+        (2, 40, 3, [2, 3, 4], 1),
+        (2, 40, 12, list(range(2, 14)), 2),
+        (2, 40, 10, list(range(2, 12)), 1),
+        (38, 40, 5, [38, 39], 1),
+    ],
 )
-def test_the_first_stamps(begin: int, end: int, count: int, expected: list[int], chunks: int) -> None:
-    """As many as asked for, in as few chunks as hold them, or all that there are; the read is closed."""
+def test_the_first_stamps(
+    begin: int, end: int, count: int, expected: list[int], chunks: int
+) -> None:
+    """As many as asked for, in as few chunks as hold them, or all that there are; the
+    read is closed.
+    """
     log = Log(range(40))
     look, _ = seen(log)
     assert look.first_stamps(TP, begin, end, count).tolist() == expected

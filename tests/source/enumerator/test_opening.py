@@ -1,4 +1,6 @@
-"""After a topic was made anew, the opening goes on where that is right and begins anew where it isn't."""
+"""After a topic was made anew, the opening goes on where that is right and begins anew
+where it isn't.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def broker() -> MemoryBroker:
 def newest(broker: MemoryBroker) -> Boundary:
     """A boundary at offset 7 of all of them."""
     seen = [TopicSeen(n, broker.topic(n).topic_id, 2) for n in broker.names()]
-    return Boundary.of(4, broker.cluster_id(), seen, [Mark(t.topic, p, 7, "batch") for t in seen for p in range(2)])
+    return Boundary.of(
+        4, broker.cluster_id(), seen, [Mark(t.topic, p, 7, "batch") for t in seen for p in range(2)]
+    )
 
 
 def recreate(broker: MemoryBroker, messages: int) -> None:
@@ -38,11 +42,23 @@ def recreate(broker: MemoryBroker, messages: int) -> None:
         broker.produce(ANEW[1], b"")
 
 
-def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(broker: MemoryBroker, newest: Boundary) -> None:
-    """Every partition of the new one from offset 0, those that are added later too; what is gone is left out; each change is told."""
+def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
+    broker: MemoryBroker, newest: Boundary
+) -> None:
+    """Every partition of the new one from offset 0, those that are added later too;
+    what is gone is left out; each change is told.
+    """
     recreate(broker, 3)
     found = opening(broker, SOURCE, newest, None)
-    cuts = {tp: found.opening.cut(tp) for tp in [*ANEW, TopicPartition("anew", 5), TopicPartition("kept", 1), TopicPartition("gone", 0)]}
+    cuts = {
+        tp: found.opening.cut(tp)
+        for tp in [
+            *ANEW,
+            TopicPartition("anew", 5),
+            TopicPartition("kept", 1),
+            TopicPartition("gone", 0),
+        ]
+    }
     assert [None if mark is None else mark.offset for mark in cuts.values()] == [0, 0, 0, 7, None]
     assert found.opening.by_topic()["anew"].topic_id == broker.topic("anew").topic_id
     assert found.opening.label == newest.label
@@ -61,7 +77,9 @@ def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest:
 
 
 def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
-    """Offsets mean nothing there: all topics are new, and what they hold may be in the table already."""
+    """Offsets mean nothing there: all topics are new, and what they hold may be in the
+    table already.
+    """
     other = MemoryBroker("other")
     other.create_topic("kept", 1)
     other.create_topic("anew", 1)
@@ -70,11 +88,16 @@ def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
         opening(other, SOURCE, newest, None)
     found = opening(other, SOURCE, newest, Latest())
     assert (found.opening.cluster_id, found.opening.label) == ("other", 4)
-    assert [(m.topic, m.offset, m.how) for m in found.opening.marks] == [("anew", 0, "position"), ("kept", 1, "position")]
+    assert [(m.topic, m.offset, m.how) for m in found.opening.marks] == [
+        ("anew", 0, "position"),
+        ("kept", 1, "position"),
+    ]
     assert "gone is not read there" in found.changes[-1]
 
 
-def test_where_nothing_has_changed_there_is_nothing_to_rebase(broker: MemoryBroker, newest: Boundary) -> None:
+def test_where_nothing_has_changed_there_is_nothing_to_rebase(
+    broker: MemoryBroker, newest: Boundary
+) -> None:
     """Also if a start is given: it is no way to move a pipeline that is well."""
     with pytest.raises(SpecError, match="nothing to rebase"):
         opening(broker, SOURCE, newest, Earliest())
@@ -92,7 +115,9 @@ def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundar
     )
     assert found.opening.cluster_id == broker.cluster_id()
     assert found.opening.by_topic()["anew"] == TopicSeen("anew", now, 2)
-    assert opening(broker, SOURCE, newest, None).opening.by_topic()["anew"] == TopicSeen("anew", now, 0)
+    assert opening(broker, SOURCE, newest, None).opening.by_topic()["anew"] == TopicSeen(
+        "anew", now, 0
+    )
 
 
 def test_another_clusters_topics_are_told(newest: Boundary) -> None:
@@ -102,12 +127,17 @@ def test_another_clusters_topics_are_told(newest: Boundary) -> None:
     found = opening(other, SOURCE, newest, Earliest())
     assert found.changes == (
         "The cluster is other now, and boundary batch-000000004 is of cluster memory.",
-        *(f'{name} has id {ids[name]} there: it begins at the position {{"type":"earliest"}}.' for name in ("anew", "kept")),
+        *(
+            f'{name} has id {ids[name]} there: it begins at the position {{"type":"earliest"}}.'
+            for name in ("anew", "kept")
+        ),
         "gone is not read there, and is left out.",
     )
 
 
-def test_why_there_is_no_rebase_is_told_with_what_to_do(broker: MemoryBroker, newest: Boundary) -> None:
+def test_why_there_is_no_rebase_is_told_with_what_to_do(
+    broker: MemoryBroker, newest: Boundary
+) -> None:
     """In the stage that found it."""
     for cluster, do in (
         (broker, "Run the windows as they are."),

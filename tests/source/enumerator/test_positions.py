@@ -8,7 +8,16 @@ import pytest
 
 from windrow.ingest.errors import DataLossError, OpenTransactionError, SpecError, WindrowError
 from windrow.ingest.model.boundary import Mark, TopicPartition
-from windrow.ingest.model.source import AtLabel, AtTime, Earliest, Given, GroupOffsets, Initializer, Latest, Reset
+from windrow.ingest.model.source import (
+    AtLabel,
+    AtTime,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Initializer,
+    Latest,
+    Reset,
+)
 from windrow.ingest.ports.broker import OffsetAndEpoch
 from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
 from windrow.ingest.testing.broker import MemoryBroker
@@ -19,7 +28,9 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    """Partition 0 holds 3 to 10, one message a minute from noon (offset 0) on; partition 1 is empty."""
+    """Partition 0 holds 3 to 10, one message a minute from noon (offset 0) on;
+    partition 1 is empty.
+    """
     broker = MemoryBroker()
     broker.create_topic("t", 2)
     for i in range(10):
@@ -42,17 +53,27 @@ def test_the_ends_of_the_log(broker: MemoryBroker) -> None:
 def test_the_end_goes_by_the_isolation_level(broker: MemoryBroker) -> None:
     """An open transaction holds back the end only of those who read what is committed."""
     broker.produce(A, b"", transaction=broker.transaction())
-    assert (offsets(broker, Latest()), offsets(broker.at("read_uncommitted"), Latest())) == ([10, 0], [11, 0])
+    assert (offsets(broker, Latest()), offsets(broker.at("read_uncommitted"), Latest())) == (
+        [10, 0],
+        [11, 0],
+    )
 
 
-@pytest.mark.parametrize(("minutes", "no_match", "expected"), [(5, "latest", [5, 0]), (-9, "earliest", [3, 0]), (30, "earliest", [3, 0])])
-def test_an_instant(broker: MemoryBroker, minutes: int, no_match: Reset, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("minutes", "no_match", "expected"),
+    [(5, "latest", [5, 0]), (-9, "earliest", [3, 0]), (30, "earliest", [3, 0])],
+)
+def test_an_instant(
+    broker: MemoryBroker, minutes: int, no_match: Reset, expected: list[int]
+) -> None:
     """Kafka's own answer, and what was asked for where it has none."""
     assert offsets(broker, AtTime(NOON + timedelta(minutes=minutes), no_match)) == expected
 
 
 def test_a_group(broker: MemoryBroker) -> None:
-    """What it has committed, and what was asked for where it has not, or where the log doesn't hold that any more."""
+    """What it has committed, and what was asked for where it has not, or where the log
+    doesn't hold that any more.
+    """
     broker.commit_group("g", {A: 6})
     assert offsets(broker, GroupOffsets("g", "latest")) == [6, 0]
     broker.commit_group("g", {A: 2, B: 4})
@@ -68,15 +89,33 @@ def test_given_offsets(broker: MemoryBroker) -> None:
 @pytest.mark.parametrize(
     ("start", "kind", "words"),
     [
-        (AtTime(NOON, "fail"), SpecError, r"No message is stamped 2026-01-05T12:00:00Z or later .*t\[1\]\).*no_match"),
+        (
+            AtTime(NOON, "fail"),
+            SpecError,
+            r"No message is stamped 2026-01-05T12:00:00Z or later .*t\[1\]\).*no_match",
+        ),
         (GroupOffsets("none"), SpecError, r"Group none has committed nothing .*t\[0\]\).*reset"),
-        (GroupOffsets("g"), SpecError, r"Group g has committed offset 2, and the log holds 3 to 10 .*t\[0\]\).*reset"),
+        (
+            GroupOffsets("g"),
+            SpecError,
+            r"Group g has committed offset 2, and the log holds 3 to 10 .*t\[0\]\).*reset",
+        ),
         (Given(((A, 5),)), SpecError, r"No offset is given .*t\[1\]\).*others"),
-        (Given(((A, 2),), "latest"), DataLossError, r"Offset 2 .* holds 3 to 10 .*t\[0\]@2\).*earliest"),
-        (Given(((A, 11),), "latest"), SpecError, r"Offset 11 .* holds 3 to 10 .*t\[0\]@11\).*latest"),
+        (
+            Given(((A, 2),), "latest"),
+            DataLossError,
+            r"Offset 2 .* holds 3 to 10 .*t\[0\]@2\).*earliest",
+        ),
+        (
+            Given(((A, 11),), "latest"),
+            SpecError,
+            r"Offset 11 .* holds 3 to 10 .*t\[0\]@11\).*latest",
+        ),
     ],
 )
-def test_no_answer_is_an_error(broker: MemoryBroker, start: Initializer, kind: type[WindrowError], words: str) -> None:
+def test_no_answer_is_an_error(
+    broker: MemoryBroker, start: Initializer, kind: type[WindrowError], words: str
+) -> None:
     """It names the topic-partition, what was wanted, what is there and what to set."""
     broker.commit_group("g", {A: 2, B: 0})
     with pytest.raises(kind, match=words):
@@ -84,7 +123,9 @@ def test_no_answer_is_an_error(broker: MemoryBroker, start: Initializer, kind: t
 
 
 @pytest.mark.parametrize("start", [Given(((A, 11),), "latest"), GroupOffsets("g", "earliest")])
-def test_a_position_behind_an_open_transaction_is_too_early(broker: MemoryBroker, start: Initializer) -> None:
+def test_a_position_behind_an_open_transaction_is_too_early(
+    broker: MemoryBroker, start: Initializer
+) -> None:
     """It is neither lost nor a mistake, so no reset may pour out the history."""
     broker.produce(A, b"", transaction=broker.transaction())
     broker.commit_group("g", {A: 11})
@@ -104,7 +145,9 @@ def test_a_position_that_is_not_decided_begins_at_the_stable_end(broker: MemoryB
 
 
 def test_what_a_group_committed_may_be_either_end_of_the_log(broker: MemoryBroker) -> None:
-    """One before its start is gone, the start itself is there; and the end is where the next message comes."""
+    """One before its start is gone, the start itself is there; and the end is where the
+    next message comes.
+    """
     for offset, expected in ((3, 3), (10, 10), (2, 10), (11, 10)):
         broker.commit_group("g", {A: offset})
         assert positions(broker, GroupOffsets("g", "latest"), [A])[A].offset == expected
@@ -117,7 +160,9 @@ def test_what_is_not_answered_goes_where_it_was_told(broker: MemoryBroker) -> No
 
 
 def no_answer(option: str) -> str:
-    """What to do where a position has no answer: in a spec, and in a command, whose position is no setting."""
+    """What to do where a position has no answer: in a spec, and in a command, whose
+    position is no setting.
+    """
     command = "or write ?earliest or ?latest behind a command's position"
     return f"Set {option} in source.start to earliest or latest, {command}; or begin elsewhere."
 
@@ -128,11 +173,21 @@ def no_answer(option: str) -> str:
         (GroupOffsets("none"), ("t", 0, None), no_answer("reset")),
         (AtTime(NOON, "fail"), ("t", 1, None), no_answer("no_match")),
         (Given(((A, 5),)), ("t", 1, None), no_answer("others")),
-        (Given(((A, 2),), "latest"), ("t", 0, 2), "Retention has removed what lay before: give 3, or start: earliest."),
-        (Given(((A, 11),), "latest"), ("t", 0, 11), "Give an offset that is there, or start: latest."),
+        (
+            Given(((A, 2),), "latest"),
+            ("t", 0, 2),
+            "Retention has removed what lay before: give 3, or start: earliest.",
+        ),
+        (
+            Given(((A, 11),), "latest"),
+            ("t", 0, 11),
+            "Give an offset that is there, or start: latest.",
+        ),
     ],
 )
-def test_a_refused_start_is_told_with_its_place(broker: MemoryBroker, start: Initializer, place: tuple[object, ...], do: str) -> None:
+def test_a_refused_start_is_told_with_its_place(
+    broker: MemoryBroker, start: Initializer, place: tuple[object, ...], do: str
+) -> None:
     """And with what to do."""
     with pytest.raises(WindrowError) as told:
         positions(broker, start, [A, B])
@@ -145,7 +200,12 @@ def test_a_start_that_comes_too_early_is_told_with_its_place(broker: MemoryBroke
     broker.produce(A, b"", transaction=broker.transaction())
     with pytest.raises(OpenTransactionError) as told:
         positions(broker, Given(((A, 11),)), [A])
-    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == ("plan", "t", 0, 10)
+    assert (told.value.stage, told.value.topic, told.value.partition, told.value.offset) == (
+        "plan",
+        "t",
+        0,
+        10,
+    )
     assert told.value.do == "Run it again when the transaction has ended."
 
 
@@ -157,7 +217,9 @@ def test_only_a_label_says_where_it_cuts(broker: MemoryBroker) -> None:
 
 
 def test_an_end_witnesses_what_it_does_not_lie_below() -> None:
-    """Its leader's log reached at least to each offset up to it, and it says nothing of those beyond."""
+    """Its leader's log reached at least to each offset up to it, and it says nothing of
+    those beyond.
+    """
     end = OffsetAndEpoch(10, 4)
     assert [witnessed(offset, end).leader_epoch for offset in (9, 10, 11)] == [4, 4, None]
     assert witnessed(9, end).offset == 9

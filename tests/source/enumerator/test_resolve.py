@@ -1,4 +1,6 @@
-"""A label's boundary: what the definition says, whatever neighbours, order and log; and no more of the log read than needed."""
+"""A label's boundary: what the definition says, whatever neighbours, order and log; and
+no more of the log read than needed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def broker_with(*partitions: list[Event]) -> tuple[ShortChunks, list[list[tuple[
     """A broker with these logs, and what is visible of each."""
     broker = ShortChunks()
     broker.create_topic(TOPIC, len(partitions))
-    return broker, [write(broker, TopicPartition(TOPIC, i), events) for i, events in enumerate(partitions)]
+    return broker, [
+        write(broker, TopicPartition(TOPIC, i), events) for i, events in enumerate(partitions)
+    ]
 
 
 def offsets(boundary: Boundary) -> list[int]:
@@ -66,29 +70,52 @@ def test_a_label_cuts_where_the_definition_says(one: list[Event], two: list[Even
     for label in LABELS:
         expected = [by_definition(seen, label) for seen in visible]
         boundary = alone(broker, label)
-        assert offsets(boundary) == [end if cut is None else cut for cut, end in zip(expected, ends, strict=True)]
-        assert [m.how for m in boundary.marks] == ["end" if cut is None else "settled" for cut in expected]
+        assert offsets(boundary) == [
+            end if cut is None else cut for cut, end in zip(expected, ends, strict=True)
+        ]
+        assert [m.how for m in boundary.marks] == [
+            "end" if cut is None else "settled" for cut in expected
+        ]
 
 
 @given(logs(), logs(), st.permutations(LABELS))
-def test_the_order_of_a_backfill_does_not_matter(one: list[Event], two: list[Event], order: list[datetime]) -> None:
-    """With whatever neighbours are frozen already, a label cuts where it would alone; labels answered on the way too."""
+def test_the_order_of_a_backfill_does_not_matter(
+    one: list[Event], two: list[Event], order: list[datetime]
+) -> None:
+    """With whatever neighbours are frozen already, a label cuts where it would alone;
+    labels answered on the way too.
+    """
     broker, _ = broker_with(one, two)
     expected = {label: offsets(alone(broker, label)) for label in LABELS}
     frozen: dict[datetime, Boundary] = {}
     for label in order:
-        lower = max((b for at, b in frozen.items() if at < label), key=lambda b: b.label, default=None)
-        upper = min((b for at, b in frozen.items() if at > label), key=lambda b: b.label, default=None)
+        lower = max(
+            (b for at, b in frozen.items() if at < label), key=lambda b: b.label, default=None
+        )
+        upper = min(
+            (b for at, b in frozen.items() if at > label), key=lambda b: b.label, default=None
+        )
         for boundary in resolved(broker, label, lower, upper):
             frozen.setdefault(boundary.label, boundary)
     assert {at: offsets(b) for at, b in frozen.items()} == expected
 
 
 def historic(messages: int) -> tuple[MemoryBroker, list[int]]:
-    """Messages of the first day, some written by transactions today: the markers are stamped later than every label. And an empty list."""
+    """Messages of the first day, some written by transactions today: the markers are
+    stamped later than every label.
+
+    And an empty list.
+    """
     broker = MemoryBroker()
     broker.create_topic(TOPIC, 1)
-    write(broker, TP, [(START + i * 24 * HOUR // messages, "committed" if i % 50 == 0 else "plain") for i in range(messages)])
+    write(
+        broker,
+        TP,
+        [
+            (START + i * 24 * HOUR // messages, "committed" if i % 50 == 0 else "plain")
+            for i in range(messages)
+        ],
+    )
     return broker, []
 
 
@@ -103,13 +130,19 @@ def test_a_historic_log_is_read_once_and_not_once_per_window() -> None:
 
 
 def test_a_historic_log_lands_in_its_own_hours() -> None:
-    """Markers stamped today cut nothing: at least 0.95 of the messages lie in their own hour's window, as in the design's table."""
+    """Markers stamped today cut nothing: at least 0.95 of the messages lie in their own
+    hour's window, as in the design's table.
+    """
     broker, _ = historic(6_000)
     boundaries = resolved(broker, FIRST + timedelta(hours=24))
     own = 0
     for start, stop in pairwise(boundaries):
         low, high = (int(b.label.timestamp() * 1000) for b in (start, stop))
-        inside = [s for chunk in broker.stamps(TP, start.marks[0].offset, stop.marks[0].offset) for s in chunk.timestamps.tolist()]
+        inside = [
+            s
+            for chunk in broker.stamps(TP, start.marks[0].offset, stop.marks[0].offset)
+            for s in chunk.timestamps.tolist()
+        ]
         own += sum(low <= s < high for s in inside)
     assert own >= 0.95 * 6_000
 
@@ -117,14 +150,18 @@ def test_a_historic_log_lands_in_its_own_hours() -> None:
 def test_a_message_stamped_2099_empties_no_later_window() -> None:
     """Kafka names it for every later label; the windows hold their own messages nevertheless."""
     far_future = START + 73 * 365 * 24 * HOUR
-    broker, _ = broker_with([(far_future if i == 5 else START + i * HOUR // 100, "plain") for i in range(900)])
+    broker, _ = broker_with(
+        [(far_future if i == 5 else START + i * HOUR // 100, "plain") for i in range(900)]
+    )
     cuts = [offset(alone(broker, label), TP) for label in LABELS]
     assert cuts == [100 * h for h in range(9)]
 
 
 def test_a_healthy_partition_beside_a_sick_one_is_read_in_short_pieces() -> None:
     """The pass that a sick partition needs leaps from label to label in the others."""
-    sick = [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)]
+    sick = [
+        (START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)
+    ]
     well = [(START + i * HOUR // 1000, "plain") for i in range(8_000)]
     broker, _ = broker_with(sick, well)
     looked: list[int] = []
@@ -153,16 +190,22 @@ def test_an_open_transaction_ends_the_look() -> None:
 
 
 def test_an_open_transaction_is_an_error_while_it_is_waited_for() -> None:
-    """Where it stands, and what comes next; a label whose cut lies before it is none of its business."""
+    """Where it stands, and what comes next; a label whose cut lies before it is none of
+    its business.
+    """
     broker, _ = broker_with([(START, "plain"), (START + HOUR, "plain")])
     transaction = broker.transaction()
     broker.produce(TP, b"", timestamp=START + HOUR, transaction=transaction)
 
     def waiting(label: datetime) -> Boundary:
-        return resolve(broker, SOURCE, label, "hourly", FIRST, None, None, lambda _: None, wait_for_open=True)[-1]
+        return resolve(
+            broker, SOURCE, label, "hourly", FIRST, None, None, lambda _: None, wait_for_open=True
+        )[-1]
 
     assert offsets(waiting(LABELS[1])) == [1]
-    with pytest.raises(OpenTransactionError, match=r"open since offset 2, .* \(plan, things\[0\]@2\)\. .*max_wait"):
+    with pytest.raises(
+        OpenTransactionError, match=r"open since offset 2, .* \(plan, things\[0\]@2\)\. .*max_wait"
+    ):
         waiting(LABELS[2])
     transaction.commit()
     assert [(m.offset, m.how) for m in waiting(LABELS[2]).marks] == [(4, "end")]
@@ -173,7 +216,9 @@ def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
     broker, _ = broker_with([(START, "plain")])
     broker.produce(TP, b"", timestamp=START + 2, transaction=broker.transaction())
     view = broker.at("read_uncommitted")
-    (boundary,) = resolve(view, SOURCE, LABELS[1], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True)
+    (boundary,) = resolve(
+        view, SOURCE, LABELS[1], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True
+    )
     assert [(m.offset, m.how) for m in boundary.marks] == [(2, "end")]
 
 
@@ -189,7 +234,9 @@ def test_without_isolation_an_open_transaction_holds_nothing_back() -> None:
     ],
 )
 def test_a_log_start_proves_nothing(gone: int, cut: int, how: str) -> None:
-    """Label 2 of a log of 100 messages an hour, when those below `gone` are gone: eleven earlier ones must be left to show the cut."""
+    """Label 2 of a log of 100 messages an hour, when those below `gone` are gone:
+    eleven earlier ones must be left to show the cut.
+    """
     broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in range(300)])
     broker.delete_records(TP, gone)
     (mark,) = alone(broker, LABELS[2]).marks
@@ -197,8 +244,12 @@ def test_a_log_start_proves_nothing(gone: int, cut: int, how: str) -> None:
 
 
 def test_a_proven_lower_neighbour_proves_a_cut_at_the_log_start() -> None:
-    """All that lies between the two cuts is still there, although nothing before them is: here there is nothing between them."""
-    broker, _ = broker_with([(START + i * HOUR // 100, "plain") for i in (*range(100), *range(200, 300))])
+    """All that lies between the two cuts is still there, although nothing before them
+    is: here there is nothing between them.
+    """
+    broker, _ = broker_with(
+        [(START + i * HOUR // 100, "plain") for i in (*range(100), *range(200, 300))]
+    )
     lower = alone(broker, LABELS[1])
     broker.delete_records(TP, 100)
     for neighbour, how in ((lower, "settled"), (None, "log_start")):
@@ -216,10 +267,14 @@ def test_a_log_that_lost_one_message_proves_nothing() -> None:
 
 def test_each_label_of_a_far_look_is_doubted_for_itself() -> None:
     """Where the log's beginning is gone, as long as what is left can't show the cut."""
-    broker, _ = broker_with([(START + (100 * HOUR if i == 300 else i * HOUR // 100), "plain") for i in range(800)])
+    broker, _ = broker_with(
+        [(START + (100 * HOUR if i == 300 else i * HOUR // 100), "plain") for i in range(800)]
+    )
     broker.delete_records(TP, 250)
     marks = [b.marks[0] for b in resolved(broker, LABELS[5])]
-    assert [(m.offset, m.how) for m in marks] == [(250, "log_start")] * 3 + [(h * 100, "settled") for h in (3, 4, 5)]
+    assert [(m.offset, m.how) for m in marks] == [(250, "log_start")] * 3 + [
+        (h * 100, "settled") for h in (3, 4, 5)
+    ]
 
 
 def test_what_is_left_of_a_log_is_not_read_to_doubt_it() -> None:
@@ -272,12 +327,22 @@ def test_what_the_upper_boundary_does_not_know_is_not_read() -> None:
     broker.create_topic("new")
     both = Source(Topics((TOPIC, "new")))
     assert [m.tp for m in alone(broker, LABELS[2], None, upper, both).marks] == [TP]
-    assert [m.tp for m in alone(broker, LABELS[4], upper, None, both).marks] == [TopicPartition("new", 0), TP]
+    assert [m.tp for m in alone(broker, LABELS[4], upper, None, both).marks] == [
+        TopicPartition("new", 0),
+        TP,
+    ]
 
 
-@pytest.mark.parametrize(("start", "begin"), [(750, (700, "clamped")), (700, (700, "position")), (699, (699, "position"))])
-def test_where_a_new_topic_begins_is_never_behind_its_cut(start: int, begin: tuple[int, str]) -> None:
-    """A position beyond what the upper neighbour has frozen moves down with the cut; any other stays what it is."""
+@pytest.mark.parametrize(
+    ("start", "begin"),
+    [(750, (700, "clamped")), (700, (700, "position")), (699, (699, "position"))],
+)
+def test_where_a_new_topic_begins_is_never_behind_its_cut(
+    start: int, begin: tuple[int, str]
+) -> None:
+    """A position beyond what the upper neighbour has frozen moves down with the cut;
+    any other stays what it is.
+    """
     broker, _ = broker_with([(START, "plain")])
     new = TopicPartition("new", 0)
     lower = alone(broker, LABELS[5])
@@ -290,7 +355,9 @@ def test_where_a_new_topic_begins_is_never_behind_its_cut(start: int, begin: tup
 
 
 def test_an_idle_partition_is_not_suspected() -> None:
-    """A log that ends where the lower neighbour cut it is whole: the cluster is asked for high watermarks once, not once more."""
+    """A log that ends where the lower neighbour cut it is whole: the cluster is asked
+    for high watermarks once, not once more.
+    """
 
     class Counting(ShortChunks):
         asked = 0
@@ -309,34 +376,61 @@ def test_an_idle_partition_is_not_suspected() -> None:
 
 
 def test_a_cut_at_the_upper_neighbours_is_its_own() -> None:
-    """Found on the way from an earlier hit, it is settled by its own message, under that one's epoch: nothing clamped it."""
+    """Found on the way from an earlier hit, it is settled by its own message, under
+    that one's epoch: nothing clamped it.
+    """
     broker, _ = broker_with([(START + 5 * HOUR, "plain"), *[(START, "plain")] * 20])
     broker.elect(TP)
     write(broker, TP, [(START + 3 * HOUR, "plain")] * 20)
-    assert alone(broker, LABELS[2], None, upper_at(broker, 21)).marks == (Mark(TOPIC, 0, 21, "settled", 1),)
-    assert alone(broker, LABELS[2], None, upper_at(broker, 20)).marks == (Mark(TOPIC, 0, 20, "clamped", 0),)
+    assert alone(broker, LABELS[2], None, upper_at(broker, 21)).marks == (
+        Mark(TOPIC, 0, 21, "settled", 1),
+    )
+    assert alone(broker, LABELS[2], None, upper_at(broker, 20)).marks == (
+        Mark(TOPIC, 0, 20, "clamped", 0),
+    )
 
 
 @pytest.mark.parametrize(("each_hour", "pass_over"), [(20, True), (21, False)])
-def test_several_labels_are_one_pass_where_windows_are_small(monkeypatch: pytest.MonkeyPatch, each_hour: int, pass_over: bool) -> None:
-    """Up to FAR offsets for each topic-partition and window, on the whole, are passed over; beyond that each label is looked for alone."""
+def test_several_labels_are_one_pass_where_windows_are_small(
+    monkeypatch: pytest.MonkeyPatch, each_hour: int, pass_over: bool
+) -> None:
+    """Up to FAR offsets for each topic-partition and window, on the whole, are passed
+    over; beyond that each label is looked for alone.
+    """
     asked: list[datetime] = []
 
     class Recording(MemoryBroker):
-        def first_at_or_after(self, tps: Sequence[TopicPartition], moment: datetime) -> dict[TopicPartition, OffsetAndEpoch | None]:
+        def first_at_or_after(
+            self, tps: Sequence[TopicPartition], moment: datetime
+        ) -> dict[TopicPartition, OffsetAndEpoch | None]:
             asked.append(moment)
             return super().first_at_or_after(tps, moment)
 
     broker = Recording()
     broker.create_topic(TOPIC, 2)
     for partition, messages in ((0, each_hour), (1, 0)):
-        write(broker, TopicPartition(TOPIC, partition), [(START + i * HOUR // (messages or 1), "plain") for i in range(5 * messages)])
+        write(
+            broker,
+            TopicPartition(TOPIC, partition),
+            [(START + i * HOUR // (messages or 1), "plain") for i in range(5 * messages)],
+        )
     monkeypatch.setattr("windrow.ingest.source.enumerator.resolve.FAR", 10)
     monkeypatch.setattr("windrow.ingest.source.enumerator.look.FAR", 1_000)
     found = resolve(
-        broker, SOURCE, LABELS[3], "hourly", FIRST, None, None, lambda _: None, wait_for_open=False, also=[LABELS[1], LABELS[2]]
-    )  # fmt: skip
-    assert [(b.label, *offsets(b)) for b in found] == [(LABELS[h], h * each_hour, 0) for h in (1, 2, 3)]
+        broker,
+        SOURCE,
+        LABELS[3],
+        "hourly",
+        FIRST,
+        None,
+        None,
+        lambda _: None,
+        wait_for_open=False,
+        also=[LABELS[1], LABELS[2]],
+    )
+    assert [(b.label, *offsets(b)) for b in found] == [
+        (LABELS[h], h * each_hour, 0) for h in (1, 2, 3)
+    ]
     assert (LABELS[2] in asked) is not pass_over
 
 
@@ -351,13 +445,17 @@ def test_a_partition_that_the_upper_boundary_does_not_list_is_cut_at_0() -> None
 
 
 def test_messages_beyond_the_upper_neighbour_help_to_decide() -> None:
-    """A cut just below a frozen neighbour needs the next twenty messages, which lie beyond it; only the cut may not."""
+    """A cut just below a frozen neighbour needs the next twenty messages, which lie
+    beyond it; only the cut may not.
+    """
     hour_2, hour_3 = START + 2 * HOUR, START + 3 * HOUR
     stamps = [START] * 30 + [hour_2] + [START] * 8 + [hour_3] * 40
     broker, _ = broker_with([(stamp, "plain") for stamp in stamps])
     upper = alone(broker, LABELS[3])
     assert offsets(upper) == [39]
-    assert offsets(alone(broker, LABELS[2], None, upper)) == offsets(alone(broker, LABELS[2])) == [30]
+    assert (
+        offsets(alone(broker, LABELS[2], None, upper)) == offsets(alone(broker, LABELS[2])) == [30]
+    )
 
 
 def test_a_topic_made_anew_is_refused_before_anything_is_frozen() -> None:
@@ -376,14 +474,19 @@ def test_the_boundary_names_cluster_topic_and_leader_epoch() -> None:
     boundary = alone(broker, LABELS[1])
     assert boundary.cluster_id == broker.cluster_id()
     assert [t.topic_id for t in boundary.topics] == [broker.topic(TOPIC).topic_id]
-    assert (boundary.marks[0].leader_epoch, alone(broker, LABELS[0]).marks[0].leader_epoch) == (1, 0)
+    assert (boundary.marks[0].leader_epoch, alone(broker, LABELS[0]).marks[0].leader_epoch) == (
+        1,
+        0,
+    )
 
 
-# --------------------------------------------------------------------------------------------------------- a cluster that goes on meanwhile
+# --------------------------------------------------------------------------------------------------
 
 
 class Busy(ShortChunks):
-    """Something happens in the cluster right after the n-th of the questions about a log's ends was answered."""
+    """Something happens in the cluster right after the n-th of the questions about a
+    log's ends was answered.
+    """
 
     def __init__(self, after: int, act: Callable[[], object]) -> None:
         super().__init__()
@@ -410,7 +513,9 @@ class Busy(ShortChunks):
 
 
 def busy(after: int, act: Callable[[MemoryBroker], object]) -> Mark:
-    """The mark of a late label in a log of one message, in which something happens between two questions."""
+    """The mark of a late label in a log of one message, in which something happens
+    between two questions.
+    """
     broker = Busy(after, lambda: act(broker))
     broker.create_topic(TOPIC)
     write(broker, TP, [(START, "plain")])
@@ -419,7 +524,9 @@ def busy(after: int, act: Callable[[MemoryBroker], object]) -> Mark:
 
 
 def test_log_starts_are_asked_before_ends() -> None:
-    """1 One is asked.  2 Messages come, and all go.  3 The other is asked: a start above the end would make a cut of nothing."""
+    """1 One is asked.  2 Messages come, and all go.  3 The other is asked: a start
+    above the end would make a cut of nothing.
+    """
 
     def come_and_go(broker: MemoryBroker) -> None:
         write(broker, TP, [(START, "plain")] * 5)
@@ -429,17 +536,25 @@ def test_log_starts_are_asked_before_ends() -> None:
 
 
 def test_high_watermarks_are_asked_before_stable_ends() -> None:
-    """1 One is asked.  2 A message comes.  3 The other is asked: only a transaction may make the stable end the lower one."""
-    assert busy(2, lambda broker: write(broker, TP, [(START, "plain")])) == Mark(TOPIC, 0, 2, "end", 0)
+    """1 One is asked.  2 A message comes.  3 The other is asked: only a transaction may
+    make the stable end the lower one.
+    """
+    assert busy(2, lambda broker: write(broker, TP, [(START, "plain")])) == Mark(
+        TOPIC, 0, 2, "end", 0
+    )
 
 
 def test_what_is_clamped_at_an_open_end_is_not_waited_for() -> None:
-    """The upper neighbour was frozen there after all the patience; the label below can't cut beyond it, whatever the transaction brings."""
+    """The upper neighbour was frozen there after all the patience; the label below
+    can't cut beyond it, whatever the transaction brings.
+    """
     broker, _ = broker_with([(START, "plain")] * 2)
     broker.produce(TP, b"", timestamp=START, transaction=broker.transaction())
     upper = alone(broker, LABELS[3])
     assert [(m.offset, m.how) for m in upper.marks] == [(2, "open")]
-    found = resolve(broker, SOURCE, LABELS[2], "hourly", FIRST, None, upper, lambda _: None, wait_for_open=True)
+    found = resolve(
+        broker, SOURCE, LABELS[2], "hourly", FIRST, None, upper, lambda _: None, wait_for_open=True
+    )
     assert [(m.offset, m.how) for m in found[-1].marks] == [(2, "clamped")]
 
 
@@ -455,7 +570,18 @@ def test_an_upper_neighbour_of_another_topic_is_refused() -> None:
 def test_topics_that_are_left_out_are_not_asked_for() -> None:
     """A rebase above has put others in their place."""
     broker, _ = broker_with([(START, "plain")])
-    found = resolve(broker, SOURCE, LABELS[2], "hourly", FIRST, None, None, lambda _: None, wait_for_open=True, left_out={TOPIC})
+    found = resolve(
+        broker,
+        SOURCE,
+        LABELS[2],
+        "hourly",
+        FIRST,
+        None,
+        None,
+        lambda _: None,
+        wait_for_open=True,
+        left_out={TOPIC},
+    )
     assert [(b.topics, b.marks) for b in found] == [((), ())]
 
 
@@ -466,12 +592,17 @@ def test_a_topic_that_was_removed_is_refused_or_let_go() -> None:
     broker.delete_topic(TOPIC)
     with pytest.raises(DataLossError, match="not in the cluster any more"):
         alone(broker, LABELS[2], lower)
-    assert alone(broker, LABELS[2], lower, source=Source(Topics((TOPIC,)), on_removed="drop")).marks == ()
+    assert (
+        alone(broker, LABELS[2], lower, source=Source(Topics((TOPIC,)), on_removed="drop")).marks
+        == ()
+    )
 
 
 def test_a_far_look_answers_the_labels_above_the_lower_neighbour() -> None:
     """Those below it are frozen, or another run's."""
-    broker, _ = broker_with([(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)])
+    broker, _ = broker_with(
+        [(START + 100 * HOUR if i == 0 else START + i * HOUR // 100, "plain") for i in range(800)]
+    )
     lower = alone(broker, LABELS[3])
     assert [b.label for b in resolved(broker, LABELS[6], lower)] == LABELS[4:7]
     assert [b.label for b in resolved(broker, LABELS[2])] == LABELS[:3]

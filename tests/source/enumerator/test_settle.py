@@ -1,4 +1,6 @@
-"""The settled rule: equal to its definition, monotone in the label, indifferent to how the log is cut into chunks."""
+"""The settled rule: equal to its definition, monotone in the label, indifferent to how
+the log is cut into chunks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ HOUR = 3_600_000
 
 
 def by_definition(stamps: Sequence[int], label: int) -> int | None:
-    """The rule word by word: the first message from which on at least half of the next 20, itself among them, are at or after the label."""
+    """The rule word by word: the first message from which on at least half of the next
+    20, itself among them, are at or after the label.
+    """
     for j, stamp in enumerate(stamps):
         asked = stamps[j : j + 20]
         if stamp >= label and 2 * sum(s < label for s in asked) <= len(asked):
@@ -26,14 +30,22 @@ def by_definition(stamps: Sequence[int], label: int) -> int | None:
 
 
 def chunked(stamps: Sequence[int], cuts: Sequence[int]) -> Iterator[Stamps]:
-    """A log with gaps between offsets (3, 6, 9, ...), in chunks that end at `cuts`; some may be empty."""
+    """A log with gaps between offsets (3, 6, 9, ...), in chunks that end at `cuts`;
+    some may be empty.
+    """
     edges = [0, *sorted(c % (len(stamps) + 1) for c in cuts), len(stamps)]
     for a, b in pairwise(edges):
         offsets = np.arange(a, b, dtype=np.int64) * 3 + 3
-        yield Stamps(offsets, np.array(stamps[a:b], np.int64), np.array([i % 3 - 1 for i in range(a, b)], np.int32))
+        yield Stamps(
+            offsets,
+            np.array(stamps[a:b], np.int64),
+            np.array([i % 3 - 1 for i in range(a, b)], np.int32),
+        )
 
 
-def found(stamps: Sequence[int], labels: Sequence[int], cuts: Sequence[int] = ()) -> list[int | None]:
+def found(
+    stamps: Sequence[int], labels: Sequence[int], cuts: Sequence[int] = ()
+) -> list[int | None]:
     """What `settle` says, as indices."""
     got = [p.offset // 3 - 1 for p in settle(chunked(stamps, cuts), labels)]
     return [*got, *([None] * (len(labels) - len(got)))]
@@ -46,7 +58,10 @@ ASIDE = st.sampled_from([0] * 12 + [-6 * HOUR, -HOUR, HOUR, 3 * HOUR, 10**13, No
 def rising(steps: list[tuple[int, int | None]]) -> list[int]:
     """Timestamps around a clock that goes on by each step."""
     clock = accumulate(step for step, _ in steps)
-    return [-1 if aside is None else max(0, at + aside) for at, (_, aside) in zip(clock, steps, strict=True)]
+    return [
+        -1 if aside is None else max(0, at + aside)
+        for at, (_, aside) in zip(clock, steps, strict=True)
+    ]
 
 
 LIVELY = st.lists(st.tuples(st.integers(0, HOUR // 4), ASIDE), max_size=150).map(rising)
@@ -54,29 +69,39 @@ CUTS = st.lists(st.integers(0, 200), max_size=6)
 
 
 @given(st.one_of(SMALL, SMALL.map(sorted)), st.lists(st.integers(0, 9), max_size=8), CUTS)
-def test_dense_logs_settle_by_definition(stamps: list[int], labels: list[int], cuts: list[int]) -> None:
-    """Many equal timestamps, many labels at once, any chunks: each label gets what the definition gives it alone."""
+def test_dense_logs_settle_by_definition(
+    stamps: list[int], labels: list[int], cuts: list[int]
+) -> None:
+    """Many equal timestamps, many labels at once, any chunks: each label gets what the
+    definition gives it alone.
+    """
     labels.sort()
     assert found(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
 
 
 @given(LIVELY, CUTS)
 def test_hourly_logs_settle_by_definition(stamps: list[int], cuts: list[int]) -> None:
-    """Late, future and unstamped messages around a rising clock: each hour is cut where the definition cuts it."""
+    """Late, future and unstamped messages around a rising clock: each hour is cut where
+    the definition cuts it.
+    """
     labels = list(range(0, 41 * HOUR, HOUR))
     assert found(stamps, labels, cuts) == [by_definition(stamps, label) for label in labels]
 
 
 @given(LIVELY, st.integers(0, 40 * HOUR), st.integers(0, 40 * HOUR))
 def test_cuts_rise_with_labels(stamps: list[int], one: int, two: int) -> None:
-    """A later label never cuts before an earlier one: what lets one pass answer all labels, and clamping be a rare correction."""
+    """A later label never cuts before an earlier one: what lets one pass answer all
+    labels, and clamping be a rare correction.
+    """
     low, high = (by_definition(stamps, label) for label in sorted((one, two)))
     assert high is None or (low is not None and low <= high)
 
 
 @given(LIVELY, st.integers(1, 40 * HOUR), st.integers(0, 150))
 def test_a_proven_cut_is_the_whole_logs(stamps: list[int], label: int, start: int) -> None:
-    """Where what is left of a log shows the label's cut, no message right before the log start could have been the cut."""
+    """Where what is left of a log shows the label's cut, no message right before the
+    log start could have been the cut.
+    """
     rest = stamps[start:]
     if would_settle_before(np.array(rest[:19], np.int64), label):
         return
@@ -98,7 +123,9 @@ def test_the_epoch_of_the_message_is_kept_and_a_missing_one_is_none() -> None:
 
 @pytest.mark.parametrize("first", [20, 21, 40])
 def test_nothing_is_read_beyond_the_answer(first: int) -> None:
-    """The chunks after the one that decides stay unread: a healthy partition costs one short read, of twenty messages at least."""
+    """The chunks after the one that decides stay unread: a healthy partition costs one
+    short read, of twenty messages at least.
+    """
 
     def chunks() -> Iterator[Stamps]:
         yield from chunked([7] * first, [])
@@ -108,13 +135,15 @@ def test_nothing_is_read_beyond_the_answer(first: int) -> None:
 
 
 def test_a_message_stamped_in_2099_cuts_no_earlier_hour() -> None:
-    """One message in the far future among healthy ones is passed by, though Kafka names it for every later label."""
+    """One message in the far future among healthy ones is passed by, though Kafka names
+    it for every later label.
+    """
     stamps = [10**13 if i == 3 else i * HOUR // 100 for i in range(4000)]
     labels = [h * HOUR for h in range(1, 40)]
     assert found(stamps, labels) == [h * 100 for h in range(1, 40)]
 
 
-# --------------------------------------------------------------------------------------------------------------------- fixed examples
+# --------------------------------------------------------------------------------------------------
 
 LABEL = 5
 LATER, BEFORE = 9, 0
@@ -122,7 +151,9 @@ LATER, BEFORE = 9, 0
 
 @pytest.mark.parametrize("edge", [5, 6, 23, 24, 25, 44])
 def test_a_candidate_waits_for_the_twentieth_message(edge: int) -> None:
-    """Of 19 messages from the sixth on ten lie below the label, the 20th doesn't: half of 20 is enough, wherever a chunk ends."""
+    """Of 19 messages from the sixth on ten lie below the label, the 20th doesn't: half
+    of 20 is enough, wherever a chunk ends.
+    """
     stamps = [BEFORE] * 5 + [LATER] + [BEFORE] * 10 + [LATER] * 38
     assert found(stamps, [LABEL], [edge]) == [5]
 
@@ -135,7 +166,16 @@ def test_half_of_twenty_may_lie_below(below: int, cut: int) -> None:
 
 @pytest.mark.parametrize(
     ("stamps", "cut"),
-    [([9], 0), ([9, 0], 0), ([9, 0, 0], None), ([9, 0, 0, 9], 0), ([0], None), ([], None), ([0, 9, 0], 1), ([0, 9, 0, 0], None)],
+    [
+        ([9], 0),
+        ([9, 0], 0),
+        ([9, 0, 0], None),
+        ([9, 0, 0, 9], 0),
+        ([0], None),
+        ([], None),
+        ([0, 9, 0], 1),
+        ([0, 9, 0, 0], None),
+    ],
 )
 def test_at_the_logs_end_fewer_are_asked(stamps: list[int], cut: int | None) -> None:
     """At least half of those that there are."""
@@ -149,14 +189,18 @@ def test_only_twenty_are_asked() -> None:
 
 
 def test_a_message_at_the_label_is_its_cut() -> None:
-    """At or after it, not after it; one may be the cut of many labels, and no further than its own timestamp."""
+    """At or after it, not after it; one may be the cut of many labels, and no further
+    than its own timestamp.
+    """
     assert found([5] * 25, [4, 5, 6]) == [0, 0, None]
     assert found([5] * 25 + [7] * 25, [5, 6, 7]) == [0, 25, 25]
 
 
 @pytest.mark.parametrize("candidates", [1, 2, 9, 10, 73, 74])
 def test_the_first_candidate_that_settles_is_taken(candidates: int) -> None:
-    """However many come before it that don't: each alone, with 19 messages below the label behind it."""
+    """However many come before it that don't: each alone, with 19 messages below the
+    label behind it.
+    """
     stamps = ([LATER] + [BEFORE] * 19) * candidates + [LATER] * 20
     assert found(stamps, [LABEL]) == [20 * candidates]
     assert found(stamps, [LABEL], [7, 20 * candidates + 3]) == [20 * candidates]
@@ -168,15 +212,26 @@ def test_an_unstamped_message_is_before_every_label() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "expected"), [([], True), ([0], True), ([0, 0], False), ([0] * 10 + [9] * 9, True), ([0] * 11 + [9] * 8, False)]
+    ("first", "expected"),
+    [
+        ([], True),
+        ([0], True),
+        ([0, 0], False),
+        ([0] * 10 + [9] * 9, True),
+        ([0] * 11 + [9] * 8, False),
+    ],
 )
 def test_what_is_left_shows_a_cut_or_not(first: list[int], expected: bool) -> None:
-    """The message before the log start counts itself among the twenty; half of them may lie below the label."""
+    """The message before the log start counts itself among the twenty; half of them may
+    lie below the label.
+    """
     assert would_settle_before(np.array(first, np.int64), LABEL) is expected
 
 
 def test_of_what_is_left_nineteen_are_asked() -> None:
-    """The twentieth lies too far from the message before the log start; one at the label itself isn't below it."""
+    """The twentieth lies too far from the message before the log start; one at the
+    label itself isn't below it.
+    """
     assert would_settle_before(np.array([0] * 10 + [9] * 9 + [0] * 9, np.int64), LABEL)
     assert would_settle_before(np.array([0] * 10 + [LABEL] * 9, np.int64), LABEL)
 

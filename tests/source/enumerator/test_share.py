@@ -10,14 +10,22 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.source.enumerator.share import fair
 
 TPS = [TopicPartition("t", i) for i in range(9)]
-WAITING = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(lambda counts: dict(zip(TPS, counts, strict=False)))
+WAITING = st.lists(st.integers(0, 40), min_size=1, max_size=9).map(
+    lambda counts: dict(zip(TPS, counts, strict=False))
+)
 
 
 @given(WAITING, st.one_of(st.none(), st.integers(1, 200)), st.integers(0, 50))
-def test_shares_are_exact_and_max_min_fair(waiting: dict[TopicPartition, int], limit: int | None, turn: int) -> None:
-    """All that may be taken is, nobody gets more than is there, and whoever gets less than another by more than one wanted no more."""
+def test_shares_are_exact_and_max_min_fair(
+    waiting: dict[TopicPartition, int], limit: int | None, turn: int
+) -> None:
+    """All that may be taken is, nobody gets more than is there, and whoever gets less
+    than another by more than one wanted no more.
+    """
     shares = fair(waiting, limit, turn)
-    assert sum(shares.values()) == min(sum(waiting.values()), sum(waiting.values()) if limit is None else limit)
+    assert sum(shares.values()) == min(
+        sum(waiting.values()), sum(waiting.values()) if limit is None else limit
+    )
     assert shares.keys() == waiting.keys()
     assert all(0 <= shares[tp] <= waiting[tp] for tp in waiting)
     most = max(shares.values())
@@ -27,7 +35,9 @@ def test_shares_are_exact_and_max_min_fair(waiting: dict[TopicPartition, int], l
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 100), st.data())
 def test_whoever_waits_is_served(count: int, limit: int, turn: int, data: st.DataObject) -> None:
-    """Within as many turns as there are topic-partitions, whatever comes for the others meanwhile."""
+    """Within as many turns as there are topic-partitions, whatever comes for the others
+    meanwhile.
+    """
     served, patient = 0, data.draw(st.sampled_from(TPS[:count]))
     for t in range(turn, turn + count):
         waiting = {tp: data.draw(st.integers(0, 3)) for tp in TPS[:count]} | {patient: 5}
@@ -57,8 +67,12 @@ A, B, C = TPS[:3]
     ],
 )
 def test_shares(waiting: list[int], limit: int | None, turn: int, expected: list[int]) -> None:
-    """What the small ones leave is divided; what can't be divided goes to those that want more, from the turn's on, and round."""
-    assert fair(dict(zip((A, B, C), waiting, strict=True)), limit, turn) == dict(zip((A, B, C), expected, strict=True))
+    """What the small ones leave is divided; what can't be divided goes to those that
+    want more, from the turn's on, and round.
+    """
+    assert fair(dict(zip((A, B, C), waiting, strict=True)), limit, turn) == dict(
+        zip((A, B, C), expected, strict=True)
+    )
 
 
 def test_the_first_turn_is_0() -> None:

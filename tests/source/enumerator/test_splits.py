@@ -1,4 +1,6 @@
-"""A plan holds what lies between two boundaries, and is refused where the cluster is another one or messages are gone."""
+"""A plan holds what lies between two boundaries, and is refused where the cluster is
+another one or messages are gone.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,31 @@ from windrow.ingest.errors import DataLossError, IdentityError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.window import Window
-from windrow.ingest.source.enumerator.splits import WAY_OUT, doubts, make_plan, refuse_lost, refuse_other_identity
+from windrow.ingest.source.enumerator.splits import (
+    WAY_OUT,
+    doubts,
+    make_plan,
+    refuse_lost,
+    refuse_other_identity,
+)
 
 A = datetime(2026, 1, 2, 3, tzinfo=UTC)
 END = A + timedelta(hours=1)
 WINDOW = Window("p", A, END)
 T0 = TopicPartition("t", 0)
 EPOCHS = range(10, 19)
-"""Of the marks at the window's end, by partition; those at its start have the partition's number."""
+"""Of the marks at the window's end, by partition; those at its start have the
+partition's number.
+"""
 
 
-def boundary(label: datetime, offsets: list[int], how: How = "settled", cluster: str = "c", topic_id: str = "id") -> Boundary:
+def boundary(
+    label: datetime,
+    offsets: list[int],
+    how: How = "settled",
+    cluster: str = "c",
+    topic_id: str = "id",
+) -> Boundary:
     """A boundary of topic t with these offsets, found the same way in all partitions."""
     epochs = EPOCHS if label == END else range(9)
     marks = [Mark("t", p, offset, how, leader_epoch=epochs[p]) for p, offset in enumerate(offsets)]
@@ -42,7 +58,9 @@ def planned(start: Boundary, stop: Boundary, most: int | None = None) -> Plan:
 
 
 def test_one_split_per_partition_that_holds_offsets() -> None:
-    """An empty range needs no task; a partition that appeared in the window begins at 0, of which there is no epoch but the end's."""
+    """An empty range needs no task; a partition that appeared in the window begins at
+    0, of which there is no epoch but the end's.
+    """
     plan = planned(boundary(A, [5, 7]), boundary(END, [9, 7, 3]))
     assert plan.splits == (Split("t", 0, 5, 9, 0, 10), Split("t", 2, 0, 3, 12, 12))
     assert (plan.window, plan.sink) == (WINDOW, "sink")
@@ -55,7 +73,9 @@ def test_a_window_without_messages_is_a_plan_without_splits() -> None:
 
 @pytest.mark.parametrize("stop", [boundary(END, [3]), boundary(END, [])])
 def test_inverted_boundaries_are_no_plan(stop: Boundary) -> None:
-    """A boundary below its predecessor was not frozen by this ledger: never a negative split, never a silent one."""
+    """A boundary below its predecessor was not frozen by this ledger: never a negative
+    split, never a silent one.
+    """
     with pytest.raises(ValueError, match="inverted"):
         planned(boundary(A, [5]), stop)
 
@@ -66,7 +86,9 @@ def test_boundaries_of_another_window_are_no_plan() -> None:
         planned(boundary(A, [5]), boundary(END + timedelta(hours=1), [9]))
 
 
-@pytest.mark.parametrize("stop", [boundary(END, [9], cluster="other"), boundary(END, [9], topic_id="other")])
+@pytest.mark.parametrize(
+    "stop", [boundary(END, [9], cluster="other"), boundary(END, [9], topic_id="other")]
+)
 def test_boundaries_of_two_sources_are_refused(stop: Boundary) -> None:
     """Offsets of a topic that was made anew can't end a window of the old one."""
     with pytest.raises(IdentityError, match="other"):
@@ -79,18 +101,27 @@ def test_a_plan_is_refused_on_another_cluster() -> None:
     refuse_other_identity(plan, "c", {"t": "id"})
     with pytest.raises(IdentityError) as refused:
         refuse_other_identity(plan, "other", {"t": "id"})
-    assert refused.value.what == f"Window {WINDOW.key} was planned on cluster c, and this is cluster other"
+    assert (
+        refused.value.what
+        == f"Window {WINDOW.key} was planned on cluster c, and this is cluster other"
+    )
     assert (refused.value.stage, refused.value.topic) == ("plan", None)
     assert refused.value.do.startswith("Point bootstrap_servers at the cluster that was planned on")
 
 
-@pytest.mark.parametrize(("topics", "now"), [({"t": "other"}, "has id other"), ({}, "is not there"), ({"u": "id"}, "is not there")])
+@pytest.mark.parametrize(
+    ("topics", "now"),
+    [({"t": "other"}, "has id other"), ({}, "is not there"), ({"u": "id"}, "is not there")],
+)
 def test_a_plan_is_refused_on_another_topic(topics: dict[str, str], now: str) -> None:
     """One that was made anew, or is gone: the error names it, both ids, and the way on."""
     plan = planned(boundary(A, [5]), boundary(END, [9]))
     with pytest.raises(IdentityError) as refused:
         refuse_other_identity(plan, "c", topics)
-    assert refused.value.what == f"Window {WINDOW.key} was planned on topic id id, and the topic now {now}"
+    assert (
+        refused.value.what
+        == f"Window {WINDOW.key} was planned on topic id id, and the topic now {now}"
+    )
     assert (refused.value.stage, refused.value.topic) == ("plan", "t")
     assert "windrow rebase SPEC" in refused.value.do
 
@@ -104,20 +135,36 @@ def test_a_topic_that_the_window_does_not_read_may_be_another_one() -> None:
 @pytest.mark.parametrize(
     ("start", "stop", "most", "edges"),
     [
-        (5, 9, None, [5, 9]), (5, 9, 4, [5, 9]), (5, 9, 5, [5, 9]), (5, 9, 3, [5, 7, 9]), (5, 9, 1, [5, 6, 7, 8, 9]),
-        (0, 10, 4, [0, 3, 6, 10]), (7, 7, 3, []),
+        (5, 9, None, [5, 9]),
+        (5, 9, 4, [5, 9]),
+        (5, 9, 5, [5, 9]),
+        (5, 9, 3, [5, 7, 9]),
+        (5, 9, 1, [5, 6, 7, 8, 9]),
+        (0, 10, 4, [0, 3, 6, 10]),
+        (7, 7, 3, []),
     ],
-)  # fmt: skip
-def test_a_range_becomes_the_fewest_pieces(start: int, stop: int, most: int | None, edges: list[int]) -> None:
-    """As equal as can be, each with the end's leader epoch but for the first one's beginning, which has the mark's own."""
+)
+def test_a_range_becomes_the_fewest_pieces(
+    start: int, stop: int, most: int | None, edges: list[int]
+) -> None:
+    """As equal as can be, each with the end's leader epoch but for the first one's
+    beginning, which has the mark's own.
+    """
     splits = planned(boundary(A, [start]), boundary(END, [stop]), most).splits
     witnesses = [0, *[10] * len(edges)]
-    assert splits == tuple(Split("t", 0, low, high, witness, 10) for (low, high), witness in zip(pairwise(edges), witnesses, strict=False))
+    assert splits == tuple(
+        Split("t", 0, low, high, witness, 10)
+        for (low, high), witness in zip(pairwise(edges), witnesses, strict=False)
+    )
 
 
 @given(st.integers(0, 50), st.integers(0, 400), st.one_of(st.none(), st.integers(1, 60)))
-def test_pieces_are_small_enough_equal_and_complete(start: int, length: int, most: int | None) -> None:
-    """Balanced pieces tile the range, none is empty; all have the end's leader epoch, the one that starts at the mark has its own too."""
+def test_pieces_are_small_enough_equal_and_complete(
+    start: int, length: int, most: int | None
+) -> None:
+    """Balanced pieces tile the range, none is empty; all have the end's leader epoch,
+    the one that starts at the mark has its own too.
+    """
     plan = planned(boundary(A, [7, start]), boundary(END, [7, start + length]), most)
     sizes = [s.stop - s.start for s in plan.splits]
     assert sum(sizes) == length
@@ -125,11 +172,16 @@ def test_pieces_are_small_enough_equal_and_complete(start: int, length: int, mos
     assert not sizes or (max(sizes) - min(sizes) <= 1 and (most is None or max(sizes) <= most))
     assert [a.stop for a in plan.splits[:-1]] == [b.start for b in plan.splits[1:]]
     assert not sizes or (plan.splits[0].start, plan.splits[-1].stop) == (start, start + length)
-    assert [(s.leader_epoch, s.stop_epoch) for s in plan.splits] == [(1, 11), *[(11, 11)] * len(sizes)][: len(sizes)]
+    assert [(s.leader_epoch, s.stop_epoch) for s in plan.splits] == [
+        (1, 11),
+        *[(11, 11)] * len(sizes),
+    ][: len(sizes)]
 
 
 def test_a_new_topic_begins_where_the_boundary_says() -> None:
-    """What the window's start doesn't know is read from the begin on; what was left out of it on purpose is not read."""
+    """What the window's start doesn't know is read from the begin on; what was left out
+    of it on purpose is not read.
+    """
     marks = [Mark("t", 0, 9, "settled"), Mark("u", 0, 70, "settled"), Mark("v", 0, 5, "settled")]
     topics = [TopicSeen("t", "id", 1), TopicSeen("u", "id-u", 1), TopicSeen("v", "id-v", 1)]
     stop = Boundary.of(END, "c", topics, marks, [Mark("u", 0, 60, "position")])
@@ -137,12 +189,15 @@ def test_a_new_topic_begins_where_the_boundary_says() -> None:
 
 
 def test_boundaries_of_an_older_version_have_what_there_is() -> None:
-    """Without a leader epoch at its start, a split has the end's for both: what happens after the plan is noticed all the same."""
+    """Without a leader epoch at its start, a split has the end's for both: what happens
+    after the plan is noticed all the same.
+    """
     start = Boundary.of(A, "c", [TopicSeen("t", "id", 1)], [Mark("t", 0, 5, "batch")])
     assert planned(start, boundary(END, [9])).splits == (Split("t", 0, 5, 9, 10, 10),)
-    assert planned(boundary(A, [5]), msgspec.structs.replace(start, label=END, marks=(Mark("t", 0, 9, "batch"),))).splits == (
-        Split("t", 0, 5, 9, 0),
-    )
+    assert planned(
+        boundary(A, [5]),
+        msgspec.structs.replace(start, label=END, marks=(Mark("t", 0, 9, "batch"),)),
+    ).splits == (Split("t", 0, 5, 9, 0),)
 
 
 def lost(plan: Plan, start: int) -> None:
@@ -154,7 +209,10 @@ def test_a_split_below_the_log_start_is_refused() -> None:
     """The error names the topic-partition, the offset wanted, what is there, and the ways out."""
     plan = planned(boundary(A, [5]), boundary(END, [9]))
     lost(plan, 5)
-    with pytest.raises(DataLossError, match=r"offsets 5 to 9, .* still there is 6 \(plan, t\[0\]@5\).*source\.on_loss: skip"):
+    with pytest.raises(
+        DataLossError,
+        match=r"offsets 5 to 9, .* still there is 6 \(plan, t\[0\]@5\).*source\.on_loss: skip",
+    ):
         lost(plan, 6)
 
 
@@ -168,20 +226,34 @@ def test_a_split_below_the_log_start_is_refused() -> None:
     ],
 )
 def test_a_boundary_at_a_log_start_is_refused(start: Boundary, stop: Boundary, part: str) -> None:
-    """Also where nothing is left to read: a window that expired whole must not pass as one without messages."""
+    """Also where nothing is left to read: a window that expired whole must not pass as
+    one without messages.
+    """
     plan = planned(start, stop)
-    mark = next(m for m in (*plan.start.marks, *plan.stop.begins, *plan.stop.marks) if m.how == "log_start")
-    with pytest.raises(DataLossError, match=f"Window {WINDOW.key} may have lost its {part} messages: ") as refused:
+    mark = next(
+        m for m in (*plan.start.marks, *plan.stop.begins, *plan.stop.marks) if m.how == "log_start"
+    )
+    with pytest.raises(
+        DataLossError, match=f"Window {WINDOW.key} may have lost its {part} messages: "
+    ) as refused:
         lost(plan, 5)
     assert list(doubts(plan)) == [T0]
     assert refused.value.what.endswith(f"began at or after it, at offset {mark.offset}")
-    assert (refused.value.stage, refused.value.topic, refused.value.partition, refused.value.offset) == ("plan", "t", 0, mark.offset)
+    assert (
+        refused.value.stage,
+        refused.value.topic,
+        refused.value.partition,
+        refused.value.offset,
+    ) == ("plan", "t", 0, mark.offset)
     assert refused.value.do == WAY_OUT
 
 
 def test_who_asks_says_the_way_out() -> None:
     """Of what is lost for certain, and of what may have been."""
-    gone, doubted = planned(boundary(A, [5]), boundary(END, [9])), planned(boundary(A, [5], "log_start"), boundary(END, [9]))
+    gone, doubted = (
+        planned(boundary(A, [5]), boundary(END, [9])),
+        planned(boundary(A, [5], "log_start"), boundary(END, [9])),
+    )
     for plan, start in ((gone, 6), (doubted, 5)):
         with pytest.raises(DataLossError) as refused:
             refuse_lost(plan, {T0: start}, "Ask somebody.")
@@ -189,8 +261,12 @@ def test_who_asks_says_the_way_out() -> None:
 
 
 def test_nothing_is_doubted_of_what_is_not_read() -> None:
-    """A position is wished, a removed topic is done with, and splits that were taken out are let go."""
+    """A position is wished, a removed topic is done with, and splits that were taken
+    out are let go.
+    """
     lost(planned(boundary(A, [5], "position"), boundary(END, [9])), 5)
     lost(planned(boundary(A, [5], "log_start"), boundary(END, [5], "removed")), 5)
-    let_go = msgspec.structs.replace(planned(boundary(A, [5], "log_start"), boundary(END, [9])), splits=())
+    let_go = msgspec.structs.replace(
+        planned(boundary(A, [5], "log_start"), boundary(END, [9])), splits=()
+    )
     lost(let_go, 6)

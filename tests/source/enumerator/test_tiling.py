@@ -1,4 +1,6 @@
-"""A boundary is moved between its frozen neighbours, mark by mark: each bound has its own small case."""
+"""A boundary is moved between its frozen neighbours, mark by mark: each bound has its
+own small case.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def place(error: WindrowError) -> tuple[str, str | None, int | None, int | None]
     return error.stage, error.topic, error.partition, error.offset
 
 
-# ----------------------------------------------------------------------------------------------------------- one mark, its neighbours
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,9 @@ def place(error: WindrowError) -> tuple[str, str | None, int | None, int | None]
     ],
 )
 def test_a_mark_is_at_least_its_lower_neighbours(own: Mark, lower: Mark, expected: Mark) -> None:
-    """Moved only where it lies below; a log start exactly at a cut that is proven lost nothing, at another log start it may have."""
+    """Moved only where it lies below; a log start exactly at a cut that is proven lost
+    nothing, at another log start it may have.
+    """
     assert moved(own, lower=lower) == expected
 
 
@@ -63,14 +67,19 @@ def test_a_mark_is_at_least_its_lower_neighbours(own: Mark, lower: Mark, expecte
     ],
 )
 def test_a_mark_is_at_most_its_upper_neighbours(own: Mark, upper: Mark, expected: Mark) -> None:
-    """Moved only where it lies above; one that was a log start still is: what lay before it is gone."""
+    """Moved only where it lies above; one that was a log start still is: what lay
+    before it is gone.
+    """
     assert moved(own, upper=upper) == expected
 
 
 @pytest.mark.parametrize(
-    ("own", "lower", "expected"), [(7, 6, 6), (6, 7, 6), (7, None, 7), (None, 6, 6), (None, None, None), (0, 7, 0), (7, 0, 0)]
+    ("own", "lower", "expected"),
+    [(7, 6, 6), (6, 7, 6), (7, None, 7), (None, 6, 6), (None, None, None), (0, 7, 0), (7, 0, 0)],
 )
-def test_of_two_witnesses_at_one_offset_the_older_counts(own: int | None, lower: int | None, expected: int | None) -> None:
+def test_of_two_witnesses_at_one_offset_the_older_counts(
+    own: int | None, lower: int | None, expected: int | None
+) -> None:
     """It tells of more; epoch 0 is a witness too."""
     assert moved(mark(5, "end", own), lower=mark(5, "settled", lower)) == mark(5, "end", expected)
     assert moved(mark(5, "end", own), upper=mark(5, "settled", lower)) == mark(5, "end", expected)
@@ -78,29 +87,44 @@ def test_of_two_witnesses_at_one_offset_the_older_counts(own: int | None, lower:
 
 def test_a_witness_of_another_offset_is_not_taken_over() -> None:
     """It says nothing of what lies between."""
-    assert moved(mark(5, "end", None), lower=mark(4, "settled", 1), upper=mark(6, "settled", 1)) == mark(5, "end", None)
+    assert moved(
+        mark(5, "end", None), lower=mark(4, "settled", 1), upper=mark(6, "settled", 1)
+    ) == mark(5, "end", None)
 
 
-# ------------------------------------------------------------------------------------------------------------- what only one side knows
+# --------------------------------------------------------------------------------------------------
 
 
 def test_alone_a_boundary_stays_what_it_is() -> None:
     """Without neighbours nothing is moved or forgotten, its begins included."""
-    own = boundary(hour(2), mark(5), mark(3, topic="u"), begins=(mark(2, "position", topic="u"),), seen={"v": 4})
+    own = boundary(
+        hour(2),
+        mark(5),
+        mark(3, topic="u"),
+        begins=(mark(2, "position", topic="u"),),
+        seen={"v": 4},
+    )
     assert clamped(own, None, None) == own
 
 
 def test_what_only_the_lower_neighbour_knows_is_carried_on() -> None:
     """A topic that isn't selected any more is `removed` there, and its topic is still known."""
-    found = clamped(boundary(hour(2), mark(5)), boundary(hour(1), mark(3), mark(9, "end", 4, topic="u")), None)
+    found = clamped(
+        boundary(hour(2), mark(5)), boundary(hour(1), mark(3), mark(9, "end", 4, topic="u")), None
+    )
     assert found.marks == (mark(5), mark(9, "removed", 4, topic="u"))
     assert found.topics == (TopicSeen("t", "id-t", 1), TopicSeen("u", "id-u", 1))
     assert (found.label, found.cluster_id) == (hour(2), "c")
 
 
 @pytest.mark.parametrize(("partitions", "how"), [(1, "clamped"), (2, "removed")])
-def test_a_partition_that_was_not_there_yet_is_clamped_not_removed(partitions: int, how: str) -> None:
-    """Resolved before the partition was added, frozen after a lower one that has it: it is read on. Seen and not chosen, it isn't."""
+def test_a_partition_that_was_not_there_yet_is_clamped_not_removed(
+    partitions: int, how: str
+) -> None:
+    """Resolved before the partition was added, frozen after a lower one that has it: it is read on.
+
+    Seen and not chosen, it isn't.
+    """
     lower = boundary(hour(1), mark(3), mark(4, partition=1))
     found = clamped(boundary(hour(2), mark(5), seen={"t": partitions}), lower, None)
     assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 4, how)]
@@ -108,8 +132,14 @@ def test_a_partition_that_was_not_there_yet_is_clamped_not_removed(partitions: i
 
 @pytest.mark.parametrize(("lower", "own"), [(1, 2), (2, 1)])
 def test_a_topic_has_the_most_partitions_that_were_seen(lower: int, own: int) -> None:
-    """Whichever of the two was resolved later saw more; what one of them counted is never forgotten."""
-    found = clamped(boundary(hour(2), mark(5), seen={"t": own}), boundary(hour(1), mark(3), seen={"t": lower}), None)
+    """Whichever of the two was resolved later saw more; what one of them counted is
+    never forgotten.
+    """
+    found = clamped(
+        boundary(hour(2), mark(5), seen={"t": own}),
+        boundary(hour(1), mark(3), seen={"t": lower}),
+        None,
+    )
     assert found.topics == (TopicSeen("t", "id-t", 2),)
 
 
@@ -121,17 +151,25 @@ def test_what_the_upper_neighbour_does_not_know_is_left_out() -> None:
 
 
 def test_a_partition_that_the_upper_neighbour_has_at_0_is_at_0() -> None:
-    """One that was added after the upper boundary was resolved belongs, whole, to a later window."""
-    found = clamped(boundary(hour(2), mark(5), mark(3, partition=1)), None, boundary(hour(3), mark(8)))
+    """One that was added after the upper boundary was resolved belongs, whole, to a
+    later window.
+    """
+    found = clamped(
+        boundary(hour(2), mark(5), mark(3, partition=1)), None, boundary(hour(3), mark(8))
+    )
     assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 0, "clamped")]
 
 
 def test_a_partition_that_is_not_chosen_but_read_around_is_carried_on() -> None:
-    """Neither this boundary nor the lower one has the partition, the upper one does: unless it is cut here, nobody reads what it held."""
+    """Neither this boundary nor the lower one has the partition, the upper one does:
+    unless it is cut here, nobody reads what it held.
+    """
     lower, upper = boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, partition=1))
     found = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
     assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 0, "removed")]
-    assert marks(clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, None)) == [("t", 0, 5, "settled")]
+    assert marks(clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, None)) == [
+        ("t", 0, 5, "settled")
+    ]
 
 
 def test_a_partition_that_only_the_lower_neighbour_lacks_keeps_its_own_cut() -> None:
@@ -148,24 +186,38 @@ def test_a_topic_that_the_lower_neighbour_lacks_is_kept_as_it_was_seen() -> None
 
 
 def test_a_partition_that_the_lower_neighbour_cuts_keeps_that_cut() -> None:
-    """What is carried on from the lower neighbour isn't begun at 0 again because the upper one has it too."""
-    lower, upper = boundary(hour(1), mark(3), mark(4, partition=1)), boundary(hour(3), mark(8), mark(6, partition=1))
+    """What is carried on from the lower neighbour isn't begun at 0 again because the
+    upper one has it too.
+    """
+    lower, upper = (
+        boundary(hour(1), mark(3), mark(4, partition=1)),
+        boundary(hour(3), mark(8), mark(6, partition=1)),
+    )
     found = clamped(boundary(hour(2), mark(5), seen={"t": 2}), lower, upper)
     assert marks(found) == [("t", 0, 5, "settled"), ("t", 1, 4, "removed")]
 
 
 def test_a_topic_that_only_the_upper_neighbour_knows_is_not_read_yet() -> None:
     """It begins where the upper one says, not here."""
-    found = clamped(boundary(hour(2), mark(5)), boundary(hour(1), mark(3)), boundary(hour(3), mark(8), mark(6, topic="u")))
+    found = clamped(
+        boundary(hour(2), mark(5)),
+        boundary(hour(1), mark(3)),
+        boundary(hour(3), mark(8), mark(6, topic="u")),
+    )
     assert found == boundary(hour(2), mark(5))
 
 
-# -------------------------------------------------------------------------------------------------------------------------- begins
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_begin_is_kept_only_where_the_lower_neighbour_does_not_know_the_topic_partition() -> None:
     """Where it is known, the window begins at the lower neighbour's cut."""
-    own = boundary(hour(2), mark(5), mark(7, topic="u"), begins=(mark(1, "position"), mark(2, "position", topic="u")))
+    own = boundary(
+        hour(2),
+        mark(5),
+        mark(7, topic="u"),
+        begins=(mark(1, "position"), mark(2, "position", topic="u")),
+    )
     found = clamped(own, boundary(hour(1), mark(3)), None)
     assert found.begins == (mark(2, "position", topic="u"),)
     assert marks(found) == [("t", 0, 5, "settled"), ("u", 0, 7, "settled")]
@@ -179,14 +231,19 @@ def test_a_begin_is_moved_down_with_its_cut() -> None:
 
 
 def test_where_the_begin_was_not_asked_the_window_is_run_again() -> None:
-    """An earlier boundary was frozen meanwhile that doesn't know the topic-partition: the error names the first such one."""
+    """An earlier boundary was frozen meanwhile that doesn't know the topic-partition:
+    the error names the first such one.
+    """
     own = boundary(hour(2), mark(5), mark(7, topic="u"), mark(7, partition=1, topic="u"))
-    with pytest.raises(UnreachableError, match=r"While 2026-01-02T02:00:00Z was resolved, an earlier .*\. Run the window again\.") as told:
+    with pytest.raises(
+        UnreachableError,
+        match=r"While 2026-01-02T02:00:00Z was resolved, an earlier .*\. Run the window again\.",
+    ) as told:
         clamped(own, boundary(hour(1), mark(3)), None)
     assert place(told.value) == ("freeze", "u", 0, None)
 
 
-# ----------------------------------------------------------------------------------------------------------------------- one source
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["lower", "upper"])
@@ -194,12 +251,22 @@ def test_a_neighbour_of_another_source_is_refused(side: str) -> None:
     """On either side: of another cluster, or of another topic of the same name."""
     for own in (boundary(hour(2), mark(5), cluster="d"), boundary(hour(2), mark(5), t="other")):
         with pytest.raises(IdentityError):
-            clamped(own, *((boundary(hour(1), mark(3)), None) if side == "lower" else (None, boundary(hour(3), mark(8)))))
+            clamped(
+                own,
+                *(
+                    (boundary(hour(1), mark(3)), None)
+                    if side == "lower"
+                    else (None, boundary(hour(3), mark(8)))
+                ),
+            )
 
 
 def test_two_clusters_are_told_with_both_labels() -> None:
     """Which boundary is of which cluster, and what going on would mean."""
-    texts = r"boundaries 2026-01-02T01:00:00Z and 2026-01-02T02:00:00Z are of two clusters, c and d .*windrow rebase SPEC"
+    texts = (
+        r"boundaries 2026-01-02T01:00:00Z and 2026-01-02T02:00:00Z are of two clusters, c and d"
+        r" .*windrow rebase SPEC"
+    )
     with pytest.raises(IdentityError, match=texts) as told:
         refuse_other_source(boundary(hour(2), mark(5), cluster="d"), boundary(hour(1), mark(3)))
     assert place(told.value) == ("plan", None, None, None)
@@ -209,19 +276,31 @@ def test_two_topics_of_one_name_are_told_with_both_ids() -> None:
     """The first that differs; those that only one side knows are nobody's concern."""
     here = boundary(hour(2), mark(5), mark(5, topic="a"), mark(5, topic="u"), u="anew")
     there = boundary(hour(1), mark(3), mark(3, topic="u"), mark(3, topic="z"))
-    with pytest.raises(IdentityError, match=r"T01:00:00Z and .*T02:00:00Z are of two topics with ids id-u and anew .*rebase") as told:
+    with pytest.raises(
+        IdentityError,
+        match=r"T01:00:00Z and .*T02:00:00Z are of two topics with ids id-u and anew .*rebase",
+    ) as told:
         refuse_other_source(here, there)
     assert place(told.value) == ("plan", "u", None, None)
     refuse_other_source(boundary(hour(2), mark(5), mark(5, topic="a")), there)
 
 
-# -------------------------------------------------------------------------------------------------------------------------- between
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_window_goes_from_cut_to_cut() -> None:
-    """Of what the start doesn't know from the begin, or nothing where there is none; of a new partition of a known topic from 0."""
+    """Of what the start doesn't know from the begin, or nothing where there is none; of
+    a new partition of a known topic from 0.
+    """
     start = boundary(hour(1), mark(3), mark(2, topic="gone"))
-    stop = boundary(hour(2), mark(5), mark(4, partition=1), mark(9, topic="u"), mark(8, topic="v"), begins=(mark(6, topic="u"),))
+    stop = boundary(
+        hour(2),
+        mark(5),
+        mark(4, partition=1),
+        mark(9, topic="u"),
+        mark(8, topic="v"),
+        begins=(mark(6, topic="u"),),
+    )
     assert between(start, stop) == {
         T0: (mark(3), mark(5)),
         T1: (mark(0, "clamped", partition=1), mark(4, partition=1)),
@@ -238,6 +317,8 @@ def test_a_begin_does_not_count_where_the_start_knows_better() -> None:
 
 def test_inverted_boundaries_are_no_window() -> None:
     """Equal cuts are an empty range; one below the other was frozen by another ledger."""
-    assert between(boundary(hour(1), mark(5)), boundary(hour(2), mark(5))) == {T0: (mark(5), mark(5))}
+    assert between(boundary(hour(1), mark(5)), boundary(hour(2), mark(5))) == {
+        T0: (mark(5), mark(5))
+    }
     with pytest.raises(ValueError, match=r"the boundaries of t\[0\] are inverted: 5\.\.4"):
         between(boundary(hour(1), mark(5)), boundary(hour(2), mark(4)))

@@ -22,7 +22,12 @@ def broker() -> MemoryBroker:
     return broker
 
 
-def found(broker: MemoryBroker, selection: Selection, lower: Boundary | None = None, on_removed: OnRemoved = "fail") -> Discovered:
+def found(
+    broker: MemoryBroker,
+    selection: Selection,
+    lower: Boundary | None = None,
+    on_removed: OnRemoved = "fail",
+) -> Discovered:
     """The discovery, without a word about loss if there is none."""
     return discover(broker, selection, lower, on_removed)
 
@@ -30,7 +35,12 @@ def found(broker: MemoryBroker, selection: Selection, lower: Boundary | None = N
 def frozen(broker: MemoryBroker, *names: str, how: str = "settled") -> Boundary:
     """A boundary that knows these topics."""
     seen = [TopicSeen(n, broker.topic(n).topic_id, broker.topic(n).partitions) for n in names]
-    return Boundary.of(3, broker.cluster_id(), seen, [Mark(t.topic, p, 7, how) for t in seen for p in range(t.partitions)])  # type: ignore[arg-type]
+    return Boundary.of(
+        3,
+        broker.cluster_id(),
+        seen,
+        [Mark(t.topic, p, 7, how) for t in seen for p in range(t.partitions)],
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -41,11 +51,17 @@ def frozen(broker: MemoryBroker, *names: str, how: str = "settled") -> Boundary:
         (Partitions((TopicPartition("b", 0), TopicPartition("a-x", 1))), [("a-x", 1), ("b", 0)]),
     ],
 )
-def test_each_way_to_select(broker: MemoryBroker, selection: Selection, tps: list[tuple[str, int]]) -> None:
-    """Topics with all their partitions, whole names that match, or exactly these; in order; a boundary keeps all partitions' count."""
+def test_each_way_to_select(
+    broker: MemoryBroker, selection: Selection, tps: list[tuple[str, int]]
+) -> None:
+    """Topics with all their partitions, whole names that match, or exactly these; in
+    order; a boundary keeps all partitions' count.
+    """
     got = found(broker, selection)
     assert got.tps == [TopicPartition(*tp) for tp in tps]
-    assert {t.topic: t.partitions for t in got.seen} == {name: broker.topic(name).partitions for name, _ in tps}
+    assert {t.topic: t.partitions for t in got.seen} == {
+        name: broker.topic(name).partitions for name, _ in tps
+    }
 
 
 @pytest.mark.parametrize(
@@ -54,12 +70,22 @@ def test_each_way_to_select(broker: MemoryBroker, selection: Selection, tps: lis
         (Topics(("b", "c")), r"no topic c, or .* \(plan, c\)\. Mend source\.topic"),
         (Topics(("d", "b", "c")), r"no topic c, d, or .* \(plan, c\)\. Mend source\.topic"),
         (Pattern("a"), r"no topics matching a \(plan\)\. Check source\.topic_pattern"),
-        (Partitions((TopicPartition("c", 0),)), r"no topic c, or .* \(plan, c\)\. Mend source\.topic"),
-        (Partitions((TopicPartition("a-x", 2),)), r"has 2 partitions, and 2 is .* \(plan, a-x\[2\]\)\. .*mend source\.partitions"),
+        (
+            Partitions((TopicPartition("c", 0),)),
+            r"no topic c, or .* \(plan, c\)\. Mend source\.topic",
+        ),
+        (
+            Partitions((TopicPartition("a-x", 2),)),
+            r"has 2 partitions, and 2 is .* \(plan, a-x\[2\]\)\. .*mend source\.partitions",
+        ),
     ],
 )
-def test_what_never_was_is_a_mistake_in_the_spec(broker: MemoryBroker, selection: Selection, words: str) -> None:
-    """The error names the topic or the topic-partition and what to mend, also beside a boundary that knows others."""
+def test_what_never_was_is_a_mistake_in_the_spec(
+    broker: MemoryBroker, selection: Selection, words: str
+) -> None:
+    """The error names the topic or the topic-partition and what to mend, also beside a
+    boundary that knows others.
+    """
     with pytest.raises(SpecError, match=words):
         found(broker, selection)
     if not isinstance(selection, Pattern):
@@ -67,18 +93,34 @@ def test_what_never_was_is_a_mistake_in_the_spec(broker: MemoryBroker, selection
             found(broker, selection, frozen(broker, "b"), "drop")
 
 
-@pytest.mark.parametrize("selection", [Topics(("a-x", "b")), Pattern(".*"), Partitions((TopicPartition("a-x", 0), TopicPartition("b", 0)))])
+@pytest.mark.parametrize(
+    "selection",
+    [
+        Topics(("a-x", "b")),
+        Pattern(".*"),
+        Partitions((TopicPartition("a-x", 0), TopicPartition("b", 0))),
+    ],
+)
 def test_a_removed_topic_is_a_loss_or_left_out(broker: MemoryBroker, selection: Selection) -> None:
-    """The error names it, what is unread of it, and both ways out; dropped, the others are read on."""
+    """The error names it, what is unread of it, and both ways out; dropped, the others
+    are read on.
+    """
     lower = frozen(broker, "a-x", "b")
     broker.delete_topic("b")
-    with pytest.raises(DataLossError, match=r"unread: of partition 0 from offset 7 on \(plan, b\)\. .*on_removed: drop.*rebase"):
+    with pytest.raises(
+        DataLossError,
+        match=r"unread: of partition 0 from offset 7 on \(plan, b\)\. .*on_removed: drop.*rebase",
+    ):
         found(broker, selection, lower)
     assert "b" not in found(broker, selection, lower, "drop").topics
 
 
-def test_the_last_topic_of_a_pattern_may_be_dropped(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left to read, and that was wished; the cluster isn't asked of no topics, which to Kafka is all of them."""
+def test_the_last_topic_of_a_pattern_may_be_dropped(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to read, and that was wished; the cluster isn't asked of no
+    topics, which to Kafka is all of them.
+    """
     lower = frozen(broker, "b")
     broker.delete_topic("b")
     monkeypatch.delattr(MemoryBroker, "topics")
@@ -86,7 +128,9 @@ def test_the_last_topic_of_a_pattern_may_be_dropped(broker: MemoryBroker, monkey
 
 
 @pytest.mark.parametrize(("partitions", "rest"), [(9, False), (10, False), (11, True)])
-def test_of_a_removed_topic_some_partitions_are_told(broker: MemoryBroker, partitions: int, rest: bool) -> None:
+def test_of_a_removed_topic_some_partitions_are_told(
+    broker: MemoryBroker, partitions: int, rest: bool
+) -> None:
     """At most ten, and that there are more."""
     broker.create_topic("c", partitions)
     lower = frozen(broker, "b", "c")
@@ -94,7 +138,9 @@ def test_of_a_removed_topic_some_partitions_are_told(broker: MemoryBroker, parti
     with pytest.raises(DataLossError) as told:
         found(broker, Topics(("c",)), lower)
     unread = [f"{p} from offset 7 on" for p in range(min(partitions, 10))] + ["..."] * rest
-    assert told.value.what.endswith(f"What it held after boundary {label_text(3)} is unread: of partition {', '.join(unread)}")
+    assert told.value.what.endswith(
+        f"What it held after boundary {label_text(3)} is unread: of partition {', '.join(unread)}"
+    )
     assert (told.value.stage, told.value.topic) == ("plan", "c")
 
 
@@ -111,12 +157,18 @@ def test_topics_are_left_out(broker: MemoryBroker) -> None:
     """With their topic-partitions; the others stay as they were found."""
     whole = found(broker, Topics(("a-x", "a-y", "b")))
     rest = whole.without({"a-y", "b", "never-there"})
-    assert rest == Discovered("memory", {"a-x": broker.topic("a-x")}, [TopicPartition("a-x", 0), TopicPartition("a-x", 1)])
+    assert rest == Discovered(
+        "memory", {"a-x": broker.topic("a-x")}, [TopicPartition("a-x", 0), TopicPartition("a-x", 1)]
+    )
     assert whole.without(()) == whole
 
 
-@pytest.mark.parametrize("selection", [Topics(("a-x",)), Pattern("a-x"), Partitions((TopicPartition("a-x", 0),))])
-def test_a_topic_that_the_spec_lets_go_is_not_removed(broker: MemoryBroker, selection: Selection) -> None:
+@pytest.mark.parametrize(
+    "selection", [Topics(("a-x",)), Pattern("a-x"), Partitions((TopicPartition("a-x", 0),))]
+)
+def test_a_topic_that_the_spec_lets_go_is_not_removed(
+    broker: MemoryBroker, selection: Selection
+) -> None:
     """A shortened list or another pattern is a wish, whether the topic is still there or not."""
     lower = frozen(broker, "a-x", "b")
     assert list(found(broker, selection, lower).topics) == ["a-x"]
@@ -133,7 +185,9 @@ def test_a_pattern_does_not_miss_again_what_was_dropped_before(broker: MemoryBro
 
 def test_another_cluster_is_told_before_missing_topics(broker: MemoryBroker) -> None:
     """A replaced cluster lacks topics too; what happened is the replacement."""
-    with pytest.raises(IdentityError, match=r"cluster memory, and this is cluster other \(plan\)\. .*rebase"):
+    with pytest.raises(
+        IdentityError, match=r"cluster memory, and this is cluster other \(plan\)\. .*rebase"
+    ):
         found(MemoryBroker("other"), Topics(("b",)), frozen(broker, "b"))
 
 
@@ -142,7 +196,10 @@ def test_another_cluster_is_told_of_either_neighbour(broker: MemoryBroker) -> No
     there, old = found(broker, Topics(("b",))), frozen(broker, "b")
     elsewhere = Boundary.of(old.label, "another", old.topics, old.marks)
     for neighbours in ((None, elsewhere), (elsewhere, None), (old, elsewhere)):
-        with pytest.raises(IdentityError, match=rf"{label_text(3)} is of cluster another, and this is cluster memory \(plan\)\."):
+        with pytest.raises(
+            IdentityError,
+            match=rf"{label_text(3)} is of cluster another, and this is cluster memory \(plan\)\.",
+        ):
             refuse_other_topics(there, *neighbours)
 
 
@@ -156,7 +213,9 @@ def test_a_topic_made_anew_is_refused_by_either_neighbour(broker: MemoryBroker) 
 
 
 def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
-    """What isn't there is told with what it may have been meant to be, and that neither windrow nor reading makes a topic."""
+    """What isn't there is told with what it may have been meant to be, and that neither
+    windrow nor reading makes a topic.
+    """
     broker.create_topic("bank.payments", 1)
     with pytest.raises(SpecError, match=r"no topic bank\.paymets") as told:
         found(broker, Topics(("bank.paymets",)))
@@ -177,8 +236,12 @@ def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
             found(broker, Topics(missing))
 
 
-def test_names_that_are_not_told_hide_no_missing_topic(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the other names can't be had now is no reason to say something else than that there is no such topic."""
+def test_names_that_are_not_told_hide_no_missing_topic(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the other names can't be had now is no reason to say something else than
+    that there is no such topic.
+    """
 
     def silent() -> list[str]:
         raise UnreachableError("no answer", "plan", "Try again.")

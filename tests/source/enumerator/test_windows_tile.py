@@ -1,4 +1,6 @@
-"""Windows tile: every visible offset below the last boundary is in exactly one window, whatever log, order and concurrency."""
+"""Windows tile: every visible offset below the last boundary is in exactly one window,
+whatever log, order and concurrency.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import examples
-from tests.source.enumerator.logs import FIRST, LABELS, TOPIC, Event, ShortChunks, healthy, logs, offset, plan, write
+from tests.source.enumerator.logs import (
+    FIRST,
+    LABELS,
+    TOPIC,
+    Event,
+    ShortChunks,
+    healthy,
+    logs,
+    offset,
+    plan,
+    write,
+)
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.ledger import open_ledger
 from windrow.ingest.model.boundary import TopicPartition
@@ -52,50 +65,79 @@ def read(broker: MemoryBroker, planned: Plan) -> list[tuple[TopicPartition, int]
     """Every visible offset of a plan; an error if some of it is gone."""
     tps = [s.tp for s in planned.splits]
     refuse_lost(planned, broker.log_starts(tps))
-    return [(s.tp, o) for s in planned.splits for chunk in broker.stamps(s.tp, s.start, s.stop) for o in chunk.offsets.tolist()]
+    return [
+        (s.tp, o)
+        for s in planned.splits
+        for chunk in broker.stamps(s.tp, s.start, s.stop)
+        for o in chunk.offsets.tolist()
+    ]
 
 
 def assert_tiled(plans: Sequence[Plan]) -> None:
     """Per topic-partition each window begins where the one before ended, and none is negative."""
     for before, after in pairwise(plans):
         assert before.stop == after.start
-        assert all(low.offset <= high.offset for low, high in between(after.start, after.stop).values())
+        assert all(
+            low.offset <= high.offset for low, high in between(after.start, after.stop).values()
+        )
         assert all(after.stop.cut(m.tp) is not None for m in after.start.marks)
 
 
 @TILES
-@given(st.lists(logs(), min_size=1, max_size=2), st.lists(logs(40), max_size=2), st.randoms(use_true_random=False))
+@given(
+    st.lists(logs(), min_size=1, max_size=2),
+    st.lists(logs(40), max_size=2),
+    st.randoms(use_true_random=False),
+)
 def test_a_concurrent_backfill_in_random_order_tiles(
     folder: Path, old: list[list[Event]], new: list[list[Event]], rand: random.Random
 ) -> None:
-    """Four runs at a time, each with a ledger of its own on one file; halfway through partitions appear and more arrives."""
+    """Four runs at a time, each with a ledger of its own on one file; halfway through
+    partitions appear and more arrives.
+    """
     broker, visible = ShortChunks(), []
     broker.create_topic(TOPIC, len(old))
     for i, events in enumerate(old):
-        visible += [(TopicPartition(TOPIC, i), o) for o, _ in write(broker, TopicPartition(TOPIC, i), events)]
+        visible += [
+            (TopicPartition(TOPIC, i), o)
+            for o, _ in write(broker, TopicPartition(TOPIC, i), events)
+        ]
     path, order = fresh(folder), rand.sample(HOURS, len(HOURS))
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda hour: plan(broker, open_ledger(path), hour), order[:4]))
         if new:
             broker.add_partitions(TOPIC, len(old) + len(new))
         for i, events in enumerate([*([[]] * len(old)), *new]):
-            visible += [(TopicPartition(TOPIC, i), o) for o, _ in write(broker, TopicPartition(TOPIC, i), events)]
+            visible += [
+                (TopicPartition(TOPIC, i), o)
+                for o, _ in write(broker, TopicPartition(TOPIC, i), events)
+            ]
         list(pool.map(lambda hour: plan(broker, open_ledger(path), hour), order[4:]))
     plans = [plan(broker, open_ledger(path), hour) for hour in HOURS]
     assert_tiled(plans)
     first, last = plans[0].start, plans[-1].stop
-    expected = Counter((tp, o) for tp, o in visible if (offset(first, tp) or 0) <= o < (offset(last, tp) or 0))
+    expected = Counter(
+        (tp, o) for tp, o in visible if (offset(first, tp) or 0) <= o < (offset(last, tp) or 0)
+    )
     assert Counter(message for p in plans for message in read(broker, p)) == expected
 
 
 @TILES
 @given(st.lists(healthy(), min_size=1, max_size=2), st.data())
-def test_retention_in_between_is_an_error_or_harmless(folder: Path, partitions: list[list[Event]], data: st.DataObject) -> None:
-    """Messages vanish between windows: a window that goes through has read every message of its hour that there ever was."""
+def test_retention_in_between_is_an_error_or_harmless(
+    folder: Path, partitions: list[list[Event]], data: st.DataObject
+) -> None:
+    """Messages vanish between windows: a window that goes through has read every
+    message of its hour that there ever was.
+    """
     broker, ledger = ShortChunks(), open_ledger(fresh(folder))
     broker.create_topic(TOPIC, len(partitions))
     tps = [TopicPartition(TOPIC, i) for i in range(len(partitions))]
-    written = [(tp, *seen) for tp, events in zip(tps, partitions, strict=True) for seen in write(broker, tp, events)]
+    written = [
+        (tp, *seen)
+        for tp, events in zip(tps, partitions, strict=True)
+        for seen in write(broker, tp, events)
+    ]
     for hour in data.draw(st.permutations(HOURS)):
         if data.draw(st.integers(0, 3)) == 0:
             tp = data.draw(st.sampled_from(tps))
@@ -109,7 +151,9 @@ def test_retention_in_between_is_an_error_or_harmless(folder: Path, partitions: 
 
 
 def test_a_partition_that_appears_later_is_read_from_0_by_one_window(folder: Path) -> None:
-    """Boundaries that don't list it stand for 0: the first window whose end does reads it whole, whatever is planned later."""
+    """Boundaries that don't list it stand for 0: the first window whose end does reads
+    it whole, whatever is planned later.
+    """
     broker, ledger = MemoryBroker(), open_ledger(fresh(folder))
     start = int(FIRST.timestamp() * 1000)
     broker.create_topic(TOPIC, 1)
@@ -119,5 +163,10 @@ def test_a_partition_that_appears_later_is_read_from_0_by_one_window(folder: Pat
     write(broker, TopicPartition(TOPIC, 1), [(start + i * 360_000, "plain") for i in range(90)])
     plan(broker, ledger, 7)
     plan(broker, ledger, 1)
-    ranges = [(h, s.start, s.stop) for h in HOURS for s in plan(broker, ledger, h).splits if s.partition == 1]
+    ranges = [
+        (h, s.start, s.stop)
+        for h in HOURS
+        for s in plan(broker, ledger, h).splits
+        if s.partition == 1
+    ]
     assert ranges == [(4, 0, 50), (5, 50, 60), (6, 60, 70), (7, 70, 80)]

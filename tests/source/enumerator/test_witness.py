@@ -1,4 +1,6 @@
-"""Every mark has its witness: a leader epoch whose messages reached at least to it, and after which none below it was written."""
+"""Every mark has its witness: a leader epoch whose messages reached at least to it, and
+after which none below it was written.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ from hypothesis import strategies as st
 from tests.source.enumerator.logs import FIRST, LABELS, START, alone
 from windrow.ingest.errors import CutOffError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
-from windrow.ingest.model.source import AtLabel, Earliest, Given, GroupOffsets, Initializer, Latest, OnLoss, Source, Topics
+from windrow.ingest.model.source import (
+    AtLabel,
+    Earliest,
+    Given,
+    GroupOffsets,
+    Initializer,
+    Latest,
+    OnLoss,
+    Source,
+    Topics,
+)
 from windrow.ingest.source.enumerator.ends import first_boundary, next_batch
 from windrow.ingest.source.enumerator.positions import positions
 from windrow.ingest.source.enumerator.tiling import clamped
@@ -40,20 +52,30 @@ def broker() -> MemoryBroker:
 
 @pytest.mark.parametrize("start", [Earliest(), Latest(), GroupOffsets("g"), Given(((T0, 6),))])
 def test_a_position_has_a_witness(broker: MemoryBroker, start: Initializer) -> None:
-    """Wherever a pipeline begins: the newest leader's epoch, for the log reached at least there under it."""
+    """Wherever a pipeline begins: the newest leader's epoch, for the log reached at
+    least there under it.
+    """
     broker.commit_group("g", {T0: 12})
     broker.delete_records(T0, 3)
     assert positions(broker, start, [T0])[T0].leader_epoch == 1
 
 
-def batch(broker: MemoryBroker, lower: Boundary, label: int, most: int | None = None, on_loss: OnLoss = "fail") -> Boundary | None:
+def batch(
+    broker: MemoryBroker,
+    lower: Boundary,
+    label: int,
+    most: int | None = None,
+    on_loss: OnLoss = "fail",
+) -> Boundary | None:
     """The end of the next batch, as it would be frozen."""
     cut = next_batch(broker, Source(NAMES, Earliest(), on_loss=on_loss), lower, label, most, 1)
     return None if cut is None else clamped(cut, lower, None)
 
 
 def test_where_a_batch_takes_nothing_the_older_witness_stays(broker: MemoryBroker) -> None:
-    """Of a topic-partition that has to wait, the newer one would not know that the log was cut off meanwhile."""
+    """Of a topic-partition that has to wait, the newer one would not know that the log
+    was cut off meanwhile.
+    """
     broker.create_topic("other")
     other = TopicPartition("other", 0)
     source = Source(Topics(("other", T0.topic)), Earliest())
@@ -65,7 +87,10 @@ def test_where_a_batch_takes_nothing_the_older_witness_stays(broker: MemoryBroke
     broker.produce(other, b"")
     second = next_batch(broker, source, first, 2, None, 1)
     assert second is not None
-    assert [(m.offset, m.leader_epoch) for m in (second.by_tp()[T0], clamped(second, first, None).by_tp()[T0])] == [(20, 1)] * 2
+    assert [
+        (m.offset, m.leader_epoch)
+        for m in (second.by_tp()[T0], clamped(second, first, None).by_tp()[T0])
+    ] == [(20, 1)] * 2
 
 
 def test_an_end_below_the_newest_boundary_is_no_empty_batch(broker: MemoryBroker) -> None:
@@ -79,7 +104,9 @@ def test_an_end_below_the_newest_boundary_is_no_empty_batch(broker: MemoryBroker
 
 
 def test_an_open_transaction_cuts_nothing_off(broker: MemoryBroker) -> None:
-    """The stable end may lie below a boundary that was cut at read_uncommitted: the log reaches it all the same."""
+    """The stable end may lie below a boundary that was cut at read_uncommitted: the log
+    reaches it all the same.
+    """
     broker.produce(T0, b"", transaction=broker.transaction())
     fill(broker, 3)
     lower = first_boundary(broker.at("read_uncommitted"), Source(NAMES, Latest()), 0)
@@ -88,25 +115,39 @@ def test_an_open_transaction_cuts_nothing_off(broker: MemoryBroker) -> None:
 
 
 def test_an_end_below_the_lower_neighbour_is_no_empty_window(broker: MemoryBroker) -> None:
-    """Of hours too: refused; under skip it cuts where the neighbour does, with the neighbour's witness."""
+    """Of hours too: refused; under skip it cuts where the neighbour does, with the
+    neighbour's witness.
+    """
     lower = alone(broker, LABELS[1])
     assert (lower.marks[0].offset, lower.marks[0].leader_epoch) == (20, 1)
     broker.truncate(T0, 15)
     with pytest.raises(CutOffError, match="ends at offset 15 now, below 20"):
         alone(broker, LABELS[2], lower)
-    skipping = clamped(alone(broker, LABELS[2], lower, source=Source(NAMES, on_loss="skip")), lower, None)
-    assert (skipping.marks[0].offset, skipping.marks[0].how, skipping.marks[0].leader_epoch) == (20, "clamped", 1)
+    skipping = clamped(
+        alone(broker, LABELS[2], lower, source=Source(NAMES, on_loss="skip")), lower, None
+    )
+    assert (skipping.marks[0].offset, skipping.marks[0].how, skipping.marks[0].leader_epoch) == (
+        20,
+        "clamped",
+        1,
+    )
 
 
 def boundary(hour: int, offset: int, epoch: int | None) -> Boundary:
     """A boundary of one topic-partition."""
-    return Boundary.of(FIRST + timedelta(hours=hour), "c", [TopicSeen("t", "id", 1)], [Mark("t", 0, offset, "end", epoch)])
+    return Boundary.of(
+        FIRST + timedelta(hours=hour),
+        "c",
+        [TopicSeen("t", "id", 1)],
+        [Mark("t", 0, offset, "end", epoch)],
+    )
 
 
 @pytest.mark.parametrize(
     ("mark", "lower", "upper", "expected"),
     [
-        ((5, 7), (5, 6), None, (5, 6)),  # the log may have been cut off and grown again between the two
+        # the log may have been cut off and grown again between the two
+        ((5, 7), (5, 6), None, (5, 6)),
         ((5, 6), None, (5, 4), (5, 4)),
         ((5, None), (5, 6), None, (5, 6)),
         ((5, 7), (5, None), None, (5, 7)),
@@ -116,16 +157,30 @@ def boundary(hour: int, offset: int, epoch: int | None) -> Boundary:
     ],
 )
 def test_marks_at_one_offset_share_the_older_witness(
-    mark: tuple[int, int | None], lower: tuple[int, int | None] | None, upper: tuple[int, int | None] | None, expected: tuple[int, int]
+    mark: tuple[int, int | None],
+    lower: tuple[int, int | None] | None,
+    upper: tuple[int, int | None] | None,
+    expected: tuple[int, int],
 ) -> None:
     """And a mark that is moved to its neighbour takes over that one's."""
-    moved = clamped(boundary(2, *mark), None if lower is None else boundary(1, *lower), None if upper is None else boundary(3, *upper))
+    moved = clamped(
+        boundary(2, *mark),
+        None if lower is None else boundary(1, *lower),
+        None if upper is None else boundary(3, *upper),
+    )
     assert (moved.marks[0].offset, moved.marks[0].leader_epoch) == expected
 
 
-@given(st.lists(st.tuples(st.sampled_from(["fill", "elect", "batch", "delete", "hour"]), st.integers(1, 9)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["fill", "elect", "batch", "delete", "hour"]), st.integers(1, 9)),
+        max_size=30,
+    )
+)
 def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str, int]]) -> None:
-    """Whatever leaders and retention do: of every mark that the log still reaches, its epoch's messages still end at or above it."""
+    """Whatever leaders and retention do: of every mark that the log still reaches, its
+    epoch's messages still end at or above it.
+    """
     broker, clock = MemoryBroker(), 0
     broker.create_topic(T0.topic)
     batches, hours = [first_boundary(broker, Source(NAMES, Earliest()), 0)], list[Boundary]()
@@ -136,7 +191,9 @@ def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str
             case "elect":
                 broker.elect(T0)
             case "delete":
-                broker.delete_records(T0, min(broker.ends([T0])[T0], broker.log_starts([T0])[T0] + n))
+                broker.delete_records(
+                    T0, min(broker.ends([T0])[T0], broker.log_starts([T0])[T0] + n)
+                )
             case "batch":
                 cut = batch(broker, batches[-1], len(batches), n)
                 batches += [] if cut is None else [cut]
@@ -144,7 +201,13 @@ def test_no_witness_tells_of_a_loss_where_nothing_was_lost(steps: list[tuple[str
                 clock += 1
                 lower = hours[-1] if hours else None
                 source = Source(NAMES, AtLabel())
-                hours.append(clamped(alone(broker, FIRST + timedelta(hours=clock), lower, None, source), lower, None))
+                hours.append(
+                    clamped(
+                        alone(broker, FIRST + timedelta(hours=clock), lower, None, source),
+                        lower,
+                        None,
+                    )
+                )
         for mark in [m for b in (*batches, *hours) for m in b.marks]:
             assert mark.leader_epoch is not None
             if mark.offset >= broker.log_starts([T0])[T0]:

@@ -15,13 +15,31 @@ def hour(n: int) -> datetime:
     return FIRST + timedelta(hours=n)
 
 
-def mark(offset: int, how: How = "settled", epoch: int | None = None, partition: int = 0, topic: str = "t") -> Mark:
+def mark(
+    offset: int,
+    how: How = "settled",
+    epoch: int | None = None,
+    partition: int = 0,
+    topic: str = "t",
+) -> Mark:
     """A mark of topic t's partition 0, unless it says otherwise."""
     return Mark(topic, partition, offset, how, epoch)
 
 
-def boundary(label: Label, *marks: Mark, seen: dict[str, int] | None = None, begins: tuple[Mark, ...] = (), **other: str) -> Boundary:
-    """A boundary that has seen the partitions of its marks and no others, unless `seen` says how many; topic x has the id `id-x`."""
-    counts = {m.topic: 1 + max(n.partition for n in marks if n.topic == m.topic) for m in marks} | (seen or {})
-    topics = [TopicSeen(topic, other.get(topic, f"id-{topic}"), count) for topic, count in counts.items()]
+def boundary(
+    label: Label,
+    *marks: Mark,
+    seen: dict[str, int] | None = None,
+    begins: tuple[Mark, ...] = (),
+    **other: str,
+) -> Boundary:
+    """A boundary that has seen the partitions of its marks and no others, unless `seen`
+    says how many; topic x has the id `id-x`.
+    """
+    counts = {m.topic: 1 + max(n.partition for n in marks if n.topic == m.topic) for m in marks} | (
+        seen or {}
+    )
+    topics = [
+        TopicSeen(topic, other.get(topic, f"id-{topic}"), count) for topic, count in counts.items()
+    ]
     return Boundary.of(label, other.get("cluster", "c"), topics, marks, begins)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Message,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,48 +24,99 @@ HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=2), BLOB), max_size=3)
 
 
 def test_a_message_without_a_timestamp() -> None:
-    """No timestamp is null, by its type or by its value, and 1970 is not null; the type changes within a batch."""
-    stamps = [(TIMESTAMP_CREATE_TIME, 5), (TIMESTAMP_NOT_AVAILABLE, 0), (TIMESTAMP_CREATE_TIME, -1), (TIMESTAMP_LOG_APPEND_TIME, 0)]
-    batch = to_batch(TP, [Message(topic="t", partition=3, offset=o, timestamp=stamp) for o, stamp in enumerate(stamps)])
+    """No timestamp is null, by its type or by its value, and 1970 is not null; the type
+    changes within a batch.
+    """
+    stamps = [
+        (TIMESTAMP_CREATE_TIME, 5),
+        (TIMESTAMP_NOT_AVAILABLE, 0),
+        (TIMESTAMP_CREATE_TIME, -1),
+        (TIMESTAMP_LOG_APPEND_TIME, 0),
+    ]
+    batch = to_batch(
+        TP,
+        [
+            Message(topic="t", partition=3, offset=o, timestamp=stamp)
+            for o, stamp in enumerate(stamps)
+        ],
+    )
     assert batch.column("timestamp").cast("int64").to_pylist() == [5, None, None, 0]
-    assert batch.column("timestamp_type").to_pylist() == ["CreateTime", "NoTimestampType", "CreateTime", "LogAppendTime"]
+    assert batch.column("timestamp_type").to_pylist() == [
+        "CreateTime",
+        "NoTimestampType",
+        "CreateTime",
+        "LogAppendTime",
+    ]
     assert batch.column("timestamp").type == MESSAGES.field("timestamp").type
 
 
 @given(st.lists(st.tuples(BLOB, BLOB, HEADERS, st.integers(-1, 9)), min_size=1, max_size=20))
-def test_any_messages(messages: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]]) -> None:
-    """Keys, values, headers and epochs come through, null apart from empty; the running sizes are theirs."""
+def test_any_messages(
+    messages: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]],
+) -> None:
+    """Keys, values, headers and epochs come through, null apart from empty; the running
+    sizes are theirs.
+    """
     given_in = [
-        Message(topic="t", partition=3, offset=7 + n, key=key, value=value, headers=headers, leader_epoch=epoch, timestamp=(1, n))
+        Message(
+            topic="t",
+            partition=3,
+            offset=7 + n,
+            key=key,
+            value=value,
+            headers=headers,
+            leader_epoch=epoch,
+            timestamp=(1, n),
+        )
         for n, (key, value, headers, epoch) in enumerate(messages)
     ]
     batch = to_batch(TP, given_in)
     batch.validate(full=True)
     assert batch.schema.equals(MESSAGES)
     rows = batch.to_pylist()
-    assert [(r["topic"], r["partition"], r["offset"]) for r in rows] == [("t", 3, 7 + n) for n in range(len(messages))]
+    assert [(r["topic"], r["partition"], r["offset"]) for r in rows] == [
+        ("t", 3, 7 + n) for n in range(len(messages))
+    ]
     assert [(r["key"], r["value"], r["leader_epoch"]) for r in rows] == [
         (key, value, None if epoch == -1 else epoch) for key, value, _, epoch in messages
     ]
-    assert [[(h["key"], h["value"]) for h in r["headers"]] for r in rows] == [headers or [] for _, _, headers, _ in messages]
+    assert [[(h["key"], h["value"]) for h in r["headers"]] for r in rows] == [
+        headers or [] for _, _, headers, _ in messages
+    ]
     sizes = [len(key or b"") + len(value or b"") for key, value, _, _ in messages]
     assert byte_ends(batch).tolist() == np.cumsum(sizes).tolist()
     assert byte_ends(batch.slice(1)).tolist() == np.cumsum(sizes[1:]).tolist()
-    told = [sum(len(name.encode()) + len(value or b"") for name, value in headers or []) for _, _, headers, _ in messages]
+    told = [
+        sum(len(name.encode()) + len(value or b"") for name, value in headers or [])
+        for _, _, headers, _ in messages
+    ]
     assert header_ends(batch).tolist() == np.cumsum(told).tolist()
     assert header_ends(batch.slice(1)).tolist() == np.cumsum(told[1:]).tolist()
 
 
-@pytest.mark.parametrize(("epochs", "expected"), [([2, 3, 3], None), ([3, 4, 9], 1), ([4], 0), ([-1, -1], None), ([-1, 4], 1)])
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [([2, 3, 3], None), ([3, 4, 9], 1), ([4], 0), ([-1, -1], None), ([-1, 4], 1)],
+)
 def test_the_first_message_of_a_later_leader(epochs: list[int], expected: int | None) -> None:
     """The first row above the epoch; messages without one, and a split without one, say nothing."""
-    batch = to_batch(TP, [Message(topic="t", partition=3, offset=n, leader_epoch=epoch) for n, epoch in enumerate(epochs)])
+    batch = to_batch(
+        TP,
+        [
+            Message(topic="t", partition=3, offset=n, leader_epoch=epoch)
+            for n, epoch in enumerate(epochs)
+        ],
+    )
     assert first_later(batch, 3) == expected
     assert first_later(batch, None) is None
 
 
-def test_headers_that_the_client_cannot_decode_block_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header name that is not UTF-8 makes confluent-kafka fail: that message gets a mark in its place, the others keep theirs."""
+def test_headers_that_the_client_cannot_decode_block_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A header name that is not UTF-8 makes confluent-kafka fail: that message gets a
+    mark in its place, the others keep theirs.
+    """
 
     class Stub:
         def __init__(self, headers: list[tuple[str, bytes | None]] | None) -> None:
@@ -75,6 +131,8 @@ def test_headers_that_the_client_cannot_decode_block_nothing(monkeypatch: pytest
             return self._headers
 
     monkeypatch.setattr(columns, "Message", Stub)
-    made = columns.headers_to_array(columns._headers_of([Stub(None), Stub([("a", b"1")]), Stub(None), Stub([])]))  # type: ignore[list-item]
+    made = columns.headers_to_array(
+        columns._headers_of([Stub(None), Stub([("a", b"1")]), Stub(None), Stub([])])
+    )  # type: ignore[list-item]
     mark = [{"key": columns.UNREADABLE, "value": None}]
     assert made.to_pylist() == [mark, [{"key": "a", "value": b"1"}], mark, []]

@@ -17,14 +17,22 @@ from windrow.ingest.source.reader.batching import Gatherer
     rows_max=st.integers(1, 12),
     bytes_max=st.integers(1, 60),
 )
-def test_rows_stay_in_order_and_within_the_bounds(batches: list[list[int]], rows_max: int, bytes_max: int) -> None:
-    """No row is lost, doubled or moved; a batch beyond the bytes is a single row; no batch could have taken the next row too."""
+def test_rows_stay_in_order_and_within_the_bounds(
+    batches: list[list[int]], rows_max: int, bytes_max: int
+) -> None:
+    """No row is lost, doubled or moved; a batch beyond the bytes is a single row; no
+    batch could have taken the next row too.
+    """
     gatherer, out = Gatherer(rows_max, bytes_max), []
     for sizes in batches:
-        out += gatherer.add(pa.record_batch({"size": pa.array(sizes, pa.int64())}), np.cumsum(sizes))
+        out += gatherer.add(
+            pa.record_batch({"size": pa.array(sizes, pa.int64())}), np.cumsum(sizes)
+        )
     out += gatherer.rest()
     found = [batch.column("size").to_pylist() for batch in out]
-    assert [size for sizes in found for size in sizes] == [size for sizes in batches for size in sizes]
+    assert [size for sizes in found for size in sizes] == [
+        size for sizes in batches for size in sizes
+    ]
     assert all(len(sizes) == 1 or sum(sizes) <= bytes_max for sizes in found)
     assert all(0 < len(sizes) <= rows_max for sizes in found)
     full = pairwise(found)

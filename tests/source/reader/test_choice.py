@@ -1,4 +1,6 @@
-"""Which way to fetch is taken: the compiled one where the library was seen to be what it is taken for, else the other, with a reason."""
+"""Which way to fetch is taken: the compiled one where the library was seen to be what
+it is taken for, else the other, with a reason.
+"""
 
 from __future__ import annotations
 
@@ -49,32 +51,45 @@ def told(caplog: pytest.LogCaptureFixture) -> str:
 
 
 def test_the_compiled_way_is_taken_here(caplog: pytest.LogCaptureFixture) -> None:
-    """On the platform and the versions that the tests run on nothing falls back: whoever allows another librdkafka has to see to that."""
+    """On the platform and the versions that the tests run on nothing falls back:
+    whoever allows another librdkafka has to see to that.
+    """
     assert made() is LibrdkafkaFetcher
     assert libversion()[1] >> 8 in KNOWN
     assert [r for r in caplog.records if r.name == "windrow.read"] == []
 
 
-def test_a_library_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_library_that_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The reason is logged once in a process, and messages are read by the other way."""
     monkeypatch.setattr(capi.cimpl, "__file__", "/no/such/library.so")
     assert "the library of confluent-kafka can't be loaded: OSError" in told(caplog)
 
 
-def test_a_library_without_the_functions(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_library_without_the_functions(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A confluent-kafka that hides librdkafka's symbols, as one that is linked statically may."""
     monkeypatch.setattr(capi.cimpl, "__file__", sys.modules["_ctypes"].__file__)
     assert "shows no rd_kafka_version" in told(caplog)
 
 
-def test_a_version_that_nobody_tried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_version_that_nobody_tried(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A newer library is not trusted because it still looks alike."""
     monkeypatch.setattr(capi, "KNOWN", range(0x030000, 0x030100))
-    assert f"librdkafka {libversion()[0]} (0x{libversion()[1]:08x}) is not among the versions that were tried" in told(caplog)
+    assert (
+        f"librdkafka {libversion()[0]} (0x{libversion()[1]:08x}) is not among the versions that"
+        " were tried" in told(caplog)
+    )
 
 
 @pytest.mark.parametrize(("what", "value"), [("byteorder", "big"), ("sizes", 4)])
-def test_another_platform(what: str, value: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_platform(
+    what: str, value: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """The passes take addresses to be 64 bits wide, little end first."""
     if what == "byteorder":
         monkeypatch.setattr(sys, "byteorder", value)
@@ -83,8 +98,12 @@ def test_another_platform(what: str, value: Any, monkeypatch: pytest.MonkeyPatch
     assert "this platform is not a 64-bit little-endian one" in told(caplog)
 
 
-def test_what_nobody_foresaw(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A compiler that fails, say, keeps nobody from reading; its words, which may be long, stay out of the line."""
+def test_what_nobody_foresaw(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A compiler that fails, say, keeps nobody from reading; its words, which may be
+    long, stay out of the line.
+    """
 
     def fails(_: Api) -> None:
         raise LookupError("a page of LLVM")
@@ -93,7 +112,7 @@ def test_what_nobody_foresaw(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Log
     assert told(caplog).endswith("the compiled way failed to load: LookupError")
 
 
-# ------------------------------------------------------------------------------------------------------------------ the self-test
+# --------------------------------------------------------------------------------------------------
 
 
 class Moved(Api):
@@ -110,7 +129,8 @@ class Moved(Api):
             for n in range(count):
                 head = MessageHead()
                 ctypes.memmove(ctypes.byref(head), array[n], ctypes.sizeof(head))
-                first, second = getattr(head, one) or 0, getattr(head, other) or 0  # an address is None for 0
+                # an address is None for 0
+                first, second = getattr(head, one) or 0, getattr(head, other) or 0
                 setattr(head, one, second)
                 setattr(head, other, first)
                 self.kept.append(head)
@@ -125,7 +145,9 @@ FIELDS = [name for name, _ in MessageHead._fields_]
 
 @pytest.mark.parametrize("one", range(len(FIELDS)))
 def test_another_layout_is_found_out(one: int) -> None:
-    """Wherever two fields of the message changed places, the self-test names one of them, and reads no memory that isn't the message's."""
+    """Wherever two fields of the message changed places, the self-test names one of
+    them, and reads no memory that isn't the message's.
+    """
     for other in range(one + 1, len(FIELDS)):
         with pytest.raises(Unusable, match=r"self-test: rd_kafka_message_t\.\w+ is "):
             selftest.check(Moved(FIELDS[one], FIELDS[other]))
@@ -157,7 +179,9 @@ def test_each_field_is_looked_at(name: str) -> None:
         selftest.check(Altered(name))
 
 
-def test_another_layout_falls_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_layout_falls_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """What the self-test found is the reason that is logged."""
     monkeypatch.setattr(choice, "load_api", lambda: Moved("payload", "key"))
     assert "librdkafka's self-test: rd_kafka_message_t.payload is " in told(caplog)
@@ -165,7 +189,9 @@ def test_another_layout_falls_back(monkeypatch: pytest.MonkeyPatch, caplog: pyte
 
 @pytest.mark.parametrize("field", ["partition", "offset"])
 def test_another_list_of_places_is_found_out(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an assignment is written in, and a position read from, is held against what the library put there."""
+    """What an assignment is written in, and a position read from, is held against what
+    the library put there.
+    """
     api = load_api()
     honest = api.topic_partition_list_add
 
@@ -200,7 +226,9 @@ def test_a_library_that_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_self_test_leaves_nothing_behind() -> None:
-    """No thread stays after it, however often it is made: twenty leave no more than what others may begin or end meanwhile."""
+    """No thread stays after it, however often it is made: twenty leave no more than
+    what others may begin or end meanwhile.
+    """
     load_compiled()
     here = psutil.Process()
     before = here.num_threads()
@@ -212,9 +240,12 @@ def test_the_self_test_leaves_nothing_behind() -> None:
 def test_nothing_is_compiled_before_messages_are_read() -> None:
     """A reader is made, shown and pickled without numba; a worker loads it with its first split."""
     code = (
-        "import sys, windrow.ingest.source.reader.reader, windrow.ingest.assemble; print('numba' in sys.modules, 'llvmlite' in sys.modules)"
+        "import sys, windrow.ingest.source.reader.reader, windrow.ingest.assemble; print('numba' in"
+        " sys.modules, 'llvmlite' in sys.modules)"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert ended.stdout.split() == ["False", "False"]
 
 
@@ -222,5 +253,13 @@ def test_the_passes_read_the_public_struct() -> None:
     """Their offsets are those at which C lays its fields out."""
     offsets = {name: getattr(MessageHead, name).offset for name in FIELDS}
     assert offsets == {
-        "err": 0, "topic": 8, "partition": 16, "payload": 24, "size": 32, "key": 40, "key_size": 48, "offset": 56, "private": 64,
-    }  # fmt: skip
+        "err": 0,
+        "topic": 8,
+        "partition": 16,
+        "payload": 24,
+        "size": 32,
+        "key": 40,
+        "key_size": 48,
+        "offset": 56,
+        "private": 64,
+    }

@@ -1,4 +1,6 @@
-"""Whether a client that has read one split may go on with the next one without asking the cluster."""
+"""Whether a client that has read one split may go on with the next one without asking
+the cluster.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,10 @@ from windrow.ingest.source.reader.fetching import Last, Start, goes_on
         (None, None, False),
     ],
 )
-def test_only_the_message_before_a_start_answers_for_the_cluster(last: Last | None, witness: int | None, goes: bool) -> None:
-    """A client goes on only right behind a message that was written no later than the start was frozen."""
+def test_only_the_message_before_a_start_answers_for_the_cluster(
+    last: Last | None, witness: int | None, goes: bool
+) -> None:
+    """A client goes on only right behind a message that was written no later than the
+    start was frozen.
+    """
     assert goes_on(last, Start("t", 0, 10, witness)) is goes

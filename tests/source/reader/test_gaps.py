@@ -14,7 +14,9 @@ from windrow.ingest.source.reader.gaps import GAPS_MAX, OFFSETS_MAX, Gaps
 
 @given(offsets=st.sets(st.integers(0, 300)), cut=st.integers(1, 20))
 def test_gaps_are_the_runs_without_a_message(offsets: set[int], cut: int) -> None:
-    """Whatever the batches, the gaps are exactly the runs of two and more offsets without a visible message, up to the bound."""
+    """Whatever the batches, the gaps are exactly the runs of two and more offsets
+    without a visible message, up to the bound.
+    """
     stop, seen, gaps = 301, sorted(offsets), Gaps(0)
     for first in range(0, len(seen), cut):
         gaps.add_visible(np.array(seen[first : first + cut], np.int64))
@@ -42,7 +44,9 @@ def test_a_long_gap_is_cut_at_the_bound() -> None:
 
 
 def test_what_is_gone_is_no_gap() -> None:
-    """A range that is not in the log is not looked into, nor does it use the bound up; the gaps on both its sides are."""
+    """A range that is not in the log is not looked into, nor does it use the bound up;
+    the gaps on both its sides are.
+    """
     gaps = Gaps(0)
     gaps.add_visible(np.array([0, 1], np.int64))
     gaps.add_skipped(5, 10**12)
@@ -54,7 +58,10 @@ def test_what_is_gone_is_no_gap() -> None:
 
 @pytest.mark.parametrize(("end", "found"), [(10, []), (11, []), (12, [(10, 12)])])
 def test_a_gap_at_the_end_is_two_offsets(end: int, found: list[tuple[int, int]]) -> None:
-    """One is a transaction's marker, which needs no look; two may be anything. Between messages it is the same."""
+    """One is a transaction's marker, which needs no look; two may be anything.
+
+    Between messages it is the same.
+    """
     gaps, between = Gaps(10), Gaps(10)
     gaps.add_end(end)
     between.add_visible(np.array([end], np.int64))

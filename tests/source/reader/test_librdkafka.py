@@ -1,4 +1,6 @@
-"""The compiled way beside confluent-kafka's consumer on real Kafka: the same messages, the same words; and nothing is left behind."""
+"""The compiled way beside confluent-kafka's consumer on real Kafka: the same messages,
+the same words; and nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,18 @@ Read = Callable[..., tuple[list[pa.RecordBatch], ReadSummary]]
 def read(kafka: str, broker: KafkaBroker) -> Read:
     """Read a range by one way."""
 
-    def read(way: str, tp: TopicPartition, start: int, stop: int, **bounds: int) -> tuple[list[pa.RecordBatch], ReadSummary]:
-        reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp), fetching=WAYS[way], **bounds)
+    def read(
+        way: str, tp: TopicPartition, start: int, stop: int, **bounds: int
+    ) -> tuple[list[pa.RecordBatch], ReadSummary]:
+        reader = KafkaReader(
+            consumer_properties(kafka, {}), plan_of(broker, tp), fetching=WAYS[way], **bounds
+        )
         return gathered(reader, Split(tp.topic, tp.partition, start, stop))
 
     return read
 
 
-# ------------------------------------------------------------------------------------------------------------------ the same output
+# --------------------------------------------------------------------------------------------------
 
 
 def blob(dice: random.Random, most: int) -> bytes | None:
@@ -72,9 +78,14 @@ def headers(dice: random.Random) -> Headers:
 def messages(dice: random.Random, most: int) -> list[Sent]:
     size = dice.choice((10, 200, 2000, 20_000))
     return [
-        Sent(blob(dice, size), dice.choice((None, b"", b"k%d" % dice.randrange(20))), dice.randint(-10_000, 10_000), headers(dice))
+        Sent(
+            blob(dice, size),
+            dice.choice((None, b"", b"k%d" % dice.randrange(20))),
+            dice.randint(-10_000, 10_000),
+            headers(dice),
+        )
         for _ in range(dice.randint(1, most))
-    ]  # fmt: skip
+    ]
 
 
 def write(dice: random.Random, logs: Logs, tp: TopicPartition) -> None:
@@ -89,15 +100,25 @@ def write(dice: random.Random, logs: Logs, tp: TopicPartition) -> None:
 def write_compacted(dice: random.Random, logs: Logs) -> TopicPartition:
     tp = logs.compacted()
     for _ in range(3):
-        logs.send(tp, *[Sent(dice.randbytes(9), b"k%d" % dice.randrange(9), n, headers(dice)) for n in range(dice.randint(1, 9))])
+        logs.send(
+            tp,
+            *[
+                Sent(dice.randbytes(9), b"k%d" % dice.randrange(9), n, headers(dice))
+                for n in range(dice.randint(1, 9))
+            ],
+        )
     logs.compact(tp)
     return tp
 
 
 @pytest.mark.some(1)
 @pytest.mark.sampled(2, of=100)
-def test_both_ways_give_the_same(part: int, dice: random.Random, logs: Logs, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random logs, in any compression, with nulls, headers, transactions and compaction: the same batches, all columns, and counts."""
+def test_both_ways_give_the_same(
+    part: int, dice: random.Random, logs: Logs, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random logs, in any compression, with nulls, headers, transactions and
+    compaction: the same batches, all columns, and counts.
+    """
     codec = dice.choice(("uncompressed", "gzip", "snappy", "lz4", "zstd"))
     topic = logs.topic(LAYOUTS - 1, {"compression.type": codec})
     tps = [TopicPartition(topic, p) for p in range(LAYOUTS - 1)]
@@ -108,10 +129,18 @@ def test_both_ways_give_the_same(part: int, dice: random.Random, logs: Logs, rea
     for tp in [*tps, write_compacted(dice, logs)]:
         end = logs.end(tp)
         for start, stop in ((0, end), sorted(dice.sample(range(end + 1), 2))):
-            bounds = {"rows_max": dice.choice((1, 9, 1000)), "bytes_max": dice.choice((1000, 100_000, MIB))}
-            (ours, our_summary), (theirs, their_summary) = (read(way, tp, start, stop, **bounds) for way in ("librdkafka", "confluent"))
+            bounds = {
+                "rows_max": dice.choice((1, 9, 1000)),
+                "bytes_max": dice.choice((1000, 100_000, MIB)),
+            }
+            (ours, our_summary), (theirs, their_summary) = (
+                read(way, tp, start, stop, **bounds) for way in ("librdkafka", "confluent")
+            )
             assert seen(ours) == logs.seen(tp, start, stop)
-            assert replace(our_summary, next_offset=stop) == replace(their_summary, next_offset=stop)  # how far beyond is the client's own
+            # how far beyond is the client's own
+            assert replace(our_summary, next_offset=stop) == replace(
+                their_summary, next_offset=stop
+            )
             assert len(ours) == len(theirs)
             for one, other in zip(ours, theirs, strict=True):
                 one.validate(full=True)
@@ -122,7 +151,9 @@ def test_a_message_of_16_megabytes(logs: Logs, read: Read, dice: random.Random) 
     """Between small ones, with a large key and a large header: all of it, unharmed."""
     tp = logs.partition()
     large = dice.randbytes(16 * MIB)
-    logs.send(tp, *some(3), Sent(large, large[:100_000], headers=(("h", large[:90_000]),)), *some(3))
+    logs.send(
+        tp, *some(3), Sent(large, large[:100_000], headers=(("h", large[:90_000]),)), *some(3)
+    )
     batches, _ = read("librdkafka", tp, 0, 7)
     assert [b.num_rows for b in batches] == [3, 1, 3]
     assert seen(batches) == logs.seen(tp, 0, 7)
@@ -164,14 +195,20 @@ def test_a_header_whose_name_is_not_utf_8(kafka: str, logs: Logs, read: Read) ->
     send_header(kafka, tp.topic, b"\xff\xfe")
     produce.produce(kafka, tp.topic, [produce.Put(b"v", headers=[("a", b"1")])])
     (ours,), (theirs,) = (read(way, tp, 0, 3)[0] for way in ("librdkafka", "confluent"))
-    assert [[h["key"] for h in row["headers"]] for row in ours.to_pylist()] == [["a"], [UNREADABLE], ["a"]]
+    assert [[h["key"] for h in row["headers"]] for row in ours.to_pylist()] == [
+        ["a"],
+        [UNREADABLE],
+        ["a"],
+    ]
     assert ours.equals(theirs)
 
 
-# ------------------------------------------------------------------------------------------------------------------ what is said
+# --------------------------------------------------------------------------------------------------
 
 
-def hear(way: str, properties: dict[str, Any], enough: Callable[[list[KafkaError]], bool]) -> list[KafkaError]:
+def hear(
+    way: str, properties: dict[str, Any], enough: Callable[[list[KafkaError]], bool]
+) -> list[KafkaError]:
     """What a client says until that is enough."""
     heard: list[KafkaError] = []
     deadline = time.monotonic() + 30
@@ -183,7 +220,9 @@ def hear(way: str, properties: dict[str, Any], enough: Callable[[list[KafkaError
 
 
 def test_errors_of_the_connection_are_heard() -> None:
-    """While it is polled, in the same words as confluent-kafka's; and its log goes to Python's logger, nowhere else."""
+    """While it is polled, in the same words as confluent-kafka's; and its log goes to
+    Python's logger, nowhere else.
+    """
     properties = consumer_properties("127.0.0.1:1", {"client.id": "me"})
     lines: list[logging.LogRecord] = []
     handler = logging.Handler()
@@ -191,7 +230,10 @@ def test_errors_of_the_connection_are_heard() -> None:
     LOG.addHandler(handler)
     try:
         said = {
-            way: {(e.code(), e.str().split(":")[0]) for e in hear(way, properties, lambda heard: len({e.code() for e in heard}) > 1)}
+            way: {
+                (e.code(), e.str().split(":")[0])
+                for e in hear(way, properties, lambda heard: len({e.code() for e in heard}) > 1)
+            }
             for way in WAYS
         }
     finally:
@@ -210,25 +252,42 @@ def test_a_client_without_a_listener_prints_nothing(capfd: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"fetch.min.bytes": "many"}, {"no.such.property": 1}, {"ssl.ca.location": "/no/such"}, {"fetch.max.bytes": 1}]
+    "wrong",
+    [
+        {"fetch.min.bytes": "many"},
+        {"no.such.property": 1},
+        {"ssl.ca.location": "/no/such"},
+        {"fetch.max.bytes": 1},
+    ],
 )
 def test_properties_that_cannot_be_used(wrong: dict[str, Any]) -> None:
-    """Refused in the same words, whether one is wrong by itself or with the others; and nothing is left of the client."""
+    """Refused in the same words, whether one is wrong by itself or with the others; and
+    nothing is left of the client.
+    """
     properties = consumer_properties("127.0.0.1:1", {}) | {"security.protocol": "SSL"} | wrong
     said = []
     for way in WAYS:
         with pytest.raises(KafkaException) as refused:
             WAYS[way](properties, Start("t", 0, 0, None), lambda _: None)
-        said.append((refused.value.args[0].code(), refused.value.args[0].str().removeprefix("Failed to create consumer: ")))
+        said.append(
+            (
+                refused.value.args[0].code(),
+                refused.value.args[0].str().removeprefix("Failed to create consumer: "),
+            )
+        )
     assert said[0] == said[1]
 
 
 def test_a_fatal_error_is_an_event() -> None:
-    """A client that can't go on says so between messages, where it ends the read: not as an error of the connection, which would pass."""
+    """A client that can't go on says so between messages, where it ends the read: not
+    as an error of the connection, which would pass.
+    """
     fetcher = made(consumer_properties("127.0.0.1:1", {}))
     library = fetcher._api._library
     library.rd_kafka_test_fatal_error.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
-    library.rd_kafka_test_fatal_error(fetcher._client._handle, KafkaError.UNKNOWN_PRODUCER_ID, b"for a test")
+    library.rd_kafka_test_fatal_error(
+        fetcher._client._handle, KafkaError.UNKNOWN_PRODUCER_ID, b"for a test"
+    )
     deadline = time.monotonic() + 30
     with closing(fetcher):
         while not (events := fetcher.poll(1, 1).events):
@@ -238,10 +297,12 @@ def test_a_fatal_error_is_an_event() -> None:
     assert "for a test" in error.str()
 
 
-# -------------------------------------------------------------------------------------------------------------- whom it believes
+# --------------------------------------------------------------------------------------------------
 
 
-def made(properties: dict[str, Any], start: Start | None = None, listen: Hear = lambda _: None) -> LibrdkafkaFetcher:
+def made(
+    properties: dict[str, Any], start: Start | None = None, listen: Hear = lambda _: None
+) -> LibrdkafkaFetcher:
     fetcher = compiled(properties, start or Start("t", 0, 0, None), listen)
     assert isinstance(fetcher, LibrdkafkaFetcher)
     return fetcher
@@ -264,8 +325,12 @@ def polled(fetcher: Fetcher) -> int:
     return count
 
 
-def test_a_message_that_cannot_be_one_is_a_bug(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the passes refuse ends the read: a layout that is not the expected one can't go unnoticed."""
+def test_a_message_that_cannot_be_one_is_a_bug(
+    fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the passes refuse ends the read: a layout that is not the expected one can't
+    go unnoticed.
+    """
     fetcher._state[fields.PARTITION] = 9  # as if messages were of another partition
     with pytest.raises(BugError, match="can't be the next message"):
         polled(fetcher)
@@ -278,15 +343,21 @@ def test_a_message_of_another_topic_is_a_bug(fetcher: LibrdkafkaFetcher) -> None
         polled(fetcher)
 
 
-def test_a_position_before_a_message_is_a_bug(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_position_before_a_message_is_a_bug(
+    fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The client's own position is a witness of the offsets that were read."""
     monkeypatch.setattr(fetcher._client, "position", lambda: 1)
     with pytest.raises(BugError, match="stands at 1"):
         polled(fetcher)
 
 
-def test_what_was_not_taken_is_given_back(fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages that nobody took are destroyed by the next poll, or with the client, also when the passes were interrupted."""
+def test_what_was_not_taken_is_given_back(
+    fetcher: LibrdkafkaFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that nobody took are destroyed by the next poll, or with the client,
+    also when the passes were interrupted.
+    """
     count = polled(fetcher)
     assert int((fetcher._messages != 0).sum()) == count
     fetcher.poll(1, 3)
@@ -304,7 +375,9 @@ def test_what_was_not_taken_is_given_back(fetcher: LibrdkafkaFetcher, monkeypatc
 
 
 def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetcher) -> None:
-    """Their memory is another's by then: who takes batches of a poll behind the next one, or behind the end, is told of the mistake."""
+    """Their memory is another's by then: who takes batches of a poll behind the next
+    one, or behind the end, is told of the mistake.
+    """
     deadline = time.monotonic() + 30
     while not (fetched := fetcher.poll(3, 3)).count:
         assert time.monotonic() < deadline
@@ -320,7 +393,9 @@ def test_messages_that_were_given_back_are_out_of_reach(fetcher: LibrdkafkaFetch
 
 @pytest.mark.parametrize("where", ["consumer_close", "destroy_flags"])
 def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    """1 Ctrl-C comes while the library closes. 2 It is raised behind that call. 3 Who closes again gives nothing back twice."""
+    """1 Ctrl-C comes while the library closes. 2 It is raised behind that call. 3 Who
+    closes again gives nothing back twice.
+    """
     fetcher = made(consumer_properties("127.0.0.1:1", {}))
     api, called = fetcher._api, list[str]()
 
@@ -344,7 +419,9 @@ def test_an_interrupt_while_closing(monkeypatch: pytest.MonkeyPatch, where: str)
 
 
 def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library says why, and none of its threads stays: several in turn leave no more than what others may begin meanwhile."""
+    """The library says why, and none of its threads stays: several in turn leave no
+    more than what others may begin meanwhile.
+    """
     properties = consumer_properties("127.0.0.1:1", {})
     made(properties).close()
     threads = psutil.Process().num_threads()
@@ -357,7 +434,7 @@ def test_a_client_that_cannot_be_assigned_is_given_back(monkeypatch: pytest.Monk
     assert psutil.Process().num_threads() < threads + 5
 
 
-# ---------------------------------------------------------------------------------------------------------------------- no leak
+# --------------------------------------------------------------------------------------------------
 
 
 class LeftError(Exception):
@@ -369,11 +446,22 @@ def leave(_: pa.RecordBatch) -> None:
 
 
 @pytest.mark.sampled(1, of=2)
-def test_many_splits_leave_nothing_behind(part: int, kafka: str, broker: KafkaBroker, logs: Logs, dice: random.Random) -> None:
-    """Memory, threads and open files are bounded over 60 splits, in a soak over 1,000: read to their end, or left in the middle."""
+def test_many_splits_leave_nothing_behind(
+    part: int, kafka: str, broker: KafkaBroker, logs: Logs, dice: random.Random
+) -> None:
+    """Memory, threads and open files are bounded over 60 splits, in a soak over 1,000:
+    read to their end, or left in the middle.
+    """
     tp = TopicPartition(logs.topic(1, {"compression.type": "lz4"}), 0)
-    logs.send(tp, *[Sent(dice.randbytes(500), b"key", headers=(("name", b"value"),)) for _ in range(5000)])
-    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp), fetching=WAYS["librdkafka"], rows_max=1000)
+    logs.send(
+        tp, *[Sent(dice.randbytes(500), b"key", headers=(("name", b"value"),)) for _ in range(5000)]
+    )
+    reader = KafkaReader(
+        consumer_properties(kafka, {}),
+        plan_of(broker, tp),
+        fetching=WAYS["librdkafka"],
+        rows_max=1000,
+    )
     here = psutil.Process()
 
     def some_splits(count: int) -> tuple[int, int, float]:
@@ -383,14 +471,23 @@ def test_many_splits_leave_nothing_behind(part: int, kafka: str, broker: KafkaBr
                 with pytest.raises(LeftError):
                     reader.read(Split(tp.topic, 0, start, 5000), leave)
             else:
-                assert sum(b.num_rows for b in batches_of(reader, Split(tp.topic, 0, start, start + 999))) == 999
+                assert (
+                    sum(
+                        b.num_rows
+                        for b in batches_of(reader, Split(tp.topic, 0, start, start + 999))
+                    )
+                    == 999
+                )
         gc.collect()
         return here.num_threads(), here.num_fds(), here.memory_info().rss / MIB
 
     threads, files, memory = some_splits(30)
     count = (60, 1000)[part]
     threads_then, files_then, memory_then = some_splits(count)
-    print(f"{count} splits: {threads} -> {threads_then} threads, {files} -> {files_then} files, {memory:.0f} -> {memory_then:.0f} MiB")
+    print(
+        f"{count} splits: {threads} -> {threads_then} threads, {files} -> {files_then} files,"
+        f" {memory:.0f} -> {memory_then:.0f} MiB"
+    )
     assert threads_then < threads + 10  # others may begin some meanwhile
     assert files_then < files + 10
     assert memory_then < memory + 32

@@ -1,4 +1,6 @@
-"""The compiled passes over messages that lie in memory as librdkafka's would, without librdkafka: what they give, and what they refuse."""
+"""The compiled passes over messages that lie in memory as librdkafka's would, without
+librdkafka: what they give, and what they refuse.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Sent:
 
 @dataclass
 class FakeLibrary:
-    """What the passes call, in Python; whose messages are in this process's memory for as long as it lives."""
+    """What the passes call, in Python; whose messages are in this process's memory for
+    as long as it lives.
+    """
 
     sent: Sequence[Sent]
     destroyed: list[int] = field(default_factory=list)
@@ -56,7 +60,9 @@ class FakeLibrary:
         "message_leader_epoch": ctypes.CFUNCTYPE(ctypes.c_int32, POINTER),
         "message_headers": ctypes.CFUNCTYPE(ctypes.c_int32, POINTER, POINTER),
         "header_cnt": ctypes.CFUNCTYPE(ctypes.c_size_t, POINTER),
-        "header_get_all": ctypes.CFUNCTYPE(ctypes.c_int32, POINTER, ctypes.c_size_t, POINTER, POINTER, POINTER),
+        "header_get_all": ctypes.CFUNCTYPE(
+            ctypes.c_int32, POINTER, ctypes.c_size_t, POINTER, POINTER, POINTER
+        ),
         "message_destroy": ctypes.CFUNCTYPE(None, POINTER),
     }
 
@@ -64,12 +70,21 @@ class FakeLibrary:
         for message in self.sent:
             self.heads.append(
                 MessageHead(
-                    message.err, TOPIC, TP.partition, self.bytes_at(message.value), len(message.value or b""), self.bytes_at(message.key),
-                    len(message.key or b""), message.offset, None,
+                    message.err,
+                    TOPIC,
+                    TP.partition,
+                    self.bytes_at(message.value),
+                    len(message.value or b""),
+                    self.bytes_at(message.key),
+                    len(message.key or b""),
+                    message.offset,
+                    None,
                 )
-            )  # fmt: skip
+            )
         self.functions = [self.PROTOTYPES[name](getattr(self, name)) for name in fields.CALLS]
-        self.calls = np.array([ctypes.cast(f, ctypes.c_void_p).value for f in self.functions], np.int64)
+        self.calls = np.array(
+            [ctypes.cast(f, ctypes.c_void_p).value for f in self.functions], np.int64
+        )
         self.addresses = [ctypes.addressof(head) for head in self.heads]
 
     def bytes_at(self, content: bytes | None) -> int | None:
@@ -100,7 +115,11 @@ class FakeLibrary:
 
     def header_get_all(self, address: int, number: int, name: int, value: int, size: int) -> int:
         text, content = self.of(address).headers[number]
-        for at, found in ((name, self.bytes_at(text)), (value, self.bytes_at(content)), (size, len(content or b""))):
+        for at, found in (
+            (name, self.bytes_at(text)),
+            (value, self.bytes_at(content)),
+            (size, len(content or b"")),
+        ):
             POINTER.from_address(at).value = found or 0
         return 0
 
@@ -118,18 +137,33 @@ def looked(library: FakeLibrary, words: fields.Ints) -> tuple[int, fields.Ints, 
     """How many messages were taken down; the addresses and the rows."""
     addresses = np.array(library.addresses, np.int64)
     rows = np.empty((fields.FIELDS, len(addresses)), np.int64)
-    return passes.look(library.calls, addresses, len(addresses), rows, words, np.zeros(fields.SCRATCH, np.int64)), addresses, rows
+    return (
+        passes.look(
+            library.calls,
+            addresses,
+            len(addresses),
+            rows,
+            words,
+            np.zeros(fields.SCRATCH, np.int64),
+        ),
+        addresses,
+        rows,
+    )
 
 
 def batch_of(library: FakeLibrary, stop: int = 2**62) -> pa.RecordBatch:
     count, addresses, rows = looked(library, told(0, stop))
-    batch = librdkafka.rows_to_batch(library.calls, TP, addresses, rows, 0, count, np.zeros(fields.SCRATCH, np.int64))
+    batch = librdkafka.rows_to_batch(
+        library.calls, TP, addresses, rows, 0, count, np.zeros(fields.SCRATCH, np.int64)
+    )
     assert [a for a in library.addresses if a not in addresses] == library.destroyed
     return batch
 
 
 BLOB = st.none() | st.binary(max_size=20)
-NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=3).map(str.encode)
+NAME = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=3).map(
+    str.encode
+)
 MESSAGE = st.builds(
     Sent,
     offset=st.integers(0, 3),  # the distance from the one before
@@ -152,17 +186,25 @@ def consecutive(messages: list[Sent]) -> list[Sent]:
 
 @given(st.lists(MESSAGE, min_size=1, max_size=20).map(consecutive))
 def test_the_same_as_from_the_clients_objects(messages: list[Sent]) -> None:
-    """Any messages become the batch that confluent-kafka's objects of the same messages become; each is destroyed once."""
+    """Any messages become the batch that confluent-kafka's objects of the same messages
+    become; each is destroyed once.
+    """
     library = FakeLibrary(messages)
     batch = batch_of(library)
     batch.validate(full=True)
     objects = [
         Message(
-            topic=TP.topic, partition=TP.partition, offset=m.offset, key=m.key, value=m.value, timestamp=m.stamp, leader_epoch=m.epoch,
+            topic=TP.topic,
+            partition=TP.partition,
+            offset=m.offset,
+            key=m.key,
+            value=m.value,
+            timestamp=m.stamp,
+            leader_epoch=m.epoch,
             headers=[(name.decode(), value) for name, value in m.headers] or None,
         )
         for m in messages
-    ]  # fmt: skip
+    ]
     assert batch.schema.equals(MESSAGES)
     assert batch.equals(to_batch(TP, objects))
     assert sorted(library.destroyed) == sorted(library.addresses)
@@ -171,24 +213,50 @@ def test_the_same_as_from_the_clients_objects(messages: list[Sent]) -> None:
 def test_a_header_whose_name_is_not_utf_8() -> None:
     """Its message gets a mark in the place of all its headers, the others keep theirs."""
     bad, good = (b"ok", b"1"), (b"\xff", b"2")
-    batch = batch_of(FakeLibrary([Sent(0, headers=(bad,)), Sent(1, headers=(bad, good)), Sent(2), Sent(3, headers=(bad, (b"n", None)))]))
+    batch = batch_of(
+        FakeLibrary(
+            [
+                Sent(0, headers=(bad,)),
+                Sent(1, headers=(bad, good)),
+                Sent(2),
+                Sent(3, headers=(bad, (b"n", None))),
+            ]
+        )
+    )
     assert [[(h["key"], h["value"]) for h in row["headers"]] for row in batch.to_pylist()] == [
-        [("ok", b"1")], [(UNREADABLE, None)], [], [("ok", b"1"), ("n", None)]
-    ]  # fmt: skip
+        [("ok", b"1")],
+        [(UNREADABLE, None)],
+        [],
+        [("ok", b"1"), ("n", None)],
+    ]
 
 
 def test_events_and_what_lies_behind_the_stop_are_left_out() -> None:
     """Neither is given away nor destroyed by the passes; both are counted where they must be."""
-    library = FakeLibrary([Sent(4), Sent(9, err=-191), Sent(5, value=b"v"), Sent(7, value=b"later"), Sent(8, err=-195)])
+    library = FakeLibrary(
+        [
+            Sent(4),
+            Sent(9, err=-191),
+            Sent(5, value=b"v"),
+            Sent(7, value=b"later"),
+            Sent(8, err=-195),
+        ]
+    )
     words = told(4, 7)
     count, _, rows = looked(library, words)
-    assert (count, rows[fields.OFFSET, :2].tolist(), rows[fields.NUMBER, :2].tolist()) == (2, [4, 5], [0, 2])
+    assert (count, rows[fields.OFFSET, :2].tolist(), rows[fields.NUMBER, :2].tolist()) == (
+        2,
+        [4, 5],
+        [0, 2],
+    )
     assert words[fields.DUE :].tolist() == [8, 7, 2, 0, TOPIC, 1]
     assert library.destroyed == []
 
 
 def test_release_destroys_what_is_left() -> None:
-    """Each message that no pass has destroyed is destroyed once, however often release is called."""
+    """Each message that no pass has destroyed is destroyed once, however often release
+    is called.
+    """
     library = FakeLibrary([Sent(n) for n in range(5)])
     addresses = np.array(library.addresses, np.int64)
     addresses[1] = addresses[4] = 0
@@ -201,12 +269,21 @@ def test_release_destroys_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("topic", TOPIC + 8), ("partition", 4), ("offset", 10), ("offset", -1), ("size", 2**31), ("size", 2**64 - 1), ("key_size", 2**31),
-        ("payload", None), ("key", None),
+        ("topic", TOPIC + 8),
+        ("partition", 4),
+        ("offset", 10),
+        ("offset", -1),
+        ("size", 2**31),
+        ("size", 2**64 - 1),
+        ("key_size", 2**31),
+        ("payload", None),
+        ("key", None),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_the_next_message(name: str, value: int | None) -> None:
-    """Another topic or partition, an offset that was passed, a size that no message has, a null with a size: nothing is believed."""
+    """Another topic or partition, an offset that was passed, a size that no message
+    has, a null with a size: nothing is believed.
+    """
     library = FakeLibrary([Sent(n, b"key", b"value") for n in (9, 10, 11)])
     setattr(library.heads[2], name, value)
     words = told(9)

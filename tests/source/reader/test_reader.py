@@ -41,8 +41,15 @@ class OnKafka(ReaderContract):
     def _address(self, kafka: str) -> None:
         self.bootstrap = kafka
 
-    def _reader(self, plan: ReadPlan, isolation: Isolation = "read_committed", **bounds: Any) -> Reader:
-        return KafkaReader(consumer_properties(self.bootstrap, {}, isolation=isolation), plan, fetching=WAYS[self.way], **bounds)
+    def _reader(
+        self, plan: ReadPlan, isolation: Isolation = "read_committed", **bounds: Any
+    ) -> Reader:
+        return KafkaReader(
+            consumer_properties(self.bootstrap, {}, isolation=isolation),
+            plan,
+            fetching=WAYS[self.way],
+            **bounds,
+        )
 
     def make(self, broker: Broker, plan: ReadPlan, **bounds: int) -> Reader:
         return self._reader(plan, **bounds)
@@ -75,7 +82,9 @@ class Keeps(OnKafka):
             yield
 
     def test_any_splits_in_any_order(self, broker: Broker, logs: Logs, dice: Random) -> None:
-        """Splits of several topic-partitions, with markers and aborted messages between them, forwards and back: each gives its own."""
+        """Splits of several topic-partitions, with markers and aborted messages between
+        them, forwards and back: each gives its own.
+        """
         topic = logs.topic(2)
         tps = [TopicPartition(topic, p) for p in range(2)]
         for tp in tps:
@@ -91,7 +100,9 @@ class Keeps(OnKafka):
             return WAYS[self.way](properties, start, hear)
 
         for split in [*splits, *dice.sample(splits, len(splits))]:
-            reader = KafkaReader(consumer_properties(self.bootstrap, {}), plan_of(broker, split.tp), fetching=counted)
+            reader = KafkaReader(
+                consumer_properties(self.bootstrap, {}), plan_of(broker, split.tp), fetching=counted
+            )
             batches, summary = gathered(reader, split)
             assert seen(batches) == logs.seen(split.tp, split.start, split.stop)
             assert summary.next_offset >= split.stop
@@ -108,18 +119,22 @@ class TestKeptLibrdkafka(Keeps, TestLibrdkafka):
 
 def test_a_truncated_end_is_known_without_a_stall(
     kafka: str, broker: KafkaBroker, logs: Logs, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """An end of the log below the stop is asked about at once, not after the stall limit."""
     tp = logs.partition()
     logs.send(tp, *some(3))
-    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp, "skip"), stall_seconds=30)
+    reader = KafkaReader(
+        consumer_properties(kafka, {}), plan_of(broker, tp, "skip"), stall_seconds=30
+    )
     monkeypatch.setattr(Cursor, "_stalled", lambda _: pytest.fail("the stall limit was waited for"))
     batches, summary = gathered(reader, Split(tp.topic, 0, 0, 5))
     assert [b.num_rows for b in batches] == [3]
     assert summary.skipped == 2
 
 
-def test_aborted_runs_between_messages_are_counted(kafka: str, broker: KafkaBroker, logs: Logs) -> None:
+def test_aborted_runs_between_messages_are_counted(
+    kafka: str, broker: KafkaBroker, logs: Logs
+) -> None:
     """Each gap between messages is looked into by itself: what lies around it is not counted."""
     tp = logs.partition()
     for _ in range(4):
@@ -129,8 +144,12 @@ def test_aborted_runs_between_messages_are_counted(kafka: str, broker: KafkaBrok
     assert gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))[1].aborted == 8
 
 
-def test_what_retention_takes_behind_the_read_costs_nothing(kafka: str, broker: KafkaBroker, logs: Logs) -> None:
-    """A window that was read whole is whole, although the aborted messages in it can't be counted any more."""
+def test_what_retention_takes_behind_the_read_costs_nothing(
+    kafka: str, broker: KafkaBroker, logs: Logs
+) -> None:
+    """A window that was read whole is whole, although the aborted messages in it can't
+    be counted any more.
+    """
     tp = logs.partition()
     logs.transaction(tp, *some(2), commit=False)
     logs.send(tp, *some(2))
@@ -140,7 +159,9 @@ def test_what_retention_takes_behind_the_read_costs_nothing(kafka: str, broker: 
             logs.cluster.delete_before(tp, logs.end(tp))
         return WAYS["confluent"](properties, start, hear)
 
-    reader = KafkaReader(consumer_properties(kafka, {}), plan_of(broker, tp), stall_seconds=5, fetching=fetching)
+    reader = KafkaReader(
+        consumer_properties(kafka, {}), plan_of(broker, tp), stall_seconds=5, fetching=fetching
+    )
     batches, summary = gathered(reader, Split(tp.topic, 0, 0, logs.end(tp)))
     assert (seen(batches), summary.aborted) == (logs.seen(tp, 0, logs.end(tp)), 0)
 
@@ -154,6 +175,8 @@ def test_a_broker_that_is_not_there(broker: KafkaBroker, logs: Logs) -> None:
 
 def test_properties_that_cannot_be_used_here() -> None:
     """A file that is missing where the task runs is an error of the spec."""
-    properties = consumer_properties("127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"})
+    properties = consumer_properties(
+        "127.0.0.1:1", {"security.protocol": "SSL", "ssl.ca.location": "/no/such/file"}
+    )
     with pytest.raises(SpecError, match="can't be used where the task runs"):
         batches_of(KafkaReader(properties, PLAN), Split("t", 0, 0, 1))

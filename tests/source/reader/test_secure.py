@@ -49,7 +49,9 @@ def test_messages_through_tls_and_a_login(way: str, server: SecureBroker) -> Non
     """All of them arrive."""
     logs, tp = written(server)
     broker = KafkaBroker(server.secure, client())
-    reader = KafkaReader(consumer_properties(server.secure, client()), plan_of(broker, tp), fetching=WAYS[way])
+    reader = KafkaReader(
+        consumer_properties(server.secure, client()), plan_of(broker, tp), fetching=WAYS[way]
+    )
     assert seen(batches_of(reader, Split(tp.topic, 0, 0, 500))) == logs.seen(tp, 0, 500)
 
 
@@ -58,19 +60,29 @@ def test_a_wrong_password_where_the_task_runs(way: str, server: SecureBroker) ->
     """The cluster refuses: the spec's mistake, and no word of the password."""
     _, tp = written(server)
     plan = plan_of(KafkaBroker(server.secure, client()), tp)
-    reader = KafkaReader(consumer_properties(server.secure, client("hunter2")), plan, fetching=WAYS[way])
+    reader = KafkaReader(
+        consumer_properties(server.secure, client("hunter2")), plan, fetching=WAYS[way]
+    )
     with pytest.raises(SpecError, match="refuses to let this client read") as refused:
         batches_of(reader, Split(tp.topic, 0, 0, 500))
     assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("wrong", [client("hunter2"), client(ca=TLS / "other.pem")], ids=["password", "ca"])
-def test_a_client_that_is_turned_away_says_why(way: str, wrong: dict[str, object], server: SecureBroker) -> None:
-    """Also one that got past the first question: what it hears, or gets as an event, says that it was turned away."""
+@pytest.mark.parametrize(
+    "wrong", [client("hunter2"), client(ca=TLS / "other.pem")], ids=["password", "ca"]
+)
+def test_a_client_that_is_turned_away_says_why(
+    way: str, wrong: dict[str, object], server: SecureBroker
+) -> None:
+    """Also one that got past the first question: what it hears, or gets as an event,
+    says that it was turned away.
+    """
     heard: list[KafkaError] = []
     deadline = time.monotonic() + 30
-    with closing(WAYS[way](consumer_properties(server.secure, wrong), Start("t", 0, 0, None), heard.append)) as fetcher:
+    with closing(
+        WAYS[way](consumer_properties(server.secure, wrong), Start("t", 0, 0, None), heard.append)
+    ) as fetcher:
         while not any(map(turned_away, heard)):
             assert time.monotonic() < deadline, heard
             heard.extend(error for error, _ in fetcher.poll(10, 10).events)

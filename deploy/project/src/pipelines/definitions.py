@@ -1,4 +1,6 @@
-"""What Dagster loads: every pipeline below `defs`, its tasks on the cluster that the environment names."""
+"""What Dagster loads: every pipeline below `defs`, its tasks on the cluster that the
+environment names.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,17 @@ from windrow.dagster import SPARK_KEY, Spark, standing_on
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All pipelines. Steps run in the run's own process, which is Spark's driver: so it says by which name executors reach it."""
+    """All pipelines.
+
+    Steps run in the run's own process, which is Spark's driver: so it says by which
+    name executors reach it.
+    """
     cluster = Spark(
         master=os.environ["SPARK_MASTER"],
-        spark_config={"spark.driver.host": os.environ["SPARK_DRIVER_HOST"], "spark.executor.memory": "512m"},
+        spark_config={
+            "spark.driver.host": os.environ["SPARK_DRIVER_HOST"],
+            "spark.executor.memory": "512m",
+        },
     )
     pipelines = dg.Definitions.merge(
         dg.load_from_defs_folder(path_within_project=Path(__file__).parent),

@@ -1,6 +1,7 @@
 """The pictures of docs/benchmark.md. Runs in an environment of its own, which has matplotlib.
 
-python plot.py < FIGURES.json      {"out": path, "panels": [{"title", "bars": [[label, value, least, most, ours]]} or {"title", "x", "y"}]}
+python plot.py < FIGURES.json      {"out": path, "panels": [{"title", "bars": [[label,
+value, least, most, ours]]} or {"title", "x", "y"}]}
 """
 
 from __future__ import annotations
@@ -13,10 +14,16 @@ import matplotlib as mpl
 
 mpl.use("svg")
 mpl.rcParams.update(
-    {"svg.hashsalt": "windrow", "font.size": 8, "svg.fonttype": "none", "axes.spines.top": False, "axes.spines.right": False}
+    {
+        "svg.hashsalt": "windrow",
+        "font.size": 8,
+        "svg.fonttype": "none",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
 )
 
-import matplotlib.pyplot as plt  # noqa: E402  # after the choice of what it draws with
+import matplotlib.pyplot as plt  # after the choice of what it draws with  # noqa: E402
 
 OURS, OTHERS = "#d95f02", "#7f8fa6"
 
@@ -24,9 +31,18 @@ OURS, OTHERS = "#d95f02", "#7f8fa6"
 def bars(axes: Any, panel: dict[str, Any]) -> None:
     """A bar a side, with its range."""
     labels, values, least, most, ours = zip(*panel["bars"], strict=True)
-    errors = [[v - low for v, low in zip(values, least, strict=True)], [high - v for v, high in zip(values, most, strict=True)]]
+    errors = [
+        [v - low for v, low in zip(values, least, strict=True)],
+        [high - v for v, high in zip(values, most, strict=True)],
+    ]
     places = range(len(labels))
-    axes.barh(places, values, xerr=errors, color=[OURS if o else OTHERS for o in ours], error_kw={"elinewidth": 0.8})
+    axes.barh(
+        places,
+        values,
+        xerr=errors,
+        color=[OURS if o else OTHERS for o in ours],
+        error_kw={"elinewidth": 0.8},
+    )
     axes.set_yticks(places, labels)
     axes.invert_yaxis()
     axes.set_xlabel(panel["unit"])

@@ -2,7 +2,8 @@
 
 python program.py BOOTSTRAP      then a JSON job per line on stdin, an answer per line on stdout
 
-Jobs: `raw` reads and adds up the messages' bytes, so that values are looked at; `table` makes columns of JSON and writes them to Parquet.
+Jobs: `raw` reads and adds up the messages' bytes, so that values are looked at; `table`
+makes columns of JSON and writes them to Parquet.
 """
 
 from __future__ import annotations
@@ -20,15 +21,20 @@ MOST = 10_000
 
 
 def chunk(stops: list[int]) -> int:
-    """A number of messages that divides every topic-partition's: Daft waits out a timeout of 10 seconds for the rest of its last batch."""
+    """A number of messages that divides every topic-partition's: Daft waits out a
+    timeout of 10 seconds for the rest of its last batch.
+    """
     whole = math.gcd(*stops)
     return max(size for size in range(1, MOST + 1) if whole % size == 0)
 
 
 TYPES = {
-    "bigint": DataType.int64(), "int": DataType.int32(), "double": DataType.float64(), "boolean": DataType.bool(),
+    "bigint": DataType.int64(),
+    "int": DataType.int32(),
+    "double": DataType.float64(),
+    "boolean": DataType.bool(),
     "string": DataType.string(),
-}  # fmt: skip
+}
 
 
 def dtype(told: Any) -> DataType:
@@ -45,14 +51,23 @@ def main(bootstrap: str) -> None:
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        messages = daft.read_kafka(bootstrap, job["topic"], start="earliest", end="latest", chunk_size=chunk(job["stops"]))
+        messages = daft.read_kafka(
+            bootstrap, job["topic"], start="earliest", end="latest", chunk_size=chunk(job["stops"])
+        )
         if job["work"] == "raw":
-            total = messages.agg(col("value").count().alias("rows"), col("value").length().sum().alias("bytes")).to_pydict()
+            total = messages.agg(
+                col("value").count().alias("rows"), col("value").length().sum().alias("bytes")
+            ).to_pydict()
             answer = total["rows"][0]
         else:
             names = list(job["columns"]["struct"])
-            parsed = messages.select(col("value").decode("utf-8").deserialize("json", dtype(job["columns"])).alias("r"), "offset")
-            parsed.select(*(col("r").get(name).alias(name) for name in names), "offset").write_parquet(job["out"])
+            parsed = messages.select(
+                col("value").decode("utf-8").deserialize("json", dtype(job["columns"])).alias("r"),
+                "offset",
+            )
+            parsed.select(
+                *(col("r").get(name).alias(name) for name in names), "offset"
+            ).write_parquet(job["out"])
             answer = job["rows"]  # the harness counts what was written
         print(json.dumps({"rows": answer}), flush=True)
 

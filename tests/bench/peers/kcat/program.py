@@ -1,6 +1,7 @@
 """kcat, once per job: it writes all messages of a topic to nowhere, and ends.
 
-python program.py BOOTSTRAP FOLDER      then a JSON job per line on stdin, an answer per line on stdout
+python program.py BOOTSTRAP FOLDER      then a JSON job per line on stdin, an answer per
+line on stdout
 
 FOLDER: where its packages are unpacked.
 """
@@ -24,12 +25,30 @@ def main(bootstrap: str, folder: str) -> None:
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        # -C is an assigned consumer without a group, of all topic-partitions; -e ends it at their ends. A longer queue, as librdkafka's
-        # performance program has it, was a fifth faster here than the default.
+        # -C is an assigned consumer without a group, of all topic-partitions; -e ends
+        # it at their ends. A longer queue, as librdkafka's performance program has it,
+        # was a fifth faster here than the default.
         queue = ["-X", "queued.min.messages=1000000"]
-        command = [f"{folder}/usr/bin/kcat", "-C", "-b", bootstrap, "-t", job["topic"], "-o", "beginning", "-e", *queue]
+        command = [
+            f"{folder}/usr/bin/kcat",
+            "-C",
+            "-b",
+            bootstrap,
+            "-t",
+            job["topic"],
+            "-o",
+            "beginning",
+            "-e",
+            *queue,
+        ]
         done = subprocess.run(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=True, timeout=300
+            command,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+            timeout=300,
         )
         print(json.dumps({"rows": sum(map(int, END.findall(done.stderr)))}), flush=True)
 

@@ -1,8 +1,11 @@
-"""librdkafka's own performance program, once per job: it consumes all topic-partitions of a topic, and ends.
+"""librdkafka's own performance program, once per job: it consumes all topic-partitions
+of a topic, and ends.
 
-python program.py BOOTSTRAP PROGRAM      then a JSON job per line on stdin, an answer per line on stdout
+python program.py BOOTSTRAP PROGRAM      then a JSON job per line on stdin, an answer
+per line on stdout
 
-Its seconds are those that it prints itself, from the first message to the last; CPU seconds are of the whole process.
+Its seconds are those that it prints itself, from the first message to the last; CPU
+seconds are of the whole process.
 """
 
 from __future__ import annotations
@@ -20,13 +23,31 @@ def main(bootstrap: str, program: str) -> None:
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        partitions = [word for partition in range(job["partitions"]) for word in ("-p", str(partition))]
-        # -C reads by callback from one queue for all topic-partitions: faster here than -G, a consumer group, and than batches (-B).
-        # The program itself sets queued.min.messages to 1,000,000; the size of that queue is bounded by default at 64 MB.
-        command = [program, "-C", "-b", bootstrap, "-t", job["topic"], *partitions, "-o", "beginning", "-c", str(job["rows"])]
+        partitions = [
+            word for partition in range(job["partitions"]) for word in ("-p", str(partition))
+        ]
+        # -C reads by callback from one queue for all topic-partitions: faster here than
+        # -G, a consumer group, and than batches (-B). The program itself sets
+        # queued.min.messages to 1,000,000; the size of that queue is bounded by default
+        # at 64 MB.
+        command = [
+            program,
+            "-C",
+            "-b",
+            bootstrap,
+            "-t",
+            job["topic"],
+            *partitions,
+            "-o",
+            "beginning",
+            "-c",
+            str(job["rows"]),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
         said = SAID.findall(done.stdout)
-        print(json.dumps({"rows": int(said[-1][0]), "seconds": int(said[-1][2]) / 1000}), flush=True)
+        print(
+            json.dumps({"rows": int(said[-1][0]), "seconds": int(said[-1][2]) / 1000}), flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
-"""Spark's functions for formats: `from_avro`, `from_csv`, `from_json`, and Protobuf in Python. In an environment of its own, with its jars.
+"""Spark's functions for formats: `from_avro`, `from_csv`, `from_json`, and Protobuf in Python.
 
-python formats.py FORMAT PARQUET SCHEMA JARS_DIR RUNS      prints a JSON list: for each run its seconds
+In an environment of its own, with its jars.
 
-The messages are the column `value` of a Parquet file, taken into Spark's memory first. On one core; what is decoded goes to Spark's noop
-sink, which takes every column of every row. SCHEMA is Avro's JSON, a descriptor set in hexadecimal digits, or Spark's own words.
+python formats.py FORMAT PARQUET SCHEMA JARS_DIR RUNS      prints a JSON list: for each
+run its seconds
 
-The jar with Spark's `from_protobuf` isn't in every mirror of Maven's repository, so Protobuf is what a PySpark user writes without it: a
-function for `mapInArrow` with Google's library, which parses in C.
+The messages are the column `value` of a Parquet file, taken into Spark's memory first.
+On one core; what is decoded goes to Spark's noop sink, which takes every column of
+every row. SCHEMA is Avro's JSON, a descriptor set in hexadecimal digits, or Spark's own
+words.
+
+The jar with Spark's `from_protobuf` isn't in every mirror of Maven's repository, so
+Protobuf is what a PySpark user writes without it: a function for `mapInArrow` with
+Google's library, which parses in C.
 """
 
 from __future__ import annotations
@@ -28,7 +34,10 @@ FUNCTIONS = {
     "csv": lambda value, schema: from_csv(value.cast("string"), schema),
     "json": lambda value, schema: from_json(value.cast("string"), schema),
 }
-ORDER = "order_id bigint, customer string, amount double, currency string, sku string, quantity int, created_at bigint, note string"
+ORDER = (
+    "order_id bigint, customer string, amount double, currency string, sku string, quantity int,"
+    " created_at bigint, note string"
+)
 
 
 def of_protobuf(values: DataFrame, schema: str) -> DataFrame:
@@ -44,19 +53,34 @@ def of_protobuf(values: DataFrame, schema: str) -> DataFrame:
             orders = [kind.FromString(value) for value in batch.column(0).to_pylist()]
             columns = [[getattr(order, name) for order in orders] for name in names[:-1]]
             note = [order.note if order.HasField("note") else None for order in orders]
-            types = [pa.int64(), pa.string(), pa.float64(), pa.string(), pa.string(), pa.int32(), pa.int64(), pa.string()]
-            yield pa.RecordBatch.from_arrays([pa.array(c, t) for c, t in zip([*columns, note], types, strict=True)], names)
+            types = [
+                pa.int64(),
+                pa.string(),
+                pa.float64(),
+                pa.string(),
+                pa.string(),
+                pa.int32(),
+                pa.int64(),
+                pa.string(),
+            ]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(c, t) for c, t in zip([*columns, note], types, strict=True)], names
+            )
 
     return values.mapInArrow(parsed, ORDER)
 
 
 def main(kind: str, messages: str, schema: str, jars: str, runs: str) -> None:
     """Decode them again and again: the first runs warm up."""
-    builder = SparkSession.builder.master("local[1]").config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
+    builder = SparkSession.builder.master("local[1]").config(
+        "spark.jars", ",".join(map(str, Path(jars).glob("*.jar")))
+    )
     for name, value in {
         "spark.ui.enabled": "false",  # nobody looks, and it costs a server
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "4g",  # in local mode tasks run in the driver; its default of 1 GB can't hold the messages
+        # in local mode tasks run in the driver; its default of 1 GB can't hold the
+        # messages
+        "spark.driver.memory": "4g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }.items():

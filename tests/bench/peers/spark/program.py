@@ -1,9 +1,11 @@
 """Spark's own Kafka source. Runs in an environment of its own: pyspark with its connector's jars.
 
-python program.py BOOTSTRAP JARS_DIR      then a JSON job per line on stdin, an answer per line on stdout
+python program.py BOOTSTRAP JARS_DIR      then a JSON job per line on stdin, an answer
+per line on stdout
 
-Jobs: `raw` reads, `parsed` makes columns by from_json, `table` writes them to Parquet. The first two go to Spark's noop sink, which takes
-every column of every row. Rows are counted as they pass, by Spark's own observation.
+Jobs: `raw` reads, `parsed` makes columns by from_json, `table` writes them to Parquet.
+The first two go to Spark's noop sink, which takes every column of every row. Rows are
+counted as they pass, by Spark's own observation.
 """
 
 from __future__ import annotations
@@ -19,24 +21,36 @@ from pyspark.sql.functions import col, count, from_json, lit
 SETTINGS = {
     "spark.ui.enabled": "false",  # nobody looks, and it costs a server
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "3g",  # in local mode tasks run in the driver; its default of 1 GB makes it collect garbage all the time
+    # in local mode tasks run in the driver; its default of 1 GB makes it collect
+    # garbage all the time
+    "spark.driver.memory": "3g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",  # one for each core, as the tuning guide says of small data; nothing is shuffled here
+    # one for each core, as the tuning guide says of small data; nothing is shuffled
+    # here
+    "spark.sql.shuffle.partitions": "2",
 }
 KAFKA = {
     "startingOffsets": "earliest",
     "endingOffsets": "latest",
-    # Kafka's default gives the source 500 messages a poll. More save calls; what is fetched from the broker stays the same.
+    # Kafka's default gives the source 500 messages a poll. More save calls; what is
+    # fetched from the broker stays the same.
     "kafka.max.poll.records": "10000",
-    # As much a fetch as Kafka's default for a whole answer, and not only 1 MB of each topic-partition.
+    # As much a fetch as Kafka's default for a whole answer, and not only 1 MB of each
+    # topic-partition.
     "kafka.max.partition.fetch.bytes": "52428800",
 }
 
 
 def messages(session: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """All of a topic. minPartitions isn't set: the topic has more topic-partitions than there are cores."""
-    reader = session.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    """All of a topic. minPartitions isn't set: the topic has more topic-partitions than
+    there are cores.
+    """
+    reader = (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+    )
     return reader.options(**KAFKA).load()
 
 
@@ -45,12 +59,16 @@ def rows(taken: DataFrame, job: dict[str, Any]) -> DataFrame:
     if job["work"] == "raw":
         return taken
     where = ["topic", "partition", "offset", "timestamp"]
-    return taken.select(from_json(col("value").cast("string"), job["columns"]).alias("r"), *where).select("r.*", *where)
+    return taken.select(
+        from_json(col("value").cast("string"), job["columns"]).alias("r"), *where
+    ).select("r.*", *where)
 
 
 def main(bootstrap: str, jars: str) -> None:
     """Answer until stdin ends."""
-    builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(map(str, Path(jars).glob("*.jar"))))
+    builder = SparkSession.builder.master("local[2]").config(
+        "spark.jars", ",".join(map(str, Path(jars).glob("*.jar")))
+    )
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
@@ -59,7 +77,9 @@ def main(bootstrap: str, jars: str) -> None:
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         job, seen = json.loads(line), Observation()
-        frame = rows(messages(session, bootstrap, job["topic"]), job).observe(seen, count(lit(1)).alias("rows"))
+        frame = rows(messages(session, bootstrap, job["topic"]), job).observe(
+            seen, count(lit(1)).alias("rows")
+        )
         if job["work"] == "table":
             frame.write.parquet(job["out"])
         else:
