@@ -14,9 +14,9 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.assets import reporting
+from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.describing import table_description
 from windrow.assets.events import last_observed, made_already, show
-from windrow.assets.foundations import Clock, keys_of, pipeline_of
 from windrow.assets.mending import Mend, mended
 from windrow.assets.names import table_key, upstream_keys
 from windrow.assets.reporting import (

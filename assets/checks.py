@@ -11,9 +11,9 @@ from typing import Any
 import dagster as dg
 import msgspec
 
+from windrow.assets.dependencies import keys_of, pipeline_of
 from windrow.assets.evaluation import evaluated
 from windrow.assets.failing import failing
-from windrow.assets.foundations import keys_of, pipeline_of
 from windrow.assets.names import table_key
 from windrow.assets.partitions import key_of
 from windrow.assets.reporting import NEWEST
@@ -21,7 +21,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import with_spec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.source.enumerator.seams import torn
+from windrow.ingest.source.enumerator.boundary_diff import torn
 
 _PROMISE = (
     f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts"

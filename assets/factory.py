@@ -11,7 +11,7 @@ import dagster as dg
 
 from windrow.assets.batches import batch_asset
 from windrow.assets.checks import receipts_check
-from windrow.assets.foundations import SYSTEM, Clock
+from windrow.assets.dependencies import SYSTEM, Clock
 from windrow.assets.health import health_checks
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from windrow.assets.schedule import (

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from windrow.assets.completion import judged, newest_recorded
+from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.evaluation import evaluated
-from windrow.assets.foundations import Clock, keys_of, pipeline_of
 from windrow.assets.metadata import Value
 from windrow.assets.names import table_key
 from windrow.assets.reporting import NEWEST

@@ -20,7 +20,7 @@ from windrow.ingest.errors import RefusedError, WindrowError, with_spec
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.sink import Sized
 from windrow.ingest.runner.context import Pipeline, Progress, Result
-from windrow.ingest.runner.frontier import frontier_after
+from windrow.ingest.runner.next_start import next_start_after
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.completeness import WindowState
 
@@ -121,7 +121,7 @@ def _lag(pipeline: Pipeline, receipt: Receipt) -> Lag | None:
     spec = pipeline.spec
     if pipeline.ledger.recorded(spec.id, 1)[-1].window != receipt.window:
         return None
-    reached = frontier_after(pipeline.ledger, receipt)
+    reached = next_start_after(pipeline.ledger, receipt)
     return lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
 
 

@@ -15,8 +15,8 @@ from windrow.ingest.assemble import connect
 from windrow.ingest.cli.infer_command import SAMPLE
 from windrow.ingest.errors import SpecError, WindrowError
 from windrow.ingest.infer.begin import PLACEHOLDER, Asked, infer, template
+from windrow.ingest.infer.hints import Hints
 from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
-from windrow.ingest.infer.told import Told
 
 
 class NewPipeline(BaseModel):
@@ -68,4 +68,4 @@ class PipelineScaffolder(dg.Scaffolder[NewPipeline]):
         if begin.topic is None:
             template(folder, asked, now)
         else:
-            infer(folder, asked, Told(), SAMPLE, connect, now)
+            infer(folder, asked, Hints(), SAMPLE, connect, now)

@@ -12,9 +12,9 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.assets import reporting
+from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.describing import table_description
 from windrow.assets.events import last_observed, made_already, show, show_refused
-from windrow.assets.foundations import Clock, keys_of, pipeline_of
 from windrow.assets.mending import Mend, mended
 from windrow.assets.names import mend_name, table_key, upstream_keys
 from windrow.assets.partitions import partitions_of, windows_of
@@ -30,8 +30,8 @@ from windrow.assets.schedule import hours_tags
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Request, Result
-from windrow.ingest.runner.moment import at_one_moment
 from windrow.ingest.runner.pipeline import all_refused, run_past_refused
 from windrow.ingest.schema.columns import Columns
 
@@ -115,7 +115,7 @@ def window_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Asset
         topics = last_observed(context, spec)
         results, now = (
             config.results(context, pipeline, [window for _, window in windows]),
-            at_one_moment(pipeline),
+            with_broker_snapshot(pipeline),
         )
         passed = dict[str, PassedOver]()
         for key, _ in windows:

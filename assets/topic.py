@@ -12,9 +12,9 @@ one cluster.
 
 import dagster as dg
 
+from windrow.assets.dependencies import source_of
 from windrow.assets.describing import selected
 from windrow.assets.failing import failing
-from windrow.assets.foundations import source_of
 from windrow.assets.metadata import Value
 from windrow.assets.names import kafka_key, topic_key, upstream_keys
 from windrow.ingest.config.pipeline import PipelineSpec

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import dagster as dg
 
 from windrow.assets.completion import judged, newest_recorded
-from windrow.assets.foundations import keys_of, pipeline_of
+from windrow.assets.dependencies import keys_of, pipeline_of
 from windrow.assets.names import identifier
 from windrow.assets.partitions import key_of
 from windrow.ingest.config.pipeline import PipelineSpec

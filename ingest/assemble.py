@@ -38,7 +38,7 @@ Connection: TypeAlias = tuple[Broker, Callable[[ReadPlan], Reader]]
 
 
 @dataclass(frozen=True)
-class Foundations:
+class Dependencies:
     """What a pipeline stands on besides its spec and schema.
 
     `table` is told the columns of the rows, without the metadata's.
@@ -73,7 +73,7 @@ def assemble(
     return _pipeline(spec, lambda: columns, columns.arrow_schema, _named(spec, engine), transform)
 
 
-def assemble_on(spec: PipelineSpec, on: Foundations) -> Pipeline:
+def assemble_on(spec: PipelineSpec, on: Dependencies) -> Pipeline:
     """The same on other foundations than those that the spec names.
 
     Raises:
@@ -183,13 +183,13 @@ def table_columns(spec: PipelineSpec, transform: Transform | None = None) -> Col
     )
 
 
-def _named(spec: PipelineSpec, engine: Engine | None) -> Foundations:
+def _named(spec: PipelineSpec, engine: Engine | None) -> Dependencies:
     """Those that the spec names."""
     from windrow.ingest.ledger.sql import open_ledger
     from windrow.ingest.runner.spark.local import local_session
     from windrow.ingest.runner.spark.spark import SparkEngine
 
-    return Foundations(
+    return Dependencies(
         connect(spec),
         open_ledger(spec.state_url()),
         lambda rows: make_table(spec.reached_sink, rows, spec.metadata, spec.folder),
@@ -206,7 +206,7 @@ def _pipeline(
     spec: PipelineSpec,
     columns: Callable[[], Columns],
     rows: Rows,
-    on: Foundations,
+    on: Dependencies,
     transform: Transform | None = None,
 ) -> Pipeline:
     broker, reader = on.connection
@@ -253,14 +253,14 @@ def _refuse_unfit(sink: Sink, engine: Engine) -> None:
     Raises:
         SpecError: says what is missing.
     """
-    if sink.promises.atomic != "window":
+    if sink.capabilities.atomic != "window":
         what = (
             f"transform.spark needs a table that shows a window as a whole, and {sink.identity}"
-            f" shows it {sink.promises.atomic} by "
+            f" shows it {sink.capabilities.atomic} by "
         )
         what += (
-            f"{sink.promises.atomic}: a run that dies halfway would have to get the very same rows"
-            " of the function again"
+            f"{sink.capabilities.atomic}: a run that dies halfway would have to get the very"
+            " same rows of the function again"
         )
         raise SpecError(
             what,

@@ -7,7 +7,7 @@
     │   ├── DataLossError          retention or truncation removed what the window needs
     │   │   └── CutOffError            a log ends below where a window ended before
     │   ├── IdentityError          another cluster, a recreated topic
-    │   │   └── BindingError       pipeline, ledger, table and registry don't belong together
+    │   │   └── OwnerError       pipeline, ledger, table and registry don't belong together
     │   ├── OverlapError           the range is already committed under another window
     │   ├── GridError              the window does not lie on the table's grid
     │   ├── SchemaChangedError     the schema and the table's columns differ
@@ -170,7 +170,7 @@ class IdentityError(RefusedError):
     """The cluster, the topic or the ledger is not the one that the table was built from."""
 
 
-class BindingError(IdentityError):
+class OwnerError(IdentityError):
     """The pipeline doesn't belong together with its ledger, the table that its sink
     names, or the schema registry.
     """

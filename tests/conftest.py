@@ -155,16 +155,16 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Serve
     """The same for a test, which makes buckets of its own: this process and those that
     it starts find it by their environment.
     """
-    from windrow.ingest.sinks import exclusive
+    from windrow.ingest.sinks import put_if_absent
 
     # a test before this one may have found no credentials, or another server
-    exclusive._client.cache_clear()
+    put_if_absent._client.cache_clear()
     for name, value in s3_server.env.items():
         monkeypatch.setenv(name, value)
     s3_server.seen.clear()
     yield s3_server
     s3_server.faults.clear()
-    exclusive._client.cache_clear()
+    put_if_absent._client.cache_clear()
 
 
 @pytest.fixture(autouse=True)

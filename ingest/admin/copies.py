@@ -12,8 +12,8 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.runner.binding import LOST, gone, ways_out
-from windrow.ingest.source.enumerator.seams import difference
+from windrow.ingest.runner.ownership import LOST, gone, ways_out
+from windrow.ingest.source.enumerator.boundary_diff import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 
@@ -82,7 +82,7 @@ def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
 
 def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
     planned = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
-    if not sink.promises.replaces:
+    if not sink.capabilities.replaces:
         return [
             Finding(
                 "wrong",

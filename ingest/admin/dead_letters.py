@@ -19,7 +19,7 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.decoder import STAGES
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.runner.letters import letters_of_attempt
+from windrow.ingest.runner.dead_publishing import dead_letters_of_attempt
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.sinks.columns import DEAD_FILE, DEAD_LETTERS
 
@@ -92,7 +92,7 @@ def letters_of(store: DeadLetters, window: Window, attempt: str) -> Iterator[pa.
     Raises (when read on):
         UnreachableError, RefusedError: as `ports.dead_letters.DeadLetters.contents`.
     """
-    return map(_as_now, letters_of_attempt(store, window, attempt))
+    return map(_as_now, dead_letters_of_attempt(store, window, attempt))
 
 
 def _as_now(letters: pa.RecordBatch) -> pa.RecordBatch:

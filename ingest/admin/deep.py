@@ -22,12 +22,12 @@ from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.ports.dead_letters import DeadLetters
-from windrow.ingest.ports.sink import Audit, Promises, PublishedAudit, PublishedRows
+from windrow.ingest.ports.sink import Audit, Capabilities, PublishedAudit, PublishedRows
 from windrow.ingest.schema.checksum import row_hashes, text
 
 Kind = Literal["rows", "dead letters"]
 KINDS: tuple[Kind, ...] = ("rows", "dead letters")
-EXACTLY = Promises()
+EXACTLY = Capabilities()
 ALLOWED = "The sink's delivery_guarantee allows it."
 """What to do about rows that are lost, or there twice, where that is what was asked for."""
 COMPACTED = "Kafka compacts the topic: of each key it keeps the last message."
@@ -48,7 +48,7 @@ def compare_contents(
     receipts: Sequence[Receipt],
     audit: Audit,
     dead_letters: DeadLetters,
-    promises: Promises = EXACTLY,
+    capabilities: Capabilities = EXACTLY,
 ) -> list[Finding]:
     """Each window's rows and dead letters against its receipt, split by split; one
     window, and of it one batch, at a time.
@@ -59,7 +59,7 @@ def compare_contents(
     findings = []
     for receipt in receipts:
         for kind in KINDS if audit.keyed is None else KINDS[1:]:
-            findings += _compared(receipt, kind, audit, dead_letters, promises)
+            findings += _compared(receipt, kind, audit, dead_letters, capabilities)
     old = sum(any(not isinstance(s.checksums, Checksums) for s in r.splits) for r in receipts)
     if old:
         what = (
@@ -73,17 +73,21 @@ def compare_contents(
 
 
 def _compared(
-    receipt: Receipt, kind: Kind, audit: Audit, dead_letters: DeadLetters, promises: Promises
+    receipt: Receipt,
+    kind: Kind,
+    audit: Audit,
+    dead_letters: DeadLetters,
+    capabilities: Capabilities,
 ) -> list[Finding]:
     key = receipt.window.key
-    again = read_again(key, promises)
+    again = read_again(key, capabilities)
     try:
         if (
             kind == "rows"
             and isinstance(audit, PublishedAudit)
             and (published := audit.published(receipt.window)) is not None
         ):
-            return _compared_published(receipt, published, audit.replaced(), promises)
+            return _compared_published(receipt, published, audit.replaced(), capabilities)
         if kind == "rows":
             back = summed(receipt.splits, audit.contents(receipt.window), audit.metadata)
         else:
@@ -104,7 +108,7 @@ def _compared(
                 key,
             )
         ]
-    wrong, allowed = differences(receipt, kind, back, promises)
+    wrong, allowed = differences(receipt, kind, back, capabilities)
     return [
         *(
             Finding("wrong", "table", what, f"Something changed the table. {again}", key)
@@ -115,7 +119,7 @@ def _compared(
 
 
 def differences(
-    receipt: Receipt, kind: Kind, read_back: Summed, promises: Promises = EXACTLY
+    receipt: Receipt, kind: Kind, read_back: Summed, capabilities: Capabilities = EXACTLY
 ) -> tuple[list[str], list[str]]:
     """Where rows, or dead letters, are not those that were committed, one sentence per
     split: what is wrong, and what the sink may do.
@@ -135,7 +139,9 @@ def differences(
         sums = split.checksums if isinstance(split.checksums, Checksums) else None
         known = checksum if sums is None else sums.rows if kind == "rows" else sums.dead
         if count != wanted:
-            told = allowed if kind == "rows" and promises.allows(lost=count < wanted) else problems
+            told = (
+                allowed if kind == "rows" and capabilities.allows(lost=count < wanted) else problems
+            )
             told.append(f"{where}: {count} {kind} were read back, {wanted} are in the receipt")
         elif checksum != known:
             problems.append(
@@ -150,7 +156,7 @@ def differences(
 
 
 def _compared_published(
-    receipt: Receipt, published: PublishedRows, replaced: bool, promises: Promises
+    receipt: Receipt, published: PublishedRows, replaced: bool, capabilities: Capabilities
 ) -> list[Finding]:
     sums = _Sums(receipt.splits)
     for batch in published.rows:
@@ -159,7 +165,7 @@ def _compared_published(
             batch["hash"].to_numpy(),
         )
     wrong, allowed = published_differences(
-        receipt, published.noted, sums.summed, promises, replaced=replaced
+        receipt, published.noted, sums.summed, capabilities, replaced=replaced
     )
     key, do = receipt.window.key, COMPACTED if replaced else ALLOWED
     return [
@@ -181,7 +187,7 @@ def published_differences(
     receipt: Receipt,
     noted: Mapping[tuple[str, int, int], str],
     read_back: Summed,
-    promises: Promises = EXACTLY,
+    capabilities: Capabilities = EXACTLY,
     *,
     replaced: bool = False,
 ) -> tuple[list[str], list[str]]:
@@ -206,7 +212,7 @@ def published_differences(
         )
         if count != wanted:
             lost = count < wanted
-            told = allowed if promises.allows(lost=lost) or (lost and replaced) else problems
+            told = allowed if capabilities.allows(lost=lost) or (lost and replaced) else problems
             told.append(f"{where}: {count} messages were read back, {wanted} were published")
         elif checksum != known:
             problems.append(

@@ -1,8 +1,8 @@
 """What `windrow doctor` finds out where tasks run: a small task looks around on every executor.
 
-Python and packages are compared before any task begins (`ingest.runner.spark.arrival`), so here is
-the rest: the brokers, the places that tasks
-write to.
+Python and packages are compared before any task begins
+(`ingest.runner.spark.worker_bootstrap`), so here is the rest: the brokers, the places
+that tasks write to.
 
 Nothing tells a task from outside which executor takes it, and executors may still be
 coming up. So there are rounds of as many tasks as run at once, each of which stays a

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 
 Level = Literal["wrong", "unchecked", "info"]
 About = Literal["receipts", "windows", "ledger", "table", "topic", "messages", "registry"]
@@ -25,9 +25,9 @@ class Finding(msgspec.Struct, frozen=True):
     window: str | None = None
 
 
-def read_again(key: str, promises: Promises) -> str:
+def read_again(key: str, capabilities: Capabilities) -> str:
     """What brings a window's rows back that are not as they were committed."""
-    if promises.replaces:
+    if capabilities.replaces:
         return f"windrow replay SPEC --window {key} reads the window again from the same offsets."
     return (
         "Nothing can replace it: to have the window again, begin a pipeline with another id and"

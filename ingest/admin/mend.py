@@ -45,8 +45,8 @@ from windrow.ingest.ports.dead_letters import REASONS
 from windrow.ingest.ports.decoder import Decode, Decoded
 from windrow.ingest.ports.sink import Stager, StagerFactory
 from windrow.ingest.runner.accounting import SHOWN, refuse_unequal, refuse_unplaced
-from windrow.ingest.runner.binding import bind_table, refuse_wrong_place
 from windrow.ingest.runner.context import Pipeline, written_by
+from windrow.ingest.runner.ownership import bind_table, refuse_wrong_place
 from windrow.ingest.runner.pipeline import commit
 from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.runner.task import stage_rows
@@ -124,8 +124,8 @@ def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
 
 
 def _refuse_unmendable(pipeline: Pipeline) -> None:
-    promises = pipeline.sink.promises
-    if not promises.replaces:
+    capabilities = pipeline.sink.capabilities
+    if not capabilities.replaces:
         what = (
             f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second"
             " generation of a window"
@@ -254,7 +254,7 @@ class _Work:
         decoder = decoder_for(pipeline, sorted({split.topic for split in before.plan.splits}))
         decode, transform = decoder.open(), pipeline.transform().open()
         self._decode: Decode = lambda messages: transform(decode(messages))
-        self._keyed = pipeline.sink.promises.mode != "append"
+        self._keyed = pipeline.sink.capabilities.mode != "append"
         self._splits = [
             _SplitWork(split, counts, rows, dead)
             for split, counts in zip(before.plan.splits, before.splits, strict=True)

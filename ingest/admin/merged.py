@@ -47,12 +47,12 @@ def compare_merged(
         deep: whether all rows are to be read back and summed up.
         whole: whether there is no receipt besides. Else there is nothing to hold the table against.
     """  # noqa: E501
-    findings = [_untold(receipt, error) for receipt, error in keyed.lost_graves(receipts)]
+    findings = [_untold(receipt, error) for receipt, error in keyed.lost_tombstones(receipts)]
     if not whole:
         return findings
     try:
         if not findings:
-            findings += dug_up(receipts, summed(receipts, keyed.graves(), audit.metadata))
+            findings += dug_up(receipts, summed(receipts, keyed.tombstones(), audit.metadata))
         findings += differences(
             receipts,
             keyed.rows(),
@@ -114,7 +114,7 @@ def differences(
 
 
 def dug_up(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
-    """Where the graves of all windows, in one table, are not the sum of what their windows did.
+    """Where the tombstones of all windows, in one table, are not the sum of what their windows did.
 
     Pure.
     """

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.source import Initializer
-from windrow.ingest.runner.binding import refuse_other_table
 from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.frontier import frontier
-from windrow.ingest.source.enumerator.opening import Rebase, opening
+from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.runner.ownership import refuse_other_table
+from windrow.ingest.source.enumerator.rebased import Rebase, opening
 
 
 def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
@@ -22,12 +22,12 @@ def propose(pipeline: Pipeline, start: Initializer | None) -> Rebase:
     Raises:
         SpecError: nothing is frozen yet, or nothing has changed; a cluster was replaced
             and no start is given.
-        BindingError: the spec is not of the pipeline that the ledger and the table
+        OwnerError: the spec is not of the pipeline that the ledger and the table
             know.
     """
     spec = pipeline.spec
     refuse_other_table(pipeline)
-    newest = frontier(pipeline.ledger, spec.id)
+    newest = next_start(pipeline.ledger, spec.id)
     if newest is None:
         raise SpecError(
             f"Pipeline {spec.id} has no frozen boundary yet",

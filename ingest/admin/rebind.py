@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from windrow.ingest.admin.dead_letters import read_dead
-from windrow.ingest.errors import BindingError, SpecError
-from windrow.ingest.model.binding import refuse_other_binding
+from windrow.ingest.errors import OwnerError, SpecError
+from windrow.ingest.model.owner import refuse_other_owner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline
@@ -84,7 +84,7 @@ def propose(pipeline: Pipeline) -> Rebind:
     Raises:
         SpecError: the pipeline writes to this table already, and it holds all that the
             ledger knows.
-        BindingError: the table belongs to another pipeline or ledger, or holds a window
+        OwnerError: the table belongs to another pipeline or ledger, or holds a window
             under another plan than the ledger.
     """
     return _look(pipeline)[0]
@@ -94,7 +94,7 @@ def rebind(pipeline: Pipeline) -> Rebind:
     """Record it.
 
     Raises:
-        SpecError, BindingError: as `propose`.
+        SpecError, OwnerError: as `propose`.
         RefusedError: another table was recorded meanwhile.
     """
     found, held = _look(pipeline)
@@ -109,7 +109,7 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     before, copies = ledger.sink(spec.id), {r.window: r for r in ledger.recorded(spec.id)}
     bound = sink.binding()
     if bound is not None:
-        refuse_other_binding(spec.sink_path(), bound, pipeline.binding())
+        refuse_other_owner(spec.sink_path(), bound, pipeline.binding())
     held = {c.receipt.window: c.receipt for c in sink.receipts()}
     for window in sorted(held.keys() & copies.keys()):
         if held[window].digest != copies[window].digest:
@@ -117,7 +117,7 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
                 f"The table {sink.identity} holds window {window.key} under another plan than the"
                 " ledger"
             )
-            raise BindingError(
+            raise OwnerError(
                 what,
                 "setup",
                 "It is not the table that was written with this ledger: nothing was recorded.",
@@ -132,7 +132,13 @@ def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     refused = [w for w in sorted(held) if held[w].counts.dead]
     dead = not refused or read_dead(sink, pipeline.dead_letters, refused[-1], 1).num_rows > 0
     return Rebind(
-        before, sink.identity, bound is not None, len(held), missing, dead, sink.promises.replaces
+        before,
+        sink.identity,
+        bound is not None,
+        len(held),
+        missing,
+        dead,
+        sink.capabilities.replaces,
     ), list(held.values())
 
 

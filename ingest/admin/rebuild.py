@@ -12,14 +12,14 @@ from itertools import pairwise
 
 import msgspec
 
-from windrow.ingest.errors import BindingError, IdentityError, SpecError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.errors import IdentityError, OwnerError, SpecError
 from windrow.ingest.model.boundary import Boundary, Mark
 from windrow.ingest.model.label import Label, label_text
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.ledger import Boundaries, Ledger
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.source.enumerator.seams import difference, same_source, torn
+from windrow.ingest.source.enumerator.boundary_diff import difference, same_source, torn
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
             f"The ledger knows that pipeline {pipeline_id} writes to {writes_to}; the spec names"
             f" {sink.identity}"
         )
-        raise BindingError(
+        raise OwnerError(
             what,
             "ledger",
             "Nothing was rebuilt. If the table was moved there: windrow rebind SPEC shows what that"
@@ -116,7 +116,7 @@ def _same(wanted: Sequence[Boundary], recorded: Sequence[Boundary]) -> None:
             )
 
 
-def refuse_foreign(pipeline_id: str, bound: Binding, receipts: Sequence[Receipt]) -> None:
+def refuse_foreign(pipeline_id: str, bound: TableOwner, receipts: Sequence[Receipt]) -> None:
     """The table must be this pipeline's, and its receipts of the ledger and grid that
     it is bound to.
 

@@ -11,7 +11,7 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.ledger import Receipts
 from windrow.ingest.ports.sink import BINDING, Sink, Unreadable
-from windrow.ingest.runner.binding import LOST
+from windrow.ingest.runner.ownership import LOST
 
 _BACKUP = (
     "Restore what windrow keeps beside the table (the folder _windrow, or the schema windrow) from"
@@ -48,7 +48,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) ->
     found = list(audit.receipts())
     missing = (
         []
-        if sink.promises.replaces
+        if sink.capabilities.replaces
         else sorted(windows.keys() - {_key(receipt) for receipt in found})
     )
     unreadable = {receipt.key: receipt for receipt in found if isinstance(receipt, Unreadable)}

@@ -28,10 +28,17 @@ from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import Audit, Promises, PublishedAudit, RowsHeld, Sink, Unreadable
-from windrow.ingest.runner.letters import is_unpublished
+from windrow.ingest.ports.sink import (
+    Audit,
+    Capabilities,
+    PublishedAudit,
+    RowsHeld,
+    Sink,
+    Unreadable,
+)
+from windrow.ingest.runner.dead_publishing import is_unpublished
+from windrow.ingest.source.enumerator.boundary_diff import same_source, torn
 from windrow.ingest.source.enumerator.cutoff import WAY_OUT, described, surely_cut_off
-from windrow.ingest.source.enumerator.seams import same_source, torn
 from windrow.ingest.source.enumerator.tiling import between
 
 
@@ -82,24 +89,26 @@ def verify(
     findings = [Finding("wrong", "receipts", u.what, u.do, u.key) for u in unread.values()]
     by_ledger = _reached("ledger", lambda: against_ledger(pipeline, receipts, unread, sink, ledger))
     # told there, with the ways out
-    lost = () if sink.promises.replaces else [f.window for f in by_ledger if f.window is not None]
+    lost = (
+        () if sink.capabilities.replaces else [f.window for f in by_ledger if f.window is not None]
+    )
     findings += [*compare_receipts(receipts), *tiles(receipts, {*unread, *lost}), *by_ledger]
     if audit.keyed is None:
         findings += _reached(
             "table",
             lambda: _foreign({r.window.key for r in receipts} | unread.keys(), audit.windows()),
         )
-        findings += _each("table", receipts, lambda r: _compare_held(r, audit, sink.promises))
+        findings += _each("table", receipts, lambda r: _compare_held(r, audit, sink.capabilities))
     else:
         findings += compare_merged(receipts, audit, audit.keyed, deep=deep, whole=not unread)
     findings += _each(
         "table",
         receipts,
-        lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.promises),
+        lambda r: compare_dead(r, dead_letters.count(r.window, r.attempt), sink.capabilities),
     )
     if dead_topic is not None:
         findings += _each("table", receipts, partial(_unpublished, dead_letters, dead_topic))
-    findings += compare_contents(receipts, audit, dead_letters, sink.promises) if deep else []
+    findings += compare_contents(receipts, audit, dead_letters, sink.capabilities) if deep else []
     findings += _reached(
         "topic", lambda: _topic(receipts, _current(pipeline, receipts, ledger), broker, on_removed)
     )
@@ -309,17 +318,17 @@ def _foreign(known: Collection[str], filled: Collection[str]) -> list[Finding]:
     ]
 
 
-def _compare_held(receipt: Receipt, audit: Audit, promises: Promises) -> list[Finding]:
-    found = compare_rows(receipt, audit.rows_held(receipt.window), promises)
+def _compare_held(receipt: Receipt, audit: Audit, capabilities: Capabilities) -> list[Finding]:
+    found = compare_rows(receipt, audit.rows_held(receipt.window), capabilities)
     if not found or not isinstance(audit, PublishedAudit) or not audit.replaced():
         return found
-    return compare_rows(receipt, audit.rows_held(receipt.window), promises, replaced=True)
+    return compare_rows(receipt, audit.rows_held(receipt.window), capabilities, replaced=True)
 
 
 def compare_rows(
     receipt: Receipt,
     rows: Iterable[RowsHeld],
-    promises: Promises = EXACTLY,
+    capabilities: Capabilities = EXACTLY,
     *,
     replaced: bool = False,
 ) -> list[Finding]:
@@ -339,7 +348,7 @@ def compare_rows(
         unlike = _unlike(tp, has, wanted[tp], messages[tp])
         lost = has.rows < wanted[tp] or has.offsets < messages[tp]
         gone = replaced and has.rows < wanted[tp]
-        (allowed if promises.allows(lost=lost) or gone else problems).extend(unlike)
+        (allowed if capabilities.allows(lost=lost) or gone else problems).extend(unlike)
         splits = [s for s in receipt.plan.splits if s.tp == tp]
         if (
             has.rows
@@ -352,7 +361,7 @@ def compare_rows(
             problems.append(
                 f"{tp}: offsets {has.lowest} to {has.highest} lie outside the receipt's range"
             )
-    do = f"The table was changed by something else. {read_again(receipt.window.key, promises)}"
+    do = f"The table was changed by something else. {read_again(receipt.window.key, capabilities)}"
     key, may = receipt.window.key, COMPACTED if replaced else ALLOWED
     return [
         *(Finding("wrong", "table", p, do, key) for p in problems),
@@ -372,7 +381,9 @@ def _unlike(tp: TopicPartition, has: RowsHeld, rows: int, messages: int) -> Iter
         yield f"{tp}: rows of {has.offsets} messages in the table, of {messages} in the receipt"
 
 
-def compare_dead(receipt: Receipt, count: int, promises: Promises = EXACTLY) -> list[Finding]:
+def compare_dead(
+    receipt: Receipt, count: int, capabilities: Capabilities = EXACTLY
+) -> list[Finding]:
     """The dead letters of one window, of the attempt that was committed, against its receipt.
 
     Pure.
@@ -380,7 +391,9 @@ def compare_dead(receipt: Receipt, count: int, promises: Promises = EXACTLY) -> 
     if count == receipt.counts.dead:
         return []
     what = f"{count} dead letters in their table, {receipt.counts.dead} in the receipt"
-    do = f"Their table was changed by something else. {read_again(receipt.window.key, promises)}"
+    do = (
+        f"Their table was changed by something else. {read_again(receipt.window.key, capabilities)}"
+    )
     return [Finding("wrong", "table", what, do, receipt.window.key)]
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.output import Output
 from windrow.ingest.infer.begin import DELAY, Asked, Begun, Inferred, infer, template
-from windrow.ingest.infer.told import Told
+from windrow.ingest.infer.hints import Hints
 from windrow.ingest.model.label import instant
 from windrow.ingest.source.enumerator.grid import BATCH, after
 
@@ -26,7 +26,7 @@ def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:
     output.show(begun, *map(Text, [example, *_next(begun)]))
 
 
-def infer_pipeline(output: Output, folder: Path, asked: Asked, stated: Told, most: int) -> None:
+def infer_pipeline(output: Output, folder: Path, asked: Asked, stated: Hints, most: int) -> None:
     """Write the files as the topic tells them, say how well they fit, and what to type
     next; its document is `Inferred`.
     """

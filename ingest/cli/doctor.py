@@ -28,13 +28,16 @@ from windrow.ingest.errors import (
     WindrowError,
 )
 from windrow.ingest.kafka.embedded.server import java_problem
-from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.ports.broker import Logs, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.sink import Delivered, Warns
 from windrow.ingest.registry.client import Registry
-from windrow.ingest.runner.binding import (
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.micro_batches import preview_next
+from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.runner.ownership import (
     lost_in_words,
     lost_windows,
     refuse_other_table,
@@ -42,9 +45,6 @@ from windrow.ingest.runner.binding import (
     refuse_unfit_table,
     refuse_unwritable,
 )
-from windrow.ingest.runner.context import Pipeline
-from windrow.ingest.runner.frontier import frontier
-from windrow.ingest.runner.micro_batches import preview_next
 from windrow.ingest.runner.pipeline import preview, refuse_open
 from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.source.enumerator.topics import discover
@@ -113,7 +113,7 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
         topics = discover(
             pipeline.broker,
             source.selection(),
-            frontier(pipeline.ledger, pipeline.spec.id),
+            next_start(pipeline.ledger, pipeline.spec.id),
             source.on_removed,
         )
         surveyed = look_around(pipeline, engine, engine.slots, topics)
@@ -213,7 +213,7 @@ def _records(pipeline: Pipeline) -> Iterator[Check]:
         found = discover(
             pipeline.broker,
             source.selection(),
-            frontier(pipeline.ledger, pipeline.spec.id),
+            next_start(pipeline.ledger, pipeline.spec.id),
             source.on_removed,
         )
     except WindrowError:
@@ -318,7 +318,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     )
     if ledger is not None:
         refuse_other_table(pipeline)
-    found = weaker(found, pipeline.sink.promises.delivery)
+    found = weaker(found, pipeline.sink.capabilities.delivery)
     if isinstance(pipeline.sink, Warns):
         found = warned(found, pipeline.sink.warnings())
     new = refuse_unfit_table(pipeline)
@@ -364,18 +364,18 @@ def _windows(pipeline: Pipeline) -> Check:
 
 
 def sink_check(
-    table: str, bound: Binding | None, pipeline: str, grid: str, ledger: str | None
+    table: str, bound: TableOwner | None, pipeline: str, grid: str, ledger: str | None
 ) -> Check:
     """Whether the table is this pipeline's, on its grid, and bound to its ledger; None:
     the ledger did not tell its name.
 
     Raises:
-        GridError, BindingError: it isn't.
+        GridError, OwnerError: it isn't.
     """
     if bound is None:
         return Check("sink", "ok", "there is no table yet; the first run makes it")
-    refuse_other_binding(
-        table, bound, Binding(pipeline, bound.ledger if ledger is None else ledger, grid)
+    refuse_other_owner(
+        table, bound, TableOwner(pipeline, bound.ledger if ledger is None else ledger, grid)
     )
     if ledger is None:
         return Check(
@@ -415,7 +415,7 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         found = discover(
             broker,
             source.selection(),
-            frontier(pipeline.ledger, pipeline.spec.id) if ledger else None,
+            next_start(pipeline.ledger, pipeline.spec.id) if ledger else None,
             source.on_removed,
         )
         starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)

@@ -29,8 +29,8 @@ from windrow.ingest.model.source import (
     parse_initializer,
     selection_text,
 )
-from windrow.ingest.runner.binding import lost_in_words, lost_windows, refuse_other_table
-from windrow.ingest.runner.frontier import frontier_after
+from windrow.ingest.runner.next_start import next_start_after
+from windrow.ingest.runner.ownership import lost_in_words, lost_windows, refuse_other_table
 from windrow.ingest.runner.publish import Published, publish
 
 LIMIT = 20
@@ -190,7 +190,7 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
     newest = newest_committed(c.receipt for c in pipeline.sink.receipts())
     if newest is None:
         refuse_other_table(pipeline)
-    reached = None if newest is None else frontier_after(pipeline.ledger, newest)
+    reached = None if newest is None else next_start_after(pipeline.ledger, newest)
     found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
     lost = lost_windows(pipeline)
     plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]

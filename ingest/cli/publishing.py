@@ -13,14 +13,14 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.windows import windows_named
 from windrow.ingest.errors import SpecError
-from windrow.ingest.runner.letters import Doubt, PublishedLetters, publish_letters
+from windrow.ingest.runner.dead_publishing import Doubt, PublishedDeadLetters, publish_dead_letters
 
 
 class PublishedWindow(msgspec.Struct, frozen=True):
     """How many dead letters of a window were published now."""
 
     window: str
-    letters: PublishedLetters
+    letters: PublishedDeadLetters
 
 
 class PublishedDead(msgspec.Struct):
@@ -51,7 +51,9 @@ def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> 
         for receipt in receipts:
             if wanted is not None and receipt.window not in wanted:
                 continue
-            letters = publish_letters(pipeline.dead_letters, topic, receipt, pipeline.now, doubt)
+            letters = publish_dead_letters(
+                pipeline.dead_letters, topic, receipt, pipeline.now, doubt
+            )
             if letters is not None:
                 document.windows.append(PublishedWindow(receipt.window.key, letters))
                 lines.append(render.letters_line(receipt.window, letters))

@@ -19,7 +19,7 @@ from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.runner.letters import PublishedLetters
+from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.publish import Published
 from windrow.ingest.source.enumerator.tiling import between
 
@@ -77,7 +77,7 @@ class Run(msgspec.Struct, frozen=True):
     recovered: bool
     committed: Committed
     published: Published | None = None
-    letters: PublishedLetters | None = None
+    letters: PublishedDeadLetters | None = None
 
 
 def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
@@ -449,7 +449,7 @@ def published_lines(published: Published) -> list[Text]:
     ]
 
 
-def letters_line(window: Window, letters: PublishedLetters) -> Text:
+def letters_line(window: Window, letters: PublishedDeadLetters) -> Text:
     """How many dead letters of a window were published now."""
     return Text(
         f"{window.key}: {letters.letters:,} dead letters were published to {letters.topic}."

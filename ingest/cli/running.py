@@ -31,9 +31,9 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.source import parse_initializer
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.engine import Engine
-from windrow.ingest.runner.binding import refuse_unready, refuse_unwritable
 from windrow.ingest.runner.context import PassedOver, Pipeline, Progress, Request, Result
 from windrow.ingest.runner.micro_batches import preview_next, run_batch, run_batches
+from windrow.ingest.runner.ownership import refuse_unready, refuse_unwritable
 from windrow.ingest.runner.pipeline import preview, refuse_open, refused_last, run_past_refused
 from windrow.ingest.runner.pipeline import run_windows as run_each
 

@@ -17,7 +17,7 @@ from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.windows import windows_named
 from windrow.ingest.model.receipt import Committed
-from windrow.ingest.runner.binding import refuse_other_table
+from windrow.ingest.runner.ownership import refuse_other_table
 
 if TYPE_CHECKING:
     from windrow.ingest.runner.spark.spark import SparkEngine

@@ -3,7 +3,7 @@
 This module travels by value, with windrow's code where workers have none of it, for
 PySpark unpickles all that it is given before any of it can be asked: so nothing of
 windrow is imported here but by a call, when the code has been taken up
-(`ingest.runner.spark.arrival`). What is behind is pickled by itself, and unpickled
+(`ingest.runner.spark.worker_bootstrap`). What is behind is pickled by itself, and unpickled
 then.
 
     class      pickled when it is registered: each Python process that Spark plans in, beside its
@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from windrow.ingest.runner.spark.arrival import take_up
+from windrow.ingest.runner.spark.worker_bootstrap import take_up
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's own
 

@@ -14,11 +14,11 @@ from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.accounting import refuse_unplaced
 from windrow.ingest.runner.task import rows_beside
-from windrow.ingest.schema.beside import columns as metadata_columns
-from windrow.ingest.schema.beside import of_message
 from windrow.ingest.schema.changes import change_schema
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata import TYPES, fields
+from windrow.ingest.schema.metadata_columns import columns as metadata_columns
+from windrow.ingest.schema.metadata_columns import of_message
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.decoder import Decoded, Decoder

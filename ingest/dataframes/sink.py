@@ -38,9 +38,9 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.dataframes.options import write_options
 from windrow.ingest.dataframes.write_spec import read_write_spec
 from windrow.ingest.errors import OutcomeUnknownError, SpecError, WindrowError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import Boundary, TopicSeen
 from windrow.ingest.model.label import label_text
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged, Staging
@@ -49,8 +49,8 @@ from windrow.ingest.ports.sink import StagerFactory, Unknown
 from windrow.ingest.runner.context import written_by
 from windrow.ingest.runner.spark.outcome import brought_back, tried
 from windrow.ingest.runner.spark.spark import dumped
-from windrow.ingest.schema.beside import messages_of
 from windrow.ingest.schema.checksum import text
+from windrow.ingest.schema.metadata_columns import messages_of
 from windrow.ingest.source.enumerator.grid import BATCH
 
 _LEDGER = "dataframe"
@@ -80,7 +80,7 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
     spec = read_write_spec(path)
     sink = spec.table(path.parent, rows)
     sink.refuse_unwritable()
-    sink.prepare(Binding(spec.id, _LEDGER, BATCH))
+    sink.prepare(TableOwner(spec.id, _LEDGER, BATCH))
     plan = plan_of(spec.id, asked.batch, sink.identity)
     stager = None if sink.look(plan.window) is not None else dumped(sink.stager(plan, 0, attempt))
     return dumped(BatchWriter(path, plan, attempt, datetime.now(UTC), rows, stager))

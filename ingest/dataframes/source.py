@@ -26,7 +26,7 @@ from windrow.ingest.dataframes.options import read_options
 from windrow.ingest.dataframes.pinned import Pinned, pin
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.ports.pulled import pulled
+from windrow.ingest.ports.batch_iterator import batch_iterator
 from windrow.ingest.ports.reader import Take
 from windrow.ingest.runner.accounting import refuse_misread
 from windrow.ingest.runner.spark.outcome import as_error
@@ -79,7 +79,7 @@ class SplitReader:
         """
         split = self.pinned.splits[number]
         try:
-            yield from pulled(partial(self._read, split))
+            yield from batch_iterator(partial(self._read, split))
         except Exception as failed:  # told as one of ours, without its text  # noqa: BLE001
             raise as_error(failed, split) from None
 

@@ -22,11 +22,11 @@ from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.formats.formats import make_decoder
+from windrow.ingest.infer.hints import Hints
 from windrow.ingest.infer.offer import EXAMPLE, class_lines, schema_text, unfit_for_table
 from windrow.ingest.infer.proposal import Proposal, Setting, refuse_useless, with_columns
 from windrow.ingest.infer.recognise import propose
 from windrow.ingest.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
-from windrow.ingest.infer.told import Told
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.broker import ClusterView
 from windrow.ingest.ports.reader import Reader, ReadPlan
@@ -114,7 +114,7 @@ def template(folder: Path, asked: Asked, now: datetime) -> Begun:
 
 
 def infer(
-    folder: Path, asked: Asked, stated: Told, most: int, connect: Connect, now: datetime
+    folder: Path, asked: Asked, stated: Hints, most: int, connect: Connect, now: datetime
 ) -> Inferred:
     """Write both files as the topic's messages, or a registry's schemas, tell them,
     into a folder, which is made if it isn't there.

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.envelope import (
     CANAL,
     DATABASE,
@@ -24,7 +25,6 @@ from windrow.ingest.formats.cdc.envelope import (
     ChangeKind,
     Envelope,
 )
-from windrow.ingest.formats.cdc.heads import is_called_after
 from windrow.ingest.formats.json.values import Reading
 from windrow.ingest.infer.connect import row_offers
 from windrow.ingest.infer.documents import document, offers_of, scalars

@@ -14,6 +14,7 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.changes import ENVELOPES, events_of, marks_of, of_changes
 from windrow.ingest.infer.documents import document
+from windrow.ingest.infer.hints import Hints, SampledFormat
 from windrow.ingest.infer.lines import of_lines
 from windrow.ingest.infer.proposal import (
     KEEP_KEY,
@@ -25,7 +26,6 @@ from windrow.ingest.infer.proposal import (
     of_one_column,
 )
 from windrow.ingest.infer.registered import Framed, behind_frames, framed, of_registry
-from windrow.ingest.infer.told import SampledFormat, Told
 from windrow.ingest.ports.schemas import SchemaRegistry
 
 _UNTOLD = (
@@ -35,7 +35,7 @@ _UNTOLD = (
 
 
 def propose(
-    topic: str, messages: pa.Table, stated: Told, registry: SchemaRegistry | None
+    topic: str, messages: pa.Table, stated: Hints, registry: SchemaRegistry | None
 ) -> Proposal:
     """How the messages are to be read.
 
@@ -52,7 +52,7 @@ def propose(
     return _refuse_useless(stated, _by_format(topic, format_, plain, stated))
 
 
-def _messages(messages: pa.Table, stated: Told, seen: Framed) -> list[KeyAndValue]:
+def _messages(messages: pa.Table, stated: Hints, seen: Framed) -> list[KeyAndValue]:
     """Those that are read; what names its schema without what names it, where that is
     what they are, or may be.
     """
@@ -109,7 +109,7 @@ def _named(format_: str) -> SampledFormat:
 
 
 def _by_format(
-    topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], stated: Told
+    topic: str, format_: SampledFormat, messages: Sequence[KeyAndValue], stated: Hints
 ) -> Proposal:
     valued = sum(message.value is not None for message in messages)
     if format_ == "csv":
@@ -163,7 +163,7 @@ def _refuse_empty(topic: str, sampled: int, messages: Sequence[KeyAndValue]) -> 
     raise SpecError(what, "spec", do)
 
 
-def _refuse_useless(stated: Told, proposal: Proposal) -> Proposal:
+def _refuse_useless(stated: Hints, proposal: Proposal) -> Proposal:
     """That nothing which was said went unused."""
     formats = {setting.name: setting.value for setting in proposal.decode}
     if stated.columns and formats.get("format") != "csv":

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import (
-    BindingError,
     IdentityError,
+    OwnerError,
     SpecError,
     UnreachableError,
     WindrowError,
@@ -81,7 +81,7 @@ class IdentityCheck:
         seen = self._seen[split.topic]
         if seen.cluster_id != cluster_id:
             what = f"this is cluster {seen.cluster_id}, the plan was made on {cluster_id}"
-            raise BindingError(what, "read", _DO, split.topic, split.partition)
+            raise OwnerError(what, "read", _DO, split.topic, split.partition)
         if seen.topic_id != topic_id:
             what = f"topic {split.topic} has id {seen.topic_id}, the plan was made for {topic_id}"
             raise IdentityError(what, "read", _DO, split.topic, split.partition)

@@ -34,7 +34,7 @@ class Checksums(msgspec.Struct, frozen=True):
     dead: Checksum = "0" * 16
 
 
-class Graves(msgspec.Struct, frozen=True):
+class Tombstones(msgspec.Struct, frozen=True):
     """Which keys a window's last changes took out of the table: a file of the sink's,
     by its place, its SHA-256, and how many they are.
 
@@ -63,14 +63,14 @@ class Merged(Changed, frozen=True):
 
     The rows of the table are the sum over its windows of rows added less rows removed,
     and so is their checksum (every column but the bucket's). What keys were taken out
-    is kept by one of two: `graves` is the file of this generation; None if it took
+    is kept by one of two: `tombstones` is the file of this generation; None if it took
     nothing out, or rows that are taken out are marked. `buried` is for a sink that
-    keeps the graves of all windows in one table: they are the sum over windows as the
+    keeps the tombstones of all windows in one table: they are the sum over windows as the
     rows are. `kept`: of how many keys the window's last change left values alone, so
     that they are from before.
     """
 
-    graves: Graves | None = None
+    tombstones: Tombstones | None = None
     buried: Changed | msgspec.UnsetType = msgspec.UNSET
     kept: int | msgspec.UnsetType = msgspec.UNSET
 

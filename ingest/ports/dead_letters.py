@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
@@ -54,11 +54,11 @@ class DeadLetters(Protocol):
             SpecError: it can't; says why, and what to do.
         """
 
-    def prepare(self, binding: Binding) -> None:
+    def prepare(self, binding: TableOwner) -> None:
         """Create the store if it isn't there and bind it, or compare. Idempotent, safe to race.
 
         Raises:
-            GridError, BindingError: it is bound to something else.
+            GridError, OwnerError: it is bound to something else.
         """
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:

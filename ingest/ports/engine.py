@@ -22,7 +22,7 @@ class Engine(Protocol):
         `splits`, an error in the place of its split's.
 
         The task is pickled, and each try has one of its own; what it keeps
-        (`ingest.keeping`) waits for those of this run that its worker takes after it. A
+        (`ingest.client_cache`) waits for those of this run that its worker takes after it. A
         try whose worker dies is followed by another one, so a task must be one that may
         be repeated; a try that ends in an error is the last. All splits are tried
         before an error is raised; the results of the splits before it have come by

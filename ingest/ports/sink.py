@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged, Staging
@@ -23,7 +23,7 @@ from windrow.ingest.model.window import Window
 Delivered = Literal["none", "at-least-once", "exactly-once"]
 
 
-class Promises(msgspec.Struct, frozen=True):
+class Capabilities(msgspec.Struct, frozen=True):
     """What a kind of sink can hold; a run refuses what it can't, and the contract suite
     holds it to the rest.
 
@@ -162,8 +162,8 @@ class KeyedAudit(Protocol):
         columns but the bucket's.
         """
 
-    def graves(self) -> Iterator[pa.RecordBatch]:
-        """All graves of a table that keeps those of all windows in one place
+    def tombstones(self) -> Iterator[pa.RecordBatch]:
+        """All tombstones of a table that keeps those of all windows in one place
         (`Merged.buried`), in batches of bounded size.
 
         Each has the key that was taken out, and the window and place of the message
@@ -173,7 +173,7 @@ class KeyedAudit(Protocol):
             DamagedError: the place isn't there.
         """
 
-    def lost_graves(
+    def lost_tombstones(
         self, receipts: Sequence[Receipt]
     ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
         """Of committed windows those of which it can't be told what they took out: what
@@ -315,7 +315,7 @@ class Sink(Protocol):
         """
 
     @property
-    def promises(self) -> Promises:
+    def capabilities(self) -> Capabilities:
         """What this kind of sink can hold."""
 
     def is_at(self, identity: str) -> bool:
@@ -335,14 +335,14 @@ class Sink(Protocol):
         nothing, or where a catalog says how to.
         """
 
-    def binding(self) -> Binding | None:
+    def binding(self) -> TableOwner | None:
         """What `prepare` bound the table to, read now; None if the table isn't there.
 
         Raises:
             SpecError: the table was made by something else.
         """
 
-    def prepare(self, binding: Binding) -> None:
+    def prepare(self, binding: TableOwner) -> None:
         """Create the table if it isn't there and bind it, or compare. Idempotent, safe to race.
 
         Columns of a table that is there change with the commit that brings the first
@@ -351,7 +351,7 @@ class Sink(Protocol):
         Raises:
             SchemaChangedError: columns differ in more than the sink may change; shows
                 the difference.
-            GridError, BindingError: the table is bound to something else; with the way
+            GridError, OwnerError: the table is bound to something else; with the way
                 out.
         """
 
@@ -412,13 +412,13 @@ class Sink(Protocol):
         Where the receipt is of a mending, the rows of the generation before stay, and
         these are added to them.
 
-        Looks at the table afresh, decides on what it saw (`ingest.sinks.decision`),
+        Looks at the table afresh, decides on what it saw (`ingest.sinks.conflicts`),
         commits on exactly that, and begins again if another commit came first.
 
         Raises:
             OverlapError: a range is already committed under another window, which it names.
             RefusedError: the window is there under another plan, or a generation was left out.
-            GridError, BindingError: the table is bound to something else.
+            GridError, OwnerError: the table is bound to something else.
         """
 
     def audit(self) -> Audit:

@@ -14,7 +14,7 @@ from windrow.ingest.model.receipt import Checksums, Committed, SplitCounts
 from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.frontier import frontier
+from windrow.ingest.runner.next_start import next_start
 from windrow.ingest.source.enumerator.cutoff import (
     cut_off_error,
     described,
@@ -67,7 +67,7 @@ def readable_splits(
     try:
         refuse_other_identity(left, cluster, ids)
     except IdentityError as error:
-        reached = frontier(pipeline.ledger, pipeline.spec.id)
+        reached = next_start(pipeline.ledger, pipeline.spec.id)
         error.of_setting = reached is not None and reached.cluster_id != cluster
         raise
     if on_loss == "fail":

@@ -16,7 +16,7 @@ import msgspec
 
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.broker import Broker
@@ -26,7 +26,7 @@ from windrow.ingest.ports.engine import Engine
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.runner.letters import PublishedLetters
+from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.publish import Published
 from windrow.ingest.schema.load import FunctionReference
 
@@ -64,7 +64,7 @@ class Result(msgspec.Struct, frozen=True):
     committed: Committed
     recovered: bool
     published: Published | None = None
-    letters: PublishedLetters | None = None
+    letters: PublishedDeadLetters | None = None
 
 
 class PassedOver(msgspec.Struct, frozen=True):
@@ -137,9 +137,9 @@ class Pipeline:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 
-    def binding(self) -> Binding:
+    def binding(self) -> TableOwner:
         """What its table is bound to, or will be. Asks the ledger who it is."""
-        return Binding(self.spec.id, self.ledger.identity(), self.spec.window.grid)
+        return TableOwner(self.spec.id, self.ledger.identity(), self.spec.window.grid)
 
 
 def ignore(_: Progress) -> None:

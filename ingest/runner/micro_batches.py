@@ -30,10 +30,10 @@ from windrow.ingest.errors import GridError, refusing_all
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import number_of
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.runner.binding import refuse_other_table, refuse_restored, refuse_wrong_place
 from windrow.ingest.runner.context import Pipeline, Progress, Request, Result, ignore
 from windrow.ingest.runner.freezing import refuse_changed_grid
-from windrow.ingest.runner.frontier import frontier
+from windrow.ingest.runner.next_start import next_start
+from windrow.ingest.runner.ownership import refuse_other_table, refuse_restored, refuse_wrong_place
 from windrow.ingest.runner.pipeline import preview, refuse_unreadable, run
 from windrow.ingest.source.enumerator.cutoff import unless_cut_off
 from windrow.ingest.source.enumerator.ends import first_boundary, next_batch
@@ -125,7 +125,7 @@ def preview_next(pipeline: Pipeline) -> Plan | None:
     _batches(pipeline)
     refuse_other_table(pipeline)
     source = spec.source.origin(spec.window.grid)
-    lower = frontier(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
+    lower = next_start(ledger, spec.id) or first_boundary(pipeline.broker, source, 0)
     refuse_restored(pipeline)
     number = number_of(lower.label)
     if _is_uncommitted(pipeline, number - 1):
@@ -192,7 +192,7 @@ def _next(pipeline: Pipeline) -> int | None:
     """The newest batch if it isn't committed (all before it are), else a new one, cut now."""
     spec, ledger = pipeline.spec, pipeline.ledger
     refuse_restored(pipeline)
-    lower = frontier(ledger, spec.id)
+    lower = next_start(ledger, spec.id)
     if lower is None:
         first = first_boundary(pipeline.broker, spec.source.origin(spec.window.grid), 0)
         (lower,) = ledger.freeze(spec.id, [first])

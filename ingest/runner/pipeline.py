@@ -64,14 +64,7 @@ from windrow.ingest.runner.availability import (
     refuse_back,
     with_the_gone,
 )
-from windrow.ingest.runner.binding import (
-    bind_table,
-    refuse_empty_table,
-    refuse_lost_receipt,
-    refuse_other_table,
-    refuse_unready,
-    refuse_wrong_place,
-)
+from windrow.ingest.runner.broker_snapshot import with_broker_snapshot
 from windrow.ingest.runner.context import (
     PassedOver,
     Pipeline,
@@ -81,10 +74,17 @@ from windrow.ingest.runner.context import (
     ignore,
     written_by,
 )
+from windrow.ingest.runner.dead_publishing import publish_dead_letters
 from windrow.ingest.runner.freezing import foreseen, freeze_boundaries, refuse_changed_grid
-from windrow.ingest.runner.frontier import start_of
-from windrow.ingest.runner.letters import publish_letters
-from windrow.ingest.runner.moment import at_one_moment
+from windrow.ingest.runner.next_start import start_of
+from windrow.ingest.runner.ownership import (
+    bind_table,
+    refuse_empty_table,
+    refuse_lost_receipt,
+    refuse_other_table,
+    refuse_unready,
+    refuse_wrong_place,
+)
 from windrow.ingest.runner.publish import Published, publish
 from windrow.ingest.runner.schemas import informed, keep_schemas
 from windrow.ingest.runner.tasks import results_of
@@ -346,7 +346,7 @@ def _begin(
     pipeline.dead_letters.prepare(pipeline.binding())
     bind_table(pipeline)
     plans = _freeze_plans(pipeline, wanted, found, progress)
-    now = at_one_moment(pipeline)
+    now = with_broker_snapshot(pipeline)
     return committed, [
         _attempt(now, plan, generations[plan.window], request, found[plan.window]) for plan in plans
     ]
@@ -388,7 +388,7 @@ def _read_job(
     progress(Progress("split", 0, len(splits), tuple(attempt.plan.window.key for attempt in job)))
     staged, trouble = _until_refused(results_of(pipeline, job, splits))
     progress(Progress("split", len(splits), len(splits)))
-    now, results = at_one_moment(pipeline), iter(staged)
+    now, results = with_broker_snapshot(pipeline), iter(staged)
     for done, attempt in enumerate(job):
         read = list(islice(results, len(attempt.readable)))
         if trouble is not None and len(read) < len(attempt.readable):
@@ -421,7 +421,7 @@ def _finish(pipeline: Pipeline, read: Read, request: Request) -> Done | AlreadyD
 
 def _refuse_replacement(pipeline: Pipeline, window: Window, request: Request) -> None:
     """Not every sink can take back what it has committed."""
-    if request.replace and not pipeline.sink.promises.replaces:
+    if request.replace and not pipeline.sink.capabilities.replaces:
         what = (
             f"Window {window.key} can't be replaced: {pipeline.spec.sink.kind} keeps what was"
             " committed once"
@@ -705,7 +705,7 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
     letters = (
         None
         if topic is None
-        else publish_letters(pipeline.dead_letters, topic, receipt, pipeline.now)
+        else publish_dead_letters(pipeline.dead_letters, topic, receipt, pipeline.now)
     )
     return Result(committed, recovered, published, letters)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from windrow.ingest.errors import BindingError
+from windrow.ingest.errors import OwnerError
 from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.writer_schema import MOST_CHARACTERS, WriterSchema
@@ -107,8 +107,8 @@ def fitting(schemas: Iterable[WriterSchema]) -> Iterable[WriterSchema]:
             yield schema
 
 
-def _other(id_: str) -> BindingError:
-    return BindingError(
+def _other(id_: str) -> OwnerError:
+    return OwnerError(
         f"The schema registry has another schema under id {id_} than the one that this pipeline's"
         " messages named so before",
         "decode",

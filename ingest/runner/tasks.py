@@ -51,7 +51,10 @@ def _task(pipeline: Pipeline, attempt: Attempt) -> SplitTask:
         plan.stop.cluster_id, {t.topic: t.topic_id for t in plan.stop.topics}, attempt.on_loss
     )
     rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)
-    late_bins, keyed = _late_bins(pipeline, plan.window), pipeline.sink.promises.mode != "append"
+    late_bins, keyed = (
+        _late_bins(pipeline, plan.window),
+        pipeline.sink.capabilities.mode != "append",
+    )
     return SplitTask(
         pipeline.reader(reading),
         pipeline.decoder(),

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
@@ -54,7 +54,7 @@ class DeadLetterTable:
     def refuse_unwritable(self) -> None:
         self.store.check_write()
 
-    def prepare(self, binding: Binding) -> None:
+    def prepare(self, binding: TableOwner) -> None:
         prepare(self.store, COLUMNS, binding)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.model.receipt import Changed, Graves, Merged, Receipt
+from windrow.ingest.model.receipt import Changed, Merged, Receipt, Tombstones
 from windrow.ingest.schema.checksum import text
 from windrow.ingest.schema.primary_key import PrimaryKey
 
@@ -44,20 +44,23 @@ class Tally(msgspec.Struct):
     kept: int = 0
 
     def after(
-        self, older: Receipt | None, graves: Graves | None = None, buried: Tally | None = None
+        self,
+        older: Receipt | None,
+        tombstones: Tombstones | None = None,
+        buried: Tally | None = None,
     ) -> Merged:
         """With what the generations before did.
 
         Args:
             older: the receipt of the last of them.
-            graves: of this commit, if it left a file.
-            buried: what it did to the graves, where those of all windows are in one table.
+            tombstones: of this commit, if it left a file.
+            buried: what it did to the tombstones, where those of all windows are in one table.
         """
         done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
         dug = done.buried if isinstance(done.buried, Changed) else Changed()
         kept = self.kept + (0 if older is None else kept_by(older))
         buried_ = msgspec.UNSET if buried is None else Changed(*buried.onto(dug))
-        return Merged(*self.onto(done), graves, buried_, kept or msgspec.UNSET)
+        return Merged(*self.onto(done), tombstones, buried_, kept or msgspec.UNSET)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
         """What it comes to with what was done before, in the order of the fields of `Changed`."""

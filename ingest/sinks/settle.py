@@ -1,7 +1,7 @@
 """THE commit loop: windows become visible in a table, exactly once, whatever kind of table it is.
 
     look   at the newest state of the table (locked, or a snapshot)
-    judge  what a commit may do on it (`ingest.sinks.decision`, pure)
+    judge  what a commit may do on it (`ingest.sinks.conflicts`, pure)
     put    rows and receipt on exactly that state, or nothing at all
     again  while others win, or while nobody knows whether the put arrived
 

@@ -18,9 +18,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.sinks.gone import refuse_gone
 from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.settle import settle
+from windrow.ingest.sinks.staged_check import refuse_gone
 from windrow.ingest.sinks.table_store import (
     SWEPT,
     StagedFiles,

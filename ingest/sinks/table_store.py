@@ -20,14 +20,14 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises, StagerFactory, Unreadable
+from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.gone import HasSize
 from windrow.ingest.sinks.place import ListedFile, Place
+from windrow.ingest.sinks.staged_check import HasSize
 from windrow.ingest.sinks.staging import Layout
 
 SWEPT = "swept"
@@ -106,7 +106,7 @@ class TableState(Protocol):
         """The number of changes so far: another number is another state."""
 
     @property
-    def owner(self) -> Binding:
+    def owner(self) -> TableOwner:
         """The pipeline, ledger and grid that the table is bound to.
 
         Raises:
@@ -200,10 +200,10 @@ class KeyedState(TableState, Protocol):
     def rows(self) -> int:
         """The number of rows, by the table's own word."""
 
-    def graves(self) -> Iterator[pa.RecordBatch]:
+    def tombstones(self) -> Iterator[pa.RecordBatch]:
         """All tombstones of a table that keeps those of all windows in one place."""
 
-    def lost_graves(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
+    def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
         """The reason why nobody can say which keys a window took out; None if it can be said."""
 
 
@@ -243,7 +243,7 @@ class TableStore(Protocol):
     @property
     def place(self) -> str: ...
     @property
-    def capabilities(self) -> Promises: ...
+    def capabilities(self) -> Capabilities: ...
     @property
     def primary_key(self) -> PrimaryKey | None: ...
     @property
@@ -278,7 +278,7 @@ class TableStore(Protocol):
             SpecError: it can't; says why, and what to do.
         """
 
-    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         """Make the table unless it is there. Of calls that race one makes it, and none fails.
 
         Of one that is there, see to what no commit can: that the storage keeps its promises, that

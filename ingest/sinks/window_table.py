@@ -16,18 +16,18 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, RefusedError, UnreachableError
-from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import (
     AlreadyDone,
+    Capabilities,
     Done,
     Outcome,
-    Promises,
     RowsHeld,
     StagerFactory,
     Unknown,
@@ -35,7 +35,7 @@ from windrow.ingest.ports.sink import (
 )
 from windrow.ingest.schema.changes import UNAVAILABLE, change_schema
 from windrow.ingest.schema.metadata import refuse_wrong
-from windrow.ingest.sinks.decision import Seen, adjacent, decide, is_this
+from windrow.ingest.sinks.conflicts import Seen, adjacent, decide, is_this
 from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.settle import gone, settle
 from windrow.ingest.sinks.staging import RowLayout
@@ -98,13 +98,13 @@ def committed_by_key(state: TableState, keys: Collection[str]) -> dict[str, Comm
 # ------------------------------------------------------------------------------------ the table
 
 
-def prepare(store: TableStore, columns: pa.Schema, owner: Binding) -> None:
+def prepare(store: TableStore, columns: pa.Schema, owner: TableOwner) -> None:
     """Make a table, or hold the one that is there against what is wanted.
 
     Whose it is comes first: nothing of another owner's is touched.
 
     Raises:
-        GridError, BindingError: the table is bound to something else.
+        GridError, OwnerError: the table is bound to something else.
         SchemaChangedError: its columns differ in more than the kind may change.
     """
     there = _is_fit(store, columns, owner)
@@ -113,11 +113,11 @@ def prepare(store: TableStore, columns: pa.Schema, owner: Binding) -> None:
         raise gone(store)
 
 
-def _is_fit(store: TableStore, columns: pa.Schema, owner: Binding) -> bool:
+def _is_fit(store: TableStore, columns: pa.Schema, owner: TableOwner) -> bool:
     with store.reading() as state:
         if state is None:
             return False
-        refuse_other_binding(store.place, state.owner, owner)
+        refuse_other_owner(store.place, state.owner, owner)
         state.column_changes(columns)
         return True
 
@@ -169,7 +169,7 @@ class WindowTable:
         return self.store.identity
 
     @property
-    def promises(self) -> Promises:
+    def capabilities(self) -> Capabilities:
         """What this kind of table can hold."""
         return self.store.capabilities
 
@@ -184,11 +184,11 @@ class WindowTable:
 
     # ------------------------------------------------------------------------------- preparing
 
-    def binding(self) -> Binding | None:
+    def binding(self) -> TableOwner | None:
         with self.store.reading() as state:
             return None if state is None else state.owner
 
-    def prepare(self, binding: Binding) -> None:
+    def prepare(self, binding: TableOwner) -> None:
         prepare(self.store, self.columns, binding)
 
     def columns_to_come(self) -> Sequence[str]:
@@ -270,7 +270,7 @@ class WindowTable:
 
         def on(state: TableState) -> TableChange:
             check_staged(self.store, state, words)
-            if receipt.generation == 0 and self.promises.mode == "append":
+            if receipt.generation == 0 and self.capabilities.mode == "append":
                 self._refuse_strange_rows(state, receipt.window.key)
             return change
 
@@ -284,7 +284,7 @@ class WindowTable:
         return Done(done.value) if ours else AlreadyDone(done.value)
 
     def _judge(self, state: TableState, receipt: Receipt) -> Committed | None:
-        if receipt.generation and not self.promises.replaces:
+        if receipt.generation and not self.capabilities.replaces:
             what = f"window {receipt.window.key} can't be replaced in {self.store.place}"
             raise RefusedError(what, "commit", "Begin a pipeline with another id and table.")
         owner = state.owner  # a table that something else made is refused before it is read
@@ -407,16 +407,16 @@ class KeyedTableAudit:
             if state is not None:
                 yield from state.scan(None, lambda: self._table.columns)
 
-    def graves(self) -> Iterator[pa.RecordBatch]:
+    def tombstones(self) -> Iterator[pa.RecordBatch]:
         with self._store.reading() as state:
             if state is not None:
-                yield from cast("KeyedState", state).graves()
+                yield from cast("KeyedState", state).tombstones()
 
-    def lost_graves(
+    def lost_tombstones(
         self, receipts: Sequence[Receipt]
     ) -> Iterator[tuple[Receipt, RefusedError | UnreachableError]]:
         with self._store.reading() as state:
             for receipt in receipts if state is not None else ():
-                why = cast("KeyedState", state).lost_graves(receipt)
+                why = cast("KeyedState", state).lost_tombstones(receipt)
                 if why is not None:
                     yield receipt, why

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 
+from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import BugError, UnreachableError, WindrowError
-from windrow.ingest.keeping import keeping
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.spark.outcome import brought_back, tried

@@ -11,13 +11,13 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.inline import InlineStagerFactory, tables
@@ -45,7 +45,7 @@ class MemoryContent(msgspec.Struct, frozen=True):
     `rows`: per window key its staged pieces.
     """
 
-    owner: Binding
+    owner: TableOwner
     version: int = 0
     rows: dict[str, tuple[pa.Table, ...]] = {}
     receipts: dict[str, tuple[int, Receipt]] = {}
@@ -55,7 +55,7 @@ class MemoryContent(msgspec.Struct, frozen=True):
 class MemoryStore:
     """A table in this process; `fault` is what happens to the next change. Safe under threads."""
 
-    capabilities = Promises(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
     primary_key = None
     lists_windows = True
     staged = None
@@ -85,7 +85,7 @@ class MemoryStore:
     def check_write(self) -> None:
         """It always can."""
 
-    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         del columns
         with self._lock:
             if self.content is None:

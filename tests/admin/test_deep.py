@@ -20,7 +20,7 @@ from tests.sinks.things import window
 from windrow.ingest.admin.deep import Summed, published_differences
 from windrow.ingest.admin.verify import Verified
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import parquet_files
 
 IN_WINDOW_1 = "_window = '2026-01-02T01:00:00Z' AND _partition = 0"
@@ -254,26 +254,26 @@ def test_reading_back_is_bounded(tmp_path: Path) -> None:
     assert pool.max_memory() < most
 
 
-ONCE, NONE = Promises(delivery="at-least-once"), Promises(delivery="none")
+ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none")
 
 
 @pytest.mark.parametrize(
     ("count", "checksum", "promises", "replaced", "level"),
     [
-        (9, "a", Promises(), False, ""),
-        (9, "b", Promises(), False, "wrong"),
-        (9, "b", Promises(), True, "wrong"),
+        (9, "a", Capabilities(), False, ""),
+        (9, "b", Capabilities(), False, "wrong"),
+        (9, "b", Capabilities(), True, "wrong"),
         (9, "b", NONE, False, "wrong"),
-        (8, "b", Promises(), False, "wrong"),
-        (8, "b", Promises(), True, "allowed"),
+        (8, "b", Capabilities(), False, "wrong"),
+        (8, "b", Capabilities(), True, "allowed"),
         (8, "b", ONCE, False, "wrong"),
         (8, "b", NONE, False, "allowed"),
-        (18, "b", Promises(), True, "wrong"),
+        (18, "b", Capabilities(), True, "wrong"),
         (18, "b", ONCE, False, "allowed"),
     ],
 )
 def test_what_was_published_and_what_is_there(
-    scene: Scene, count: int, checksum: str, promises: Promises, replaced: bool, level: str
+    scene: Scene, count: int, checksum: str, capabilities: Capabilities, replaced: bool, level: str
 ) -> None:
     """By the checksum that was noted, where all messages are there; else by their
     number, and by what the sink may lose or double.
@@ -281,10 +281,10 @@ def test_what_was_published_and_what_is_there(
     made = next(c.receipt for c in scene.sink.receipts())
     noted = {(s.topic, s.partition, s.start): "a" for s in made.splits}
     wrong, allowed = published_differences(
-        made, noted, Summed((count, 9), (checksum, "a"), 0), promises, replaced=replaced
+        made, noted, Summed((count, 9), (checksum, "a"), 0), capabilities, replaced=replaced
     )
     assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
     wrong, _ = published_differences(
-        made, noted, Summed((9, 9), ("a", "a"), 1), promises, replaced=replaced
+        made, noted, Summed((9, 9), ("a", "a"), 1), capabilities, replaced=replaced
     )
     assert wrong == ["1 messages are of none of its splits"]

@@ -24,10 +24,10 @@ from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.receipt import Mending, Receipt
-from windrow.ingest.ports.sink import Outcome, Promises
+from windrow.ingest.ports.sink import Capabilities, Outcome
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
-from windrow.ingest.sinks.decision import settled
+from windrow.ingest.sinks.conflicts import settled
 
 BEFORE = [
     (p, o, reason)
@@ -399,7 +399,7 @@ def test_a_window_that_is_not_committed_is_run(light: Ward) -> None:
 
 def test_a_sink_that_cannot_mend_is_not_asked_to(light: Ward) -> None:
     """A table that takes no further generation: refused before anything is read."""
-    light.sink.store.capabilities = Promises(replaces=False)
+    light.sink.store.capabilities = Capabilities(replaces=False)
     with pytest.raises(SpecError, match="can't be mended"):
         light.mend(0, light.pipeline(lenient=True))
 

@@ -26,13 +26,13 @@ from windrow.ingest.admin.verify import (
 )
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ledger.tables import FACTS, RECEIPTS
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Counts
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
-from windrow.ingest.source.enumerator.seams import difference, torn
+from windrow.ingest.source.enumerator.boundary_diff import difference, torn
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_a_window_run_again_after_its_table_was_lost(scene: Scene) -> None:
     """
     scene.commit(0, generation=1)
     shutil.rmtree(scene.sink.uri)
-    scene.sink.prepare(Binding("orders", scene.ledger.identity(), "hourly"))
+    scene.sink.prepare(TableOwner("orders", scene.ledger.identity(), "hourly"))
     for n in range(3):
         planned = scene.ledger.plan(window(n))
         assert planned is not None

@@ -13,9 +13,9 @@ from tests.sinks.things import PARTITIONS, PER_WINDOW, ROWS, TOPIC, plan_of, rec
 from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.errors import IdentityError, UnreachableError
 from windrow.ingest.ledger.sql import SqlLedger, open_ledger
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
@@ -88,7 +88,7 @@ class Scene:
             open_ledger(str(folder / "state.db")),
         )
         scene = cls(folder, sink, ledger, grid=grid, metadata=metadata)
-        sink.prepare(Binding("orders", ledger.identity(), grid))
+        sink.prepare(TableOwner("orders", ledger.identity(), grid))
         ledger.bind_grid("orders", grid)
         for number in windows:
             scene.commit(number)

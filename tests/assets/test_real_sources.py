@@ -24,8 +24,8 @@ from tests.kafka.produce import (
     produce,
     transaction,
 )
+from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
-from windrow.assets.foundations import Clock
 from windrow.assets.names import SPARK_KEY, job_name
 from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags

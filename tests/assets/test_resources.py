@@ -17,8 +17,8 @@ from tests.contracts.engine_contract import SPLITS
 from tests.runner.spark.tasks import Name
 from tests.sinks.beside import MemoryBoth
 from windrow.assets.component import refuse_two_clusters
+from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table, standing_on
-from windrow.assets.foundations import Clock
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec

@@ -16,8 +16,8 @@ from tests.assets.world import START, TOPIC, World, hour
 from windrow.assets.schedule import CATCH_UP, _running
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import DamagedError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.window import Window
 
 
@@ -170,7 +170,7 @@ def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
         if wrong == "ledger"
         else (world.ledger_id(), "daily" if wrong == "grid" else "hourly")
     )
-    world.sink.prepare(Binding("things", ledger, grid))
+    world.sink.prepare(TableOwner("things", ledger, grid))
     if wrong == "receipt":
         world.sink.looks = damaged  # type: ignore[method-assign]
     assert_it_fails_and_is_asked_for_again(world)

@@ -10,8 +10,8 @@ from typing import Any
 import dagster as dg
 
 from tests.sinks.beside import MemoryBoth
+from windrow.assets.dependencies import Clock
 from windrow.assets.factory import kafka_table
-from windrow.assets.foundations import Clock
 from windrow.assets.names import SPARK_KEY, job_name, kafka_key, sink_key
 from windrow.assets.partitions import Stretch, key_of
 from windrow.assets.schedule import range_tags

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from tests.bench.orders import values
 from tests.bench.orders_schema import Order
+from windrow.ingest.formats.csv.batch_decoder import csv_batch_decoder
 from windrow.ingest.formats.csv.lines import Dialect
-from windrow.ingest.formats.csv.machine import csv_machine
-from windrow.ingest.formats.json.machine import json_machine
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Columns
 
 MESSAGES = 32_768
@@ -137,7 +137,7 @@ def _lines() -> list[bytes]:
     ]
 
 
-def machines() -> Iterator[tuple[str, Machine, list[bytes]]]:
+def machines() -> Iterator[tuple[str, BatchDecoder, list[bytes]]]:
     """What is measured: its name, what decodes, and messages, which are repeated until
     there are enough.
     """
@@ -148,8 +148,8 @@ def machines() -> Iterator[tuple[str, Machine, list[bytes]]]:
             if make is None
             else [json.dumps(make(r, i), separators=(",", ":")).encode() for i in range(2_000)]
         )
-        yield name, json_machine(Columns.of(model), "ignore"), made
-    orders, lines = csv_machine(Columns.of(Order), Dialect(";", null_literal="")), _lines()
+        yield name, json_batch_decoder(Columns.of(model), "ignore"), made
+    orders, lines = csv_batch_decoder(Columns.of(Order), Dialect(";", null_literal="")), _lines()
     yield "orders as CSV", orders, lines
     yield (
         "orders as CSV, 1% with quotes",
@@ -171,7 +171,7 @@ MAKERS: Mapping[str, tuple[Any, Callable[[random.Random], Any]]] = {
 
 def shapes(
     dtype: Any, make: Callable[[random.Random], Any]
-) -> Iterator[tuple[Machine, list[bytes]]]:
+) -> Iterator[tuple[BatchDecoder, list[bytes]]]:
     """Values of a type as columns, in a list, and in structs: what decodes each, and messages."""
     r = random.Random(1)
     fields = {f"field_{i}": dtype for i in range(VALUES // 5)}
@@ -198,10 +198,10 @@ def shapes(
                 for name, kind in model_columns.items()
             }
             made.append(json.dumps(row, separators=(",", ":")).encode())
-        yield json_machine(Columns.of(model), "ignore"), made
+        yield json_batch_decoder(Columns.of(model), "ignore"), made
 
 
-def measured(machine: Machine, made: list[bytes]) -> tuple[float, float]:
+def measured(machine: BatchDecoder, made: list[bytes]) -> tuple[float, float]:
     """Mean bytes of a message, and seconds that a batch takes at best.
 
     The messages are repeated until there are enough.

@@ -39,8 +39,8 @@ from tests.bench.planning import filled, planned, planner
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import ROWS, receipt, stage
 from windrow.assets.metadata import window_metadata
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import to_json
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.runner.context import Result
 
@@ -93,7 +93,7 @@ def measure(partitions: int, folder: Path) -> Cost:
     """One size, in this process."""
     broker, table = filled(WINDOWS, partitions), folder / "table"
     sink = DeltaBoth(str(table), ROWS)
-    sink.prepare(Binding("bench", "ledger-1", "hourly"))
+    sink.prepare(TableOwner("bench", "ledger-1", "hourly"))
     pipeline = replace(planner(broker, folder), sink=sink)
     plans, commits = [], []
     for hour in range(WINDOWS):

@@ -33,14 +33,14 @@ from tests.bench.orders import values
 from tests.bench.orders_schema import Order
 from tests.formats.avro import wire as avro
 from tests.formats.protobuf import wire as protobuf
-from windrow.ingest.formats.avro.machine import avro_machine
+from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import parse_schema
+from windrow.ingest.formats.csv.batch_decoder import csv_batch_decoder
 from windrow.ingest.formats.csv.lines import Dialect
-from windrow.ingest.formats.csv.machine import csv_machine
-from windrow.ingest.formats.json.machine import json_machine
+from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
+from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
-from windrow.ingest.formats.protobuf.machine import protobuf_machine
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Columns
 
 BATCH = 32_768
@@ -122,7 +122,7 @@ class Format:
     """
 
     written: Callable[[Mapping[str, Any]], bytes]
-    machine: Callable[[], Machine]
+    machine: Callable[[], BatchDecoder]
     told: Callable[[], str]
     broken: Callable[[bytes], bytes] = lambda message: message[:-1]
 
@@ -137,28 +137,28 @@ def _proto() -> bytes:
 FORMATS = {
     "avro": Format(
         as_avro,
-        lambda: avro_machine(parse_schema(AVRO, "the benchmark"), Columns.of(Order)),
+        lambda: avro_batch_decoder(parse_schema(AVRO, "the benchmark"), Columns.of(Order)),
         lambda: AVRO,
         lambda m: m[:-1] + b"\x7f",
     ),
     "protobuf": Format(
         as_protobuf,
-        lambda: protobuf_machine(
+        lambda: protobuf_batch_decoder(
             message_type(_proto(), "Order", "the benchmark"), Columns.of(Order)
         ),
         lambda: _proto().hex(),
     ),
     "csv": Format(
         as_csv,
-        lambda: csv_machine(Columns.of(Order), Dialect(null_literal="")),
+        lambda: csv_batch_decoder(Columns.of(Order), Dialect(null_literal="")),
         lambda: DDL,
         lambda m: m + b",1",
     ),
-    "json": Format(as_json, lambda: json_machine(Columns.of(Order), "ignore"), lambda: DDL),
+    "json": Format(as_json, lambda: json_batch_decoder(Columns.of(Order), "ignore"), lambda: DDL),
 }
 
 
-def windrow(machine: Machine, messages: list[pa.BinaryArray], runs: int) -> list[float]:
+def windrow(machine: BatchDecoder, messages: list[pa.BinaryArray], runs: int) -> list[float]:
     """CPU seconds of each run."""
     seconds = []
     for _ in range(runs):

@@ -37,7 +37,7 @@ from tests.chaos.worker import COMMITTED, FAILED, UNKNOWN, WAKE, WHERE, Job, sig
 from tests.warm import stops
 from windrow.ingest.crashpoints import CrashPoint
 from windrow.ingest.errors import WindrowError
-from windrow.ingest.ports.sink import Delivered, Promises
+from windrow.ingest.ports.sink import Capabilities, Delivered
 
 LANES = 2
 LIMIT = 180
@@ -86,7 +86,7 @@ class Found(msgspec.Struct):
     @property
     def ok(self) -> bool:
         """Nothing is wrong."""
-        promised = Promises(delivery=self.delivery)
+        promised = Capabilities(delivery=self.delivery)
         lost, doubled = (
             self.lost and not promised.allows(lost=True),
             self.doubled and not promised.allows(lost=False),
@@ -106,7 +106,7 @@ def chaos(asked: Asked, folder: Path) -> Found:
         sink = kind.world.sink_at(place)
         sink.prepare()
         watching = reader.start(asked.kind, place, asked.rows, folder)
-        lanes = _Round(asked, place, folder, sink.promises)
+        lanes = _Round(asked, place, folder, sink.capabilities)
         lanes.run()
         looks = reader.told(watching, folder)
         found = _found(lanes, looks)
@@ -127,7 +127,7 @@ def _found(done: _Round, looks: reader.Looks) -> Found:
         wrong=[*done.wrong, *looks.wrong],
         looks=looks.looks,
         missed=looks.missed,
-        delivery=done.promises.delivery,
+        delivery=done.capabilities.delivery,
     )
 
 
@@ -150,8 +150,8 @@ def _judge(found: Found, world: Any, sink: Any, windows: int) -> None:
 class _Round:
     """The windows of a round, and what happened to them; threads share it."""
 
-    def __init__(self, asked: Asked, place: str, folder: Path, promises: Promises) -> None:
-        self.asked, self.place, self.folder, self.promises = asked, place, folder, promises
+    def __init__(self, asked: Asked, place: str, folder: Path, capabilities: Capabilities) -> None:
+        self.asked, self.place, self.folder, self.capabilities = asked, place, folder, capabilities
         self.faults: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
         self.wrong: list[str] = []
@@ -240,12 +240,12 @@ class Ordeal:
         with self._struck():
             self._sweep_beside(self._dealt(), 0)
         self.commit(0)
-        if not self.round.promises.replaces or self.chance.random() > 0.4:
+        if not self.round.capabilities.replaces or self.chance.random() > 0.4:
             return
         mends = self.chance.random() < 0.4
         (self.mended if mends else self.replayed)()
         # there a row that a mending brought can't be taken back
-        keeps = mends and self.round.promises.mode == "upsert"
+        keeps = mends and self.round.capabilities.mode == "upsert"
         if not keeps and self.chance.random() < 0.3:
             self.chance.choice([self.kills, self.stops, self.crowds])(2)
             self.commit(2)

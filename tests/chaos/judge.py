@@ -15,10 +15,10 @@ from tests.chaos.worker import offsets_of
 from tests.sinks.things import PARTITIONS, TOPIC, identity, window
 from windrow.ingest.admin.merged import compare_merged
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.testing.checker import Report, check
 
-EXACTLY = Promises()
+EXACTLY = Capabilities()
 Split = tuple[str, int]
 """A window's key and a partition."""
 
@@ -55,7 +55,7 @@ def unwhole(
     before: Iterable[Split],
     rows: int,
     received: Collection[str] | None,
-    promises: Promises = EXACTLY,
+    capabilities: Capabilities = EXACTLY,
 ) -> list[str]:
     """What a reader may not see: a message twice; a window in part, where it is one
     unit; one that was there and is gone.
@@ -68,10 +68,10 @@ def unwhole(
         rows: of a window, dead letters included.
         received: the windows whose receipts it saw before it read, where those say what
             is whole; None where rows come all at once.
-        promises: the sink's: a row may be there twice, or be missing, only where it
+        capabilities: the sink's: a row may be there twice, or be missing, only where it
             doesn't promise that none is.
     """
-    doubles, loses = promises.allows(lost=False), promises.allows(lost=True)
+    doubles, loses = capabilities.allows(lost=False), capabilities.allows(lost=True)
     whole, unit = rows // PARTITIONS, {key for key, _ in found} if received is None else {*received}
     wrong = [
         f"{n} rows of {m} messages of partition {p} in window {key}"
@@ -100,7 +100,7 @@ def judged(world: Any, sink: Any, numbers: Sequence[int], rows: int) -> Report:
         produced(numbers, rows),
     )
     report = check(known, pieces, dead, receipts, content="id", metadata=sink.metadata)
-    if not sink.promises.allows(lost=False):
+    if not sink.capabilities.allows(lost=False):
         return report
     once = check(
         known,
@@ -112,7 +112,7 @@ def judged(world: Any, sink: Any, numbers: Sequence[int], rows: int) -> Report:
     )
     return excused(
         msgspec.structs.replace(once, duplicated=report.duplicated, invented=report.invented),
-        sink.promises,
+        sink.capabilities,
     )
 
 
@@ -129,13 +129,13 @@ def without_doubles(pieces: Sequence[pa.Table], metadata: Mapping[str, str]) -> 
     return kept
 
 
-def excused(report: Report, promises: Promises) -> Report:
+def excused(report: Report, capabilities: Capabilities) -> Report:
     """A report, of rows without their doubles, without what follows from rows that come
     again: their order, and of lost ones their number.
 
     How many rows are there twice, or lost, it still says.
     """
-    lost = bool(report.lost) and promises.allows(lost=True)
+    lost = bool(report.lost) and capabilities.allows(lost=True)
     receipts = tuple(
         line for line in report.receipts if not (lost and ": the receipt says " in line)
     )
@@ -157,7 +157,7 @@ def judged_alone(world: Any, sink: Any, number: int, rows: int) -> Report:
 
 def unmerged(sink: Any) -> list[str]:
     """Where rows replace each other: what the receipts and the table don't agree on."""
-    audit = sink.audit() if sink.promises.mode == "upsert" else None
+    audit = sink.audit() if sink.capabilities.mode == "upsert" else None
     if audit is None or audit.keyed is None:
         return []
     return [

@@ -49,7 +49,7 @@ def _look_on(name: str, place: str, rows: int, folder: str) -> None:
             sink = kind.world.sink_at(place)
             received = (
                 None
-                if sink.promises.atomic == "window"
+                if sink.capabilities.atomic == "window"
                 else {c.receipt.window.key for c in sink.receipts()}
             )
             found = seen(kind.world.pieces(sink), sink.metadata)
@@ -60,7 +60,7 @@ def _look_on(name: str, place: str, rows: int, folder: str) -> None:
             said.looks += 1
             said.wrong += [
                 line
-                for line in unwhole(found, before, rows, received, sink.promises)
+                for line in unwhole(found, before, rows, received, sink.capabilities)
                 if len(said.wrong) < 100
             ]
             before |= found.keys()

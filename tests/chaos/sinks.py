@@ -134,7 +134,7 @@ WEAKER: dict[str, Kind] = {
     "kafka-none": Kind(_KAFKA, partial(servers.kafka, delivery="none"), _BROKER),
 }
 """Those that promise less than exactly once: what they don't promise is counted, and
-isn't wrong (`Promises.allows`).
+isn't wrong (`Capabilities.allows`).
 """
 
 KINDS = {**SINKS, **WEAKER}

@@ -22,7 +22,7 @@ from tests.chaos.recovery import TITLE, Recovery
 from tests.chaos.recovery import record as record_recovery
 from tests.chaos.sinks import KINDS, SINKS, WEAKER
 from tests.chaos.worker import Job
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 
 TWINS = [(kind, twin) for kind, what in KINDS.items() for twin in what.twins]
 WINDOWS = 25
@@ -142,7 +142,7 @@ def test_what_a_reader_may_not_see(
     assert len(unwhole(found, before, 20, received)) == wrong
 
 
-ONCE, NONE = Promises(delivery="at-least-once"), Promises(delivery="none")
+ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none")
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_what_a_reader_may_see_of_what_promises_less(
     found: dict[tuple[str, int], tuple[int, int]],
     before: list[tuple[str, int]],
     received: list[str],
-    promises: Promises,
+    capabilities: Capabilities,
     wrong: int,
 ) -> None:
     """A message twice where that is said, and a part of a window only where messages
     may be missing; never what there is not.
     """
-    assert len(unwhole(found, before, 20, received, promises)) == wrong
+    assert len(unwhole(found, before, 20, received, capabilities)) == wrong
 
 
 def test_what_is_counted_and_what_is_wrong() -> None:

@@ -140,7 +140,7 @@ def test_an_older_ledger(store: Store) -> None:
     store.stage.produce(5, b'{"id": 3}')
     for words in (("run",), ("run", "--drain"), ("plan",)):
         error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
-        assert error["kind"] == "BindingError"
+        assert error["kind"] == "OwnerError"
         assert "has batch-000000002, which the ledger doesn't know" in error["message"]
         assert f"windrow doctor {store.stage.spec} --rebuild-ledger" in error["message"]
     assert store.stage.json("lag", store.stage.spec)["lag"]["records"] == 1
@@ -163,7 +163,7 @@ def test_an_older_table(store: Store) -> None:
     store.stage.produce(5, b'{"id": 3}')
     for words in (("run",), ("run", "--drain"), ("plan",)):
         error = store.stage.json(words[0], store.stage.spec, *words[1:], code=1)["error"]
-        assert error["kind"] == "BindingError"
+        assert error["kind"] == "OwnerError"
         assert (
             f"windrow run {store.stage.spec} --window batch-000000002/batch-000000005"
             in error["message"]

@@ -539,8 +539,7 @@ def test_lost_ledger_comes_back(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", windows)
     (stage.folder / ".windrow" / "state.db").unlink()
     assert (
-        stage.json("run", stage.spec, "--window", windows, code=1)["error"]["kind"]
-        == "BindingError"
+        stage.json("run", stage.spec, "--window", windows, code=1)["error"]["kind"] == "OwnerError"
     )
     assert stage.json("doctor", stage.spec, "--rebuild-ledger")["windows"] == 2
     assert [

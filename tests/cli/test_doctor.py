@@ -12,8 +12,8 @@ from tests.cli.conftest import Stage, hour
 from windrow.ingest.cli import doctor
 from windrow.ingest.cli.doctor import Check, attempt, exit_code, java, pins, sink_check
 from windrow.ingest.errors import UnreachableError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.registry.embedded import RegistryServer
 
 
@@ -236,23 +236,25 @@ def test_rebuild_without_table(stage: Stage) -> None:
     ("bound", "level"),
     [
         (None, "ok"),
-        (Binding("p", "l", "hourly"), "ok"),
-        (Binding("q", "l", "hourly"), "fail"),
-        (Binding("p", "m", "hourly"), "fail"),
-        (Binding("p", "l", "daily"), "fail"),
+        (TableOwner("p", "l", "hourly"), "ok"),
+        (TableOwner("q", "l", "hourly"), "fail"),
+        (TableOwner("p", "m", "hourly"), "fail"),
+        (TableOwner("p", "l", "daily"), "fail"),
     ],
 )
-def test_sink_check(bound: Binding | None, level: str) -> None:
+def test_sink_check(bound: TableOwner | None, level: str) -> None:
     """The table must be of this pipeline, ledger and grid."""
     assert attempt("sink", lambda: sink_check("t", bound, "p", "hourly", "l")).level == level
 
 
 def test_sink_check_without_ledger() -> None:
     """Without a ledger the rest of the binding is still checked, and the line says what is open."""
-    assert "can't be told" in sink_check("t", Binding("p", "l", "hourly"), "p", "hourly", None).what
+    assert (
+        "can't be told" in sink_check("t", TableOwner("p", "l", "hourly"), "p", "hourly", None).what
+    )
     assert (
         attempt(
-            "sink", lambda: sink_check("t", Binding("q", "l", "hourly"), "p", "hourly", None)
+            "sink", lambda: sink_check("t", TableOwner("q", "l", "hourly"), "p", "hourly", None)
         ).level
         == "fail"
     )

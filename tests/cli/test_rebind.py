@@ -19,7 +19,7 @@ def test_a_moved_table(stage: Stage) -> None:
     stage.json("run", stage.spec, "--window", hour(0))
     (stage.folder / "lake").rename(stage.folder / "moved")
     for command in ("show", "lag"):
-        assert stage.json(command, stage.spec, code=1)["error"]["kind"] == "BindingError"
+        assert stage.json(command, stage.spec, code=1)["error"]["kind"] == "OwnerError"
     renamed(stage, "moved/things")
     (stage.folder / "moved" / "things_dead").rename(stage.folder / "left")
     assert (
@@ -33,7 +33,7 @@ def test_a_moved_table(stage: Stage) -> None:
         ("doctor", "--rebuild-ledger"),
     ):
         error = stage.json(command[0], stage.spec, *command[1:], code=1)["error"]
-        assert error["kind"] == "BindingError"
+        assert error["kind"] == "OwnerError"
         assert f"windrow rebind {stage.spec} " in error["message"]
     dry = stage.call("rebind", stage.spec)
     assert dry.exit_code == 0
@@ -48,8 +48,7 @@ def test_a_moved_table(stage: Stage) -> None:
         False,
     )
     assert (
-        stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["kind"]
-        == "BindingError"
+        stage.json("run", stage.spec, "--window", hour(1), code=1)["error"]["kind"] == "OwnerError"
     ), "a look recorded something"
     assert stage.json("rebind", stage.spec, "--yes") == proposed | {"recorded": True}
     assert stage.json("run", stage.spec, "--window", hour(1))["windows"][0]["recovered"] is False

@@ -10,8 +10,8 @@ import pytest
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import staged_receipt, window
 from windrow.ingest.admin.dead_letters import refused_attempts
-from windrow.ingest.errors import BindingError, GridError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.errors import GridError, OwnerError
+from windrow.ingest.model.owner import TableOwner
 
 
 class DeadLettersContract(SinkUnderTest):
@@ -118,11 +118,11 @@ class DeadLettersContract(SinkUnderTest):
     def test_their_store_is_bound(self, sink: Any) -> None:
         """Another pipeline, ledger or grid is refused, as a table refuses it."""
         store = self.reopen(sink).dead_letters
-        store.prepare(Binding("orders", "ledger-1", "hourly"))
+        store.prepare(TableOwner("orders", "ledger-1", "hourly"))
         for other, error in (
-            (Binding("returns", "ledger-1", "hourly"), BindingError),
-            (Binding("orders", "ledger-2", "hourly"), BindingError),
-            (Binding("orders", "ledger-1", "daily"), GridError),
+            (TableOwner("returns", "ledger-1", "hourly"), OwnerError),
+            (TableOwner("orders", "ledger-2", "hourly"), OwnerError),
+            (TableOwner("orders", "ledger-1", "daily"), GridError),
         ):
             with pytest.raises(error):
                 store.prepare(other)

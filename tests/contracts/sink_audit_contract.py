@@ -19,7 +19,7 @@ class SinkAuditContract(SinkUnderTest):
 
     def test_it_says_what_it_promises(self, sink: Any) -> None:
         """The cases of these suites are those of a sink with these promises."""
-        assert sink.promises == self.promises
+        assert sink.capabilities == self.capabilities
 
     def test_rows_are_held_against_their_windows(self, sink: Any) -> None:
         """An audit names the windows that have rows, and counts them by

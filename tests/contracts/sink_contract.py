@@ -30,8 +30,8 @@ from tests.sinks.things import (
     with_digest,
 )
 from windrow.ingest.errors import GridError, IdentityError, OverlapError, RefusedError, WindrowError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Committed, Mending, Receipt
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
@@ -314,7 +314,7 @@ class CommitContract(SinkUnderTest):
     def test_the_grid_is_bound(self, sink: Any) -> None:
         """Another grid is refused, naming both."""
         with pytest.raises(GridError, match=r"hourly.*daily"):
-            self.reopen(sink).prepare(Binding("orders", "ledger-1", "daily"))
+            self.reopen(sink).prepare(TableOwner("orders", "ledger-1", "daily"))
 
     @pytest.mark.parametrize(
         ("ledger", "pipeline"), [("ledger-2", "orders"), ("ledger-1", "returns")]
@@ -322,7 +322,7 @@ class CommitContract(SinkUnderTest):
     def test_ledger_and_pipeline_are_bound(self, sink: Any, ledger: str, pipeline: str) -> None:
         """Another ledger, or another pipeline, is refused, naming both."""
         with pytest.raises(IdentityError, match=ledger if pipeline == "orders" else pipeline):
-            self.reopen(sink).prepare(Binding(pipeline, ledger, "hourly"))
+            self.reopen(sink).prepare(TableOwner(pipeline, ledger, "hourly"))
 
     def test_a_commit_of_another_ledger_is_refused(self, sink: Any) -> None:
         """What prepare refuses, commit refuses too: the table may have been made anew
@@ -502,7 +502,7 @@ def _committing(sink: Sink, made: Any, staged: Any) -> Callable[[], Any]:
 def _preparing(sink: Sink, ledger: str) -> Callable[[], str]:
     def run() -> str:
         try:
-            sink.prepare(Binding("orders", ledger, "hourly"))
+            sink.prepare(TableOwner("orders", ledger, "hourly"))
         except IdentityError:
             return "refused"
         return "bound"

@@ -13,8 +13,8 @@ import pytest
 from tests.contracts.sink_under_test import SinkUnderTest
 from tests.sinks.things import FIRST, ROWS, TOPIC, plan, plan_of, window
 from windrow.ingest.errors import IdentityError, RefusedError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.boundary import TopicSeen
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.source.enumerator.grid import batch_at, window_at
 
@@ -91,7 +91,7 @@ class SinkGridsContract(SinkUnderTest):
         on by number; nothing lies before the first.
         """
         made = self.make(tmp_path, ROWS)
-        made.prepare(Binding("orders", "ledger-1", "batch"))
+        made.prepare(TableOwner("orders", "ledger-1", "batch"))
         plans = [plan_of(made, batch_at("orders", n), (10 * n, 10 * n + 10)) for n in range(3)]
         for planned in plans:
             assert isinstance(self.commit_plan(made, planned, grid="batch"), Done)
@@ -115,7 +115,7 @@ class SinkGridsContract(SinkUnderTest):
         those are what it has to join on to.
         """
         grid, made = "0 0,3 * * *", self.make(tmp_path, ROWS)
-        made.prepare(Binding("orders", "ledger-1", grid))
+        made.prepare(TableOwner("orders", "ledger-1", grid))
         short = window_at("orders", grid, FIRST)
         long = window_at("orders", grid, FIRST + timedelta(hours=3))
         self.commit_plan(made, plan_of(made, long, (10, 20)), grid=grid)

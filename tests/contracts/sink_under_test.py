@@ -16,7 +16,7 @@ import pytest
 from tests.sinks.things import ROWS, produced, receipt, stage, staged_receipt
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.testing.checker import Report, check
 
 
@@ -48,12 +48,12 @@ class SinkUnderTest(ABC):
         made.prepare()
         return made
 
-    promises = Promises()
+    capabilities = Capabilities()
     """What the kind must say that it promises."""
 
     def generations(self, sink: Any) -> range:
         """Those that a window of this sink can have, as far as a case goes."""
-        return range(2 if sink.promises.replaces else 1)
+        return range(2 if sink.capabilities.replaces else 1)
 
     def report(self, sink: Any, numbers: list[int]) -> Report:
         """The checker's word on windows that should be there."""

@@ -16,8 +16,8 @@ from tests.contracts.logs import CuttableCluster, Sent
 from tests.contracts.reading import gathered
 from tests.contracts.source_desk import SourceDesk, hour, minutes
 from windrow.ingest.admin.verify import Finding, verify
+from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import CutOffError, DataLossError
-from windrow.ingest.keeping import keeping
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import OnLoss

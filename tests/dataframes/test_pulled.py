@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from windrow.ingest.ports.pulled import pulled
+from windrow.ingest.ports.batch_iterator import batch_iterator
 from windrow.ingest.ports.reader import Take
 
 
@@ -21,7 +21,7 @@ def test_all_in_order() -> None:
         for n in range(100):
             take(batch(n))
 
-    assert [b["n"][0].as_py() for b in pulled(read)] == list(range(100))
+    assert [b["n"][0].as_py() for b in batch_iterator(read)] == list(range(100))
 
 
 def test_an_error_comes_behind_the_batches_before_it() -> None:
@@ -31,7 +31,7 @@ def test_an_error_comes_behind_the_batches_before_it() -> None:
         take(batch(1))
         raise ValueError("expired")
 
-    batches = pulled(read)
+    batches = batch_iterator(read)
     assert next(batches)["n"][0].as_py() == 1
     with pytest.raises(ValueError, match="expired"):
         next(batches)
@@ -51,7 +51,7 @@ def test_who_stops_asking_ends_the_read() -> None:
         finally:
             closed.append(True)
 
-    batches = pulled(read)
+    batches = batch_iterator(read)
     next(batches)
     batches.close()  # type: ignore[attr-defined]  # a generator
     assert closed == [True]

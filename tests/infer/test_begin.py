@@ -21,9 +21,9 @@ from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.begin import Asked, Inferred, infer, template
 from windrow.ingest.infer.documents import guess_type
+from windrow.ingest.infer.hints import Hints
 from windrow.ingest.infer.offer import Guess
 from windrow.ingest.infer.spec_text import Address
-from windrow.ingest.infer.told import Told
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.reader import MemoryReader
@@ -31,7 +31,7 @@ from windrow.ingest.testing.reader import MemoryReader
 NOW = datetime(2026, 1, 6, 12, 30, tzinfo=UTC)
 FIRST = datetime(2026, 1, 5, 3, 20, tzinfo=UTC)
 ADDRESS = Address("127.0.0.1:1")
-UNTOLD = Told()
+UNTOLD = Hints()
 ASKED = Asked("shop.orders", ADDRESS)
 
 
@@ -50,7 +50,7 @@ def inferred(
     folder: Path,
     broker: MemoryBroker,
     asked: Asked = ASKED,
-    told: Told = UNTOLD,
+    told: Hints = UNTOLD,
     most: int = 500,
     rows_max: int = 100,
 ) -> Inferred:

@@ -14,10 +14,10 @@ import pytest
 from tests.formats.cdc.corpus import text
 from tests.formats.confluent.registries import FixedRegistry, framed
 from windrow.ingest.errors import SpecError
+from windrow.ingest.infer.hints import Hints, SampledFormat
 from windrow.ingest.infer.offer import unfit_for_table, unusable_beside
 from windrow.ingest.infer.proposal import KEEP_KEY, Proposal, with_columns
 from windrow.ingest.infer.recognise import propose
-from windrow.ingest.infer.told import SampledFormat, Told
 from windrow.ingest.infer.unfit import Subject, compared, of_schema
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -46,11 +46,11 @@ def messages(pairs: Sequence[Pair], headers: Sequence[tuple[str, bytes]] = ()) -
 
 
 def proposed(
-    *values: Any, told: Told | None = None, registry: FixedRegistry | None = None
+    *values: Any, told: Hints | None = None, registry: FixedRegistry | None = None
 ) -> Proposal:
     """How messages with these values, and no keys, would be read."""
     octets = [value if isinstance(value, bytes | None) else text(value) for value in values]
-    return propose("t", messages([(None, value) for value in octets]), told or Told(), registry)
+    return propose("t", messages([(None, value) for value in octets]), told or Hints(), registry)
 
 
 def settings(proposal: Proposal) -> dict[str, Any]:
@@ -124,109 +124,109 @@ def test_what_messages_tell(name: str) -> None:
     assert proposed(*values).format == format_
 
 
-UNTOLD: dict[str, tuple[list[Any], Told, str, str]] = {
+UNTOLD: dict[str, tuple[list[Any], Hints, str, str]] = {
     "no message": (
         [],
-        Told(),
+        Hints(),
         "No message of topic t can be sampled",
         "--registry https://HOST:PORT",
     ),
     "no value": (
         [None, None],
-        Told(),
+        Hints(),
         "2 messages of topic t were sampled, none with a value",
         "windrow init",
     ),
     "something else": (
         [b"a,b", b"\xff", {"id": 1}],
-        Told(),
+        Hints(),
         "1 of 3 messages of topic t are JSON objects",
         "--format csv --columns",
     ),
     "ids without a registry": (
         [framed(3, b"\x02"), framed(3, b"\x04")],
-        Told(),
+        Hints(),
         "most with 3",
         "--registry https://HOST:PORT",
     ),
     "events among documents": (
         [DEBEZIUM, {"id": 1}],
-        Told(),
+        Hints(),
         "1 of 2 messages of topic t look like Debezium's",
         "--format debezium-json",
     ),
     "rows of several tables": (
         [MAXWELL, {**MAXWELL, "table": "u"}],
-        Told(),
+        Hints(),
         "2 tables: 'd.t' (1), 'd.u' (1)",
         "--table DATABASE.TABLE",
     ),
     "another table": (
         [MAXWELL],
-        Told(table="d.x"),
+        Hints(table="d.x"),
         "No sampled message holds a row of 'd.x', but of 'd.t' (1)",
         "--table DATABASE.TABLE",
     ),
     "a table and no rows": (
         [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
-        Told(table="d.x"),
+        Hints(table="d.x"),
         "a row of 'd.x'",
         "--table DATABASE.TABLE",
     ),
     "events without a row": (
         [{**MAXWELL, "type": "bootstrap-start", "data": {}}],
-        Told(),
+        Hints(),
         "hold no row",
         "--sample",
     ),
     "nothing but a truncation": (
         [{**DEBEZIUM, "op": "t", "after": None}],
-        Told(),
+        Hints(),
         "Debezium events hold no row",
         "windrow init",
     ),
     "changes of rows that are not there": (
         [{**CANAL, "data": None}, {**CANAL, "data": []}],
-        Told(),
+        Hints(),
         "hold no row",
         "--sample",
     ),
-    "csv without names": ([b"1,2"], Told("csv"), "stand in no message", "--columns id,name"),
+    "csv without names": ([b"1,2"], Hints("csv"), "stand in no message", "--columns id,name"),
     "csv with too few names": (
         [b"1,2", b"3,4"],
-        Told("csv", ("a", "b", "c")),
+        Hints("csv", ("a", "b", "c")),
         "into 3 fields",
         "--columns",
     ),
     "csv by two delimiters": (
         [b"1,2;3"],
-        Told("csv", ("a", "b")),
+        Hints("csv", ("a", "b")),
         "2 fields by ',' and ';'",
         "by hand",
     ),
     "no documents": (
         [b"1"],
-        Told("json"),
+        Hints("json"),
         "None of 1 message of topic t are JSON objects",
         "--format raw",
     ),
-    "no events": ([{"id": 1}], Told("canal-json"), "Canal's events", "--format raw"),
+    "no events": ([{"id": 1}], Hints("canal-json"), "Canal's events", "--format raw"),
     "names for nothing": (
         [{"id": 1}],
-        Told(columns=("a",)),
+        Hints(columns=("a",)),
         "--columns names the fields of CSV",
         "--format csv",
     ),
-    "a table of nothing": ([{"id": 1}], Told(table="d.t"), "--table chooses", "Leave it out"),
+    "a table of nothing": ([{"id": 1}], Hints(table="d.t"), "--table chooses", "Leave it out"),
     "rows of several tables in debezium's topic": (
         [routed("t"), routed("u", "s")],
-        Told(),
+        Hints(),
         "2 tables: 'd.t' (1), 's.u' (1)",
         "--table DATABASE.TABLE",
     ),
     "documents of mongodb": (
         [{**DEBEZIUM, "after": '{"_id": 1}'}],
-        Told(),
+        Hints(),
         "of MongoDB",
         "ExtractNewDocumentState",
     ),
@@ -295,7 +295,7 @@ def test_the_record_is_told() -> None:
 
     registry = BySubject((WriterSchema("3", "AVRO", AVRO), WriterSchema("4", "AVRO", key)))
     known, unknown = ((framed(id_, b"\x02a"), framed(3, b"\x02")) for id_ in (4, 9))
-    found = propose("t", messages([known, known, unknown]), Told(), registry)
+    found = propose("t", messages([known, known, unknown]), Hints(), registry)
     assert settings(found)["records"] == ["R"]
     assert settings(found)["key"] == {
         "format": "avro-confluent",
@@ -368,7 +368,7 @@ def test_keys(name: str) -> None:
     value doesn't.
     """
     pairs, key, columns = KEYED[name]
-    found = propose("t", messages(pairs), Told(), None)
+    found = propose("t", messages(pairs), Hints(), None)
     assert (settings(found).get("key", {}), [offer.name for offer in found.offers]) == (
         key,
         columns,
@@ -377,9 +377,9 @@ def test_keys(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [Told("csv", ("a", "b")), Told("string"), Told("raw")], ids=lambda told: told.format
+    "told", [Hints("csv", ("a", "b")), Hints("string"), Hints("raw")], ids=lambda told: told.format
 )
-def test_keys_that_are_left_out_are_told(told: Told) -> None:
+def test_keys_that_are_left_out_are_told(told: Hints) -> None:
     """Of whatever format the values are, nobody loses the keys without a word; where
     there are none, there is nothing to say.
     """
@@ -416,7 +416,7 @@ def test_primary_keys(name: str) -> None:
     """
     pairs, key = PRIMARY[name]
     found = propose(
-        "t", messages([(None if k is None else text(k), text(v)) for k, v in pairs]), Told(), None
+        "t", messages([(None if k is None else text(k), text(v)) for k, v in pairs]), Hints(), None
     )
     assert found.primary_key == key
     assert ("envelope" in settings(found)) == (not key)
@@ -427,18 +427,18 @@ def test_a_schema_in_a_header_counts() -> None:
     """Confluent's serializers can put the id there, and the value is all payload."""
     table = messages([(None, b"\x02")], [("__value_schema_id", framed(3, b""))])
     assert (
-        propose("t", table, Told(), FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
+        propose("t", table, Hints(), FixedRegistry((WriterSchema("3", "AVRO", AVRO),))).format
         == "avro-confluent"
     )
     behind = messages([(None, b'{"id": 1}')], [("__value_schema_id", framed(3, b""))])
-    assert propose("t", behind, Told(), None).format == "json-schema-confluent"
+    assert propose("t", behind, Hints(), None).format == "json-schema-confluent"
 
 
 def test_lines_of_fields() -> None:
     """The delimiter that takes all lines apart counts; a field is the first type that
     takes all its texts, and null where it is empty.
     """
-    found = proposed(b'1\t"x"\t007', b"2\t\t08", told=Told("csv", ("id", "name", "code")))
+    found = proposed(b'1\t"x"\t007', b"2\t\t08", told=Hints("csv", ("id", "name", "code")))
     assert settings(found) == {"format": "csv", "delimiter": "\t", "null_literal": ""}
     assert [(o.name, str(o.guess.type), o.nullable) for o in found.offers] == [
         ("id", "int64", False),
@@ -451,7 +451,7 @@ def test_lines_of_fields() -> None:
 def test_a_field_of_a_line_needs_a_name_of_its_own(names: tuple[str, str]) -> None:
     """Fields are told by their order, so none can be left out."""
     with pytest.raises(SpecError, match="in --columns can be no column"):
-        proposed(b"1,2", told=Told("csv", names))
+        proposed(b"1,2", told=Hints("csv", names))
 
 
 def test_a_column_called_type_needs_no_second_one() -> None:
@@ -592,7 +592,7 @@ def test_a_name_is_no_pattern() -> None:
     """A table whose name has characters that mean something in regular expressions is
     chosen by exactly that name.
     """
-    found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=Told(table="d.a.b"))
+    found = proposed({**MAXWELL, "table": "a.b"}, MAXWELL, told=Hints(table="d.a.b"))
     assert settings(found)["database_include"] == "d"
     assert settings(found)["table_include"] == r"a\.b"
     assert json.dumps(settings(found))

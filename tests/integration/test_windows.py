@@ -23,13 +23,13 @@ from tests.kafka.produce import (
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import (
-    BindingError,
     DataLossError,
     DeadLetterLimitError,
     GridError,
     IdentityError,
     NotClosedError,
     OverlapError,
+    OwnerError,
     SchemaChangedError,
     SpecError,
     WindrowError,
@@ -234,7 +234,7 @@ def test_a_lost_ledger_is_rebuilt_and_nothing_is_read_twice(place: Place) -> Non
     for n in (1, 2, 4):
         place.run(n)
     (place.folder / "state.db").unlink()
-    assert "--rebuild-ledger" in refused(place, BindingError, 3)
+    assert "--rebuild-ledger" in refused(place, OwnerError, 3)
     pipeline = place.pipeline()
     rebuild("things", pipeline.sink, pipeline.ledger)
     assert place.run(2).recovered
@@ -318,7 +318,7 @@ def test_another_ledger(place: Place) -> None:
     other = Place(
         place.bootstrap, place.topic, place.folder, {"state": f"sqlite:///{place.folder}/other.db"}
     )
-    refused(other, BindingError, 2)
+    refused(other, OwnerError, 2)
 
 
 def test_an_overlap_is_refused_and_names_the_window(place: Place) -> None:

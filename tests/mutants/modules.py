@@ -13,7 +13,7 @@ ALONE = (
     "ingest/formats/json/strict.py",
     "ingest/formats/json/values.py",
     "ingest/runner/accounting.py",
-    "ingest/sinks/decision.py",
+    "ingest/sinks/conflicts.py",
 )
 """Pure modules in other folders."""
 
@@ -57,7 +57,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
             "without a lower boundary nothing was removed"
         ),
     },
-    "ingest/source/enumerator/opening.py": {
+    "ingest/source/enumerator/rebased.py": {
         "- discovered = discover(broker, source.selection, None, source.on_removed)\n+ discovered = discover(broker, source.selection, None, None)": (  # noqa: E501
             "without a lower boundary nothing was removed"
         ),

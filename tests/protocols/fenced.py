@@ -331,7 +331,7 @@ class FencedIds(SinkProtocol):
         fenced only later.
 
         The ledger is asked by the run, not by the sink: see
-        `ingest.runner.binding.refuse_lost_receipt`. A crash that cuts the topic off
+        `ingest.runner.ownership.refuse_lost_receipt`. A crash that cuts the topic off
         behind that, while somebody publishes, isn't in the model.
         """
         seen: Glance = yield Ask(self.sees, (receipt.window,))

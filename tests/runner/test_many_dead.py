@@ -20,7 +20,7 @@ from windrow.ingest.admin.mend import MendRequest, mend
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
-from windrow.ingest.runner.letters import publish_letters
+from windrow.ingest.runner.dead_publishing import publish_dead_letters
 from windrow.ingest.runner.pipeline import run
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def _read(pipeline: Pipeline) -> None:
 def _publish(pipeline: Pipeline) -> None:
     (committed,) = pipeline.sink.receipts()
     topic = Passing()
-    publish_letters(pipeline.dead_letters, topic, committed.receipt, pipeline.now)
+    publish_dead_letters(pipeline.dead_letters, topic, committed.receipt, pipeline.now)
     assert topic.count == COUNT
 
 

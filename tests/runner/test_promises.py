@@ -16,7 +16,7 @@ from windrow.ingest.admin.copies import against_ledger
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.runner.pipeline import Request, run
 from windrow.ingest.testing.engine import LocalEngine
 
@@ -24,8 +24,8 @@ from windrow.ingest.testing.engine import LocalEngine
 class Promising:
     """A sink with other promises."""
 
-    def __init__(self, sink: Any, promises: Promises) -> None:
-        self._sink, self.promises = sink, promises
+    def __init__(self, sink: Any, capabilities: Capabilities) -> None:
+        self._sink, self.capabilities = sink, capabilities
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sink, name)
@@ -36,7 +36,7 @@ def test_a_replacement_is_refused_before_anything_is_read(tmp_path: Path) -> Non
     as it is; without replacing it is only reported.
     """
     pipeline = Desk(tmp_path).pipeline()
-    pipeline = replace(pipeline, sink=Promising(pipeline.sink, Promises(replaces=False)))
+    pipeline = replace(pipeline, sink=Promising(pipeline.sink, Capabilities(replaces=False)))
     done = run(pipeline, hour(0), PLAIN)
     with pytest.raises(SpecError, match="can't be replaced: delta keeps what was committed once"):
         run(pipeline, hour(0), Request("again", replace=True))
@@ -47,7 +47,7 @@ class Forgetful(Promising):
     """One that knows nothing of any window any more, and can't take anything back."""
 
     def __init__(self, sink: Any) -> None:
-        super().__init__(sink, Promises(replaces=False))
+        super().__init__(sink, Capabilities(replaces=False))
 
     def look(self, window: Window) -> None:
         """See `Sink.look`."""

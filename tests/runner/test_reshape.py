@@ -21,10 +21,10 @@ from windrow.ingest.model.receipt import SplitCounts
 from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.ports.sink import Stager
 from windrow.ingest.runner.reshape import StageTask, _refuse_other_key
-from windrow.ingest.schema.beside import columns, messages_of
 from windrow.ingest.schema.changes import DELETED
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.schema.metadata_columns import columns, messages_of
 from windrow.ingest.transform.chain import Chain
 
 SPLIT = Split("t", 0, 10, 30)

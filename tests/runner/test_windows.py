@@ -33,8 +33,8 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.reader import ReadSummary, Take
 from windrow.ingest.runner import attempts
+from windrow.ingest.runner.broker_snapshot import BrokerSnapshot
 from windrow.ingest.runner.context import PassedOver, Pipeline, Result
-from windrow.ingest.runner.moment import Moment
 from windrow.ingest.runner.pipeline import all_refused, preview, run_past_refused, run_windows
 from windrow.ingest.testing.broker import MemoryBroker
 from windrow.ingest.testing.checker import check
@@ -171,7 +171,7 @@ def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:
             asked.append([mark.offset for mark in marks])
             return [mark for mark in marks if mark.offset > 7]
 
-    moment = Moment(Logs())
+    moment = BrokerSnapshot(Logs())
     marks = [Mark("t", 0, offset, "settled", 3) for offset in (5, 7, 7, 4, 9, 9)]
     assert [moment.regrown([mark]) for mark in marks] == [[], [], [], [], [marks[4]], [marks[5]]]
     assert asked == [[5], [7], [9], [9]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tests.contracts.values import valued
-from windrow.ingest.schema.beside import columns
 from windrow.ingest.schema.messages import for_rows
+from windrow.ingest.schema.metadata_columns import columns
 
 
 def test_a_value_is_there_once_however_many_rows_it_became() -> None:

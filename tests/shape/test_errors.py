@@ -102,7 +102,7 @@ def test_the_root_is_never_raised(path: Path) -> None:
 
 EXIT_CODES = {
     "AccountingError": 70,
-    "BindingError": 1,
+    "OwnerError": 1,
     "BugError": 70,
     "CutOffError": 1,
     "DamagedError": 1,

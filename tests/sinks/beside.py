@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.admin.dead_letters import read_dead, refused_attempts
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
@@ -23,7 +23,7 @@ from windrow.ingest.sinks.kind import Rows
 from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
-BINDING = Binding("orders", "ledger-1", "hourly")
+BINDING = TableOwner("orders", "ledger-1", "hourly")
 
 
 class WithDeadLetters:
@@ -31,7 +31,7 @@ class WithDeadLetters:
 
     dead_letters: DeadLetters
 
-    def prepare(self, binding: Binding = BINDING) -> None:
+    def prepare(self, binding: TableOwner = BINDING) -> None:
         super().prepare(binding)  # type: ignore[misc]
         self.dead_letters.prepare(binding)
 

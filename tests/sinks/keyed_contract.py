@@ -258,7 +258,7 @@ class KeyedTableContract:
         for number in range(3):
             table.commit(log, number)
         less = log_of([], [[Change(A, 3)]], [])
-        table.commit(less, 1, replace=True)  # B's grave
+        table.commit(less, 1, replace=True)  # B's tombstone
         assert table.generations[1] == 0
         table.commit(less, 0, replace=True)  # c
         assert table.generations[0] == 0

@@ -22,9 +22,9 @@ from tests.sinks.things import ROWS, TOPIC, staged_receipt, window
 from windrow.ingest.errors import SchemaChangedError
 from windrow.ingest.model.metadata import ALWAYS, DEFAULT
 from windrow.ingest.ports.sink import Done, RowsHeld
-from windrow.ingest.schema.beside import columns, last_headers
 from windrow.ingest.schema.messages import HEADERS
 from windrow.ingest.schema.metadata import TYPES
+from windrow.ingest.schema.metadata_columns import columns, last_headers
 
 pytestmark = pytest.mark.slow  # tables on disk
 

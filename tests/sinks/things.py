@@ -128,7 +128,7 @@ def stage(
         sink.stager(planned, generation, attempt),
         sink.dead_letters.stager(planned, generation, attempt),
     )
-    keyed = sink.promises.mode == "upsert"
+    keyed = sink.capabilities.mode == "upsert"
     return [stage_split(rows(s), letters(s), s, dead=dead, keyed=keyed) for s in planned.splits]
 
 
@@ -220,7 +220,7 @@ def staged_mending(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, l
         rows, letter = stager(split), messages(split).slice(DEAD, 1)
         ids = [identity(split.tp, o) for o in letter["offset"].to_pylist()]
         made = pa.record_batch([pa.array(ids, pa.string()), pa.array([0], pa.int64())], schema=ROWS)
-        rows.add(only_rows(made) if sink.promises.mode == "upsert" else made, letter)
+        rows.add(only_rows(made) if sink.capabilities.mode == "upsert" else made, letter)
         more = rows.finish()
         assert isinstance(was.checksums, Checksums)
         checksums = Checksums(

@@ -37,14 +37,14 @@ class AvroDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the model's or the schema's file changes."""
-        from windrow.ingest.formats.avro.machine import (
-            avro_machine,
+        from windrow.ingest.formats.avro.batch_decoder import (
+            avro_batch_decoder,
         )  # compiled code is loaded where messages are decoded
 
         given = self.writer_schema.now()
         machine = built_of_model(
             (self, given),
             self.model,
-            lambda model: avro_machine(given.parsed(), self.part.of(Columns.of(model))),
+            lambda model: avro_batch_decoder(given.parsed(), self.part.of(Columns.of(model))),
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)

@@ -14,9 +14,9 @@ from windrow.ingest.formats.avro.fit import FREE, SHARE
 from windrow.ingest.formats.avro.program import program_of
 from windrow.ingest.formats.avro.schema import AvroSchema
 from windrow.ingest.formats.avro.state import ENTRIES, ITEMS, SPACES, room_for_keys
+from windrow.ingest.formats.shared.batch_decoder import Taken
 from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.gather import Gathered
-from windrow.ingest.formats.shared.machine import Taken
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns
 

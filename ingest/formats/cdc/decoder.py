@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.cdc.arrays import path_text, together
+from windrow.ingest.formats.cdc.change_metadata import EVERYTHING, ChangeMetadata, Included
 from windrow.ingest.formats.cdc.envelope import ChangeKind, Envelope, FieldPath
-from windrow.ingest.formats.cdc.heads import EVERYTHING, Heads, Included
-from windrow.ingest.formats.cdc.images import RowImage
 from windrow.ingest.formats.cdc.inner import Inner, OnNull
+from windrow.ingest.formats.cdc.row_images import RowImage
 from windrow.ingest.formats.cdc.unavailable import UNTOLD, Unavailable
 from windrow.ingest.ports.decoder import SCHEMA, Decode, Decoded, Deletes, Refusal
 from windrow.ingest.schema.columns import Columns
@@ -78,13 +78,13 @@ class ChangeDecoder:
         """A thread's machine is kept until the model's file, or one of the format's, changes."""
         recipe = replace(self, inner=self.inner.now())
         return built_of_model(
-            recipe, self.model, lambda model: _Machine(recipe, recipe.columns_of(model))
+            recipe, self.model, lambda model: _BatchDecoder(recipe, recipe.columns_of(model))
         ).decode
 
     def with_deletes(self, primary_key: tuple[str, ...], *, keeps: bool) -> ChangeDecoder:
         return replace(self, primary_key=primary_key, keeps=keeps)
 
-    def heads(self) -> Heads:
+    def heads(self) -> ChangeMetadata:
         """What is asked of a message first."""
         wanted = self.included.patterns
         names = {
@@ -92,7 +92,7 @@ class ChangeDecoder:
             for name, path in self.envelope.names
             if name in wanted or self.inner.may_have((*self.root, *path))
         }
-        return Heads(self.envelope, self.root, self.included, names)
+        return ChangeMetadata(self.envelope, self.root, self.included, names)
 
     def written(self, columns: Columns) -> RowImage:
         """Where the row of an insert or an update is."""
@@ -156,7 +156,7 @@ class ChangeDecoder:
         return tuple((name, (*self.root, *path)) for name, path in self.beside if name in names)
 
 
-class _Machine:
+class _BatchDecoder:
     """What the recipe builds. Not for several threads at once."""
 
     def __init__(self, recipe: ChangeDecoder, columns: Columns) -> None:

@@ -82,13 +82,13 @@ class JsonInner:
         return True
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
-        from windrow.ingest.formats.json.machine import (
-            json_machine,
+        from windrow.ingest.formats.json.batch_decoder import (
+            json_batch_decoder,
         )  # compiled code is loaded where messages are decoded
 
         if self.with_schema and any(_may_be_stated(column.type) for column in columns.columns):
             return _BySchema(columns, self.reading, on_null).decode
-        machine = json_machine(columns, "ignore", self.reading)
+        machine = json_batch_decoder(columns, "ignore", self.reading)
         return lambda messages: machine.decode(messages.column("value"), on_null)
 
 
@@ -96,13 +96,15 @@ class _BySchema:
     """Decodes each message by the schema beside it. Not for several threads at once."""
 
     def __init__(self, columns: Columns, reading: Reading, on_null: OnNull) -> None:
-        from windrow.ingest.formats.json.machine import json_machine  # as above
+        from windrow.ingest.formats.json.batch_decoder import json_batch_decoder  # as above
 
         self._schema, self._reading, self._on_null = columns.arrow_schema, reading, on_null
-        self._texts = json_machine(
+        self._texts = json_batch_decoder(
             Columns((Column(SCHEMA, pa.string(), nullable=True),)), "ignore", Reading(lenient=True)
         )
-        self._machine = lru_cache(_MACHINES)(lambda stated: json_machine(columns, "ignore", stated))
+        self._machine = lru_cache(_MACHINES)(
+            lambda stated: json_batch_decoder(columns, "ignore", stated)
+        )
 
     def decode(self, messages: pa.RecordBatch) -> Decoded:
         """The verdict on each message. What isn't even JSON is said so by any machine."""
@@ -143,9 +145,9 @@ class AvroInner:
         return True
 
     def open(self, columns: Columns, on_null: OnNull) -> Decode:
-        from windrow.ingest.formats.avro.machine import avro_machine  # as above
+        from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder  # as above
 
-        machine = avro_machine(self.writer_schema.parsed(), columns)
+        machine = avro_batch_decoder(self.writer_schema.parsed(), columns)
         return lambda messages: machine.decode(messages.column("value"), on_null)
 
 

@@ -25,9 +25,9 @@ from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.values import LeftOut, Section, Text, Values, names_in, section_of
 
 if TYPE_CHECKING:
+    from windrow.ingest.formats.cdc.change_metadata import Included
     from windrow.ingest.formats.cdc.decoder import ChangeDecoder
     from windrow.ingest.formats.cdc.envelope import Envelope, FieldPath
-    from windrow.ingest.formats.cdc.heads import Included
     from windrow.ingest.formats.json.values import Reading
 
 
@@ -132,7 +132,7 @@ class NamedOptions(Section):
     def included(self) -> Included:
         """The same for the decoder."""
         # Arrow is loaded where there is something to decode
-        from windrow.ingest.formats.cdc.heads import Included
+        from windrow.ingest.formats.cdc.change_metadata import Included
 
         return Included(self.database_include, self.table_include)
 

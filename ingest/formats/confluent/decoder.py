@@ -174,21 +174,21 @@ class ConfluentDecoder:
         return self.open_telling(lambda _schema, _asked: None)
 
     def open_telling(self, tell: Tell) -> Decode:
-        from windrow.ingest.formats.confluent.machine import (
-            FramedMachine,
-            Machines,
+        from windrow.ingest.formats.confluent.batch_decoder import (
+            BatchDecoders,
+            FramedBatchDecoder,
         )  # compiled code is loaded where it is used
 
         recipe = replace(self, known=())
         machines = built_of_model(
             recipe,
             self.model,
-            lambda model: Machines(
+            lambda model: BatchDecoders(
                 self.payloads, self.part.of(Columns.of(model)), self.records, self.written_with
             ),
         )
         self.payloads.check(machines.columns)
-        return FramedMachine(self, machines, tell).decode
+        return FramedBatchDecoder(self, machines, tell).decode
 
     @property
     def asked(self) -> SchemaRegistry:

@@ -17,7 +17,7 @@ from windrow.ingest.formats.confluent.records import (
 )
 from windrow.ingest.formats.json.strict import Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.names import is_one_of
 from windrow.ingest.model.writer_schema import WriterSchema
 from windrow.ingest.schema.columns import Columns
@@ -65,7 +65,7 @@ class AvroPayloads:
             parse_root,
         )  # as above
         from windrow.ingest.formats.avro.strict import StrictAvro  # as above
-        from windrow.ingest.formats.confluent.machine import (
+        from windrow.ingest.formats.confluent.batch_decoder import (
             PassBehind,
             StrictBehind,
         )  # as above
@@ -85,7 +85,7 @@ class AvroPayloads:
             return OtherRecord(written.root or "no record")
         read = resolved(written, found, records)
         fast, strict = AvroPass(read, found), StrictAvro(read, found)
-        machine = Machine(
+        machine = BatchDecoder(
             columns.arrow_schema,
             PassBehind(fast, frame.skip),
             StrictBehind(strict, frame.skip),
@@ -117,17 +117,17 @@ class ProtobufPayloads:
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, records: Sequence[str]
     ) -> RecordMachine | OtherRecord | OneOfSeveral:
-        from windrow.ingest.formats.confluent.machine import (
+        from windrow.ingest.formats.confluent.batch_decoder import (
             PassBehind,
             StrictBehind,
+        )  # as above
+        from windrow.ingest.formats.protobuf.batch_decoder import (
+            StrictProtobuf,
         )  # as above
         from windrow.ingest.formats.protobuf.descriptors import (
             compiled_text,
             message_type,
             name_at,
-        )  # as above
-        from windrow.ingest.formats.protobuf.machine import (
-            StrictProtobuf,
         )  # as above
         from windrow.ingest.formats.protobuf.onepass import (
             ProtobufPass,
@@ -143,7 +143,7 @@ class ProtobufPayloads:
         strict = StrictProtobuf(kind, found, "null")
         fast = PassBehind(ProtobufPass(kind, found), frame.skip)
         return RecordMachine(
-            Machine(columns.arrow_schema, fast, StrictBehind(strict, frame.skip), defaults),
+            BatchDecoder(columns.arrow_schema, fast, StrictBehind(strict, frame.skip), defaults),
             kind.full_name,
         )
 
@@ -172,7 +172,7 @@ class JsonPayloads:
     def machine(
         self, schema: WriterSchema | None, frame: Frame, columns: Columns, _records: Sequence[str]
     ) -> RecordMachine:
-        from windrow.ingest.formats.confluent.machine import (
+        from windrow.ingest.formats.confluent.batch_decoder import (
             PassBehind,
             StrictBehind,
         )  # as above
@@ -185,7 +185,7 @@ class JsonPayloads:
             Strict(columns, self.unknown, self.reading),
         )
         return RecordMachine(
-            Machine(
+            BatchDecoder(
                 columns.arrow_schema, PassBehind(fast, frame.skip), StrictBehind(strict, frame.skip)
             ),
             "",

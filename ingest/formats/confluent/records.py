@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from windrow.ingest.errors import SpecError
 
 if TYPE_CHECKING:
-    from windrow.ingest.formats.shared.machine import Machine
+    from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 
 WrittenWith = Literal["schema_id", "record"]
 """What a column may say of the schema that a message was written with."""
@@ -31,7 +31,7 @@ passed over, or counted.
 class RecordMachine:
     """What decodes messages of a record, and its full name; an empty one if they are none."""
 
-    machine: Machine
+    machine: BatchDecoder
     record: str
 
 

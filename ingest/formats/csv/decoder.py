@@ -37,14 +37,14 @@ class CsvDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the schema's file changes."""
-        from windrow.ingest.formats.csv.machine import (
-            csv_machine,
+        from windrow.ingest.formats.csv.batch_decoder import (
+            csv_batch_decoder,
         )  # loaded where messages are decoded
 
         machine = built_of_model(
             self,
             self.model,
-            lambda model: csv_machine(self._columns(model), self.dialect, self.reading),
+            lambda model: csv_batch_decoder(self._columns(model), self.dialect, self.reading),
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 from windrow.ingest.formats.csv.fields import fields_of
 from windrow.ingest.formats.csv.lines import Dialect, Lines, Piece
 from windrow.ingest.formats.json.values import EXACT, Reading
+from windrow.ingest.formats.shared.batch_decoder import Taken
 from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.gather import Gathered
-from windrow.ingest.formats.shared.machine import Taken
 from windrow.ingest.formats.shared.nodes import EPOCH, INSTANT, WIDE, nodes_of
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.native.calling import Compiled

@@ -38,14 +38,14 @@ class JsonDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the schema's file changes."""
-        from windrow.ingest.formats.json.machine import (
-            json_machine,
+        from windrow.ingest.formats.json.batch_decoder import (
+            json_batch_decoder,
         )  # compiled code is loaded where messages are decoded
 
         machine = built_of_model(
             self,
             self.model,
-            lambda model: json_machine(self._columns(model), self.unknown, self.reading),
+            lambda model: json_batch_decoder(self._columns(model), self.unknown, self.reading),
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 

@@ -15,9 +15,9 @@ from windrow.ingest.formats.json.layout import PASS, tables_of
 from windrow.ingest.formats.json.state import ENTRIES, ITEMS, SPARE, fresh_state, room_for_keys
 from windrow.ingest.formats.json.strict import Unknown
 from windrow.ingest.formats.json.values import EXACT, Reading
+from windrow.ingest.formats.shared.batch_decoder import Taken
 from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.gather import Gathered
-from windrow.ingest.formats.shared.machine import Taken
 from windrow.ingest.formats.shared.nodes import EPOCH, WIDE, nodes_of
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns

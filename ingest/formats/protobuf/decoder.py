@@ -42,15 +42,17 @@ class ProtobufDecoder:
 
     def open(self) -> Decode:
         """A thread's machine is kept until the model's or the type's file changes."""
-        from windrow.ingest.formats.protobuf.machine import (
-            protobuf_machine,
+        from windrow.ingest.formats.protobuf.batch_decoder import (
+            protobuf_batch_decoder,
         )  # as above
 
         types = self.types.octets()
         machine = built_of_model(
             (self, types),
             self.model,
-            lambda model: protobuf_machine(self._type(types), self.part.of(Columns.of(model))),
+            lambda model: protobuf_batch_decoder(
+                self._type(types), self.part.of(Columns.of(model))
+            ),
         )
         return lambda messages: machine.decode(messages.column("value"), self.on_null)
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from windrow.ingest.formats.protobuf.state import ENTRIES, ITEMS, SPACES, room_for_keys
 from windrow.ingest.formats.protobuf.tables import field_tables
+from windrow.ingest.formats.shared.batch_decoder import Taken
 from windrow.ingest.formats.shared.buffers import octets_of
 from windrow.ingest.formats.shared.gather import Gathered
-from windrow.ingest.formats.shared.machine import Taken
 from windrow.ingest.formats.shared.nodes import WIDE
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.columns import Columns

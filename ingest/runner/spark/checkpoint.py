@@ -31,8 +31,8 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
+from windrow.ingest.ports.batch_iterator import batch_iterator
 from windrow.ingest.ports.engine import Reads, Reshaping
-from windrow.ingest.ports.pulled import pulled
 from windrow.ingest.ports.reader import Take
 from windrow.ingest.runner.spark.outcome import brought_back, tried
 from windrow.ingest.runner.spark.spark import (
@@ -243,7 +243,7 @@ class ReadJob:
             nonlocal outcome
             outcome = tried(partial(task, give=give), self.splits[index])
 
-        for rows in pulled(read):
+        for rows in batch_iterator(read):
             none = [pa.nulls(rows.num_rows, f.type) for f in _OWN[1:]]
             yield self._fitted(
                 [pa.repeat(pa.scalar(index, pa.int64()), rows.num_rows), *none, *rows.columns]

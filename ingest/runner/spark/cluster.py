@@ -2,7 +2,7 @@
 its way to the workers.
 
 Workers need Python and the packages that windrow requires, and none of windrow: its
-code travels with each job (`ingest.runner.spark.arrival`), so that what a driver is,
+code travels with each job (`ingest.runner.spark.worker_bootstrap`), so that what a driver is,
 its workers are, too. Each machine keeps it by its digest, with what was compiled of it.
 """
 
@@ -34,7 +34,7 @@ from windrow.ingest.runner.spark.spark import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from windrow.ingest.runner.spark.arrival import Code
+    from windrow.ingest.runner.spark.worker_bootstrap import Code
 
 _LOCAL = re.compile(r"local(\[.*\])?")
 
@@ -105,7 +105,7 @@ def own_code() -> Code:
 
     The same files give the same bytes.
     """
-    from windrow.ingest.runner.spark.arrival import (
+    from windrow.ingest.runner.spark.worker_bootstrap import (
         Code,
         digest_of,
         files_of,
@@ -153,6 +153,6 @@ def code_to_send() -> Code | None:
 
 def shipped(job: SparkJob) -> Any:
     """The job with all that a worker needs to run it."""
-    from windrow.ingest.runner.spark.arrival import Arrival  # as above
+    from windrow.ingest.runner.spark.worker_bootstrap import WorkerBootstrap  # as above
 
-    return Arrival(dumped(job), job.shares, job.schema, own_code())
+    return WorkerBootstrap(dumped(job), job.shares, job.schema, own_code())

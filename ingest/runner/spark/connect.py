@@ -242,7 +242,7 @@ def _difference(said: str | None, spark: str | None) -> str | None:
 
     `said`: its environment, which its own workers have. `spark`: the version of it that
     counts alone where workers are a cluster's: they get windrow's code, and are held
-    against the client themselves (`ingest.runner.spark.arrival`).
+    against the client themselves (`ingest.runner.spark.worker_bootstrap`).
     """
     if said is None:
         return f"was not begun by `windrow spark run`, and this is {environment()}"

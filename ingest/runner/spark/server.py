@@ -3,7 +3,7 @@ before the first run asks, and stay between runs.
 
 It is a session like any other, in whose Java Spark's own Connect service listens.
 Clients' tasks run beside each other: on this machine in Python workers that are this
-environment's, and wait for the next client (`ingest.runner.spark.warmth`); or on a
+environment's, and wait for the next client (`ingest.runner.spark.keep_alive`); or on a
 cluster, in those of its workers.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.runner.spark.cluster import is_local, spark_session
 from windrow.ingest.runner.spark.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
+from windrow.ingest.runner.spark.keep_alive import kept_alive
 from windrow.ingest.runner.spark.local import MASTER
 from windrow.ingest.runner.spark.variables import variable_set
-from windrow.ingest.runner.spark.warmth import kept_warm
 
 SECONDS = 30
 """How long its Java may take to end."""
@@ -110,7 +110,7 @@ def spark_server(
     session.sparkContext.environment.clear()
     server = SparkServer(host, session)
     try:
-        with kept_warm(session) if is_local(master) else nullcontext():
+        with kept_alive(session) if is_local(master) else nullcontext():
             yield server
     finally:
         server.stop()

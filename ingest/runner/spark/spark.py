@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import BugError, Stage, UnreachableError, WindrowError
-from windrow.ingest.keeping import keeping
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.engine import Reshaping
-from windrow.ingest.runner.spark.freshness import end_if_stale, note_loaded
 from windrow.ingest.runner.spark.outcome import brought_back, tried
+from windrow.ingest.runner.spark.stale_code import end_if_stale, note_loaded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -9,6 +9,6 @@ demands    what a table asks of its writers that windrow doesn't do
 table      deltalake: loading a table, its files, writing on what was loaded
 prepare    making a table; its columns
 wide       files written anew in wider columns
-graves, merge    tables with a primary key
+tombstones, merge    tables with a primary key
 store      the store of the one commit loop (`ingest.sinks.settle`)
 """

@@ -5,7 +5,8 @@ Bucket by bucket, and of a bucket only the files that hold a row which has to go
 
     the window's changes of the bucket      the last one of each key: by version, if there is one,
                             then by topic, partition and offset
-    graves of later windows                 a change of a key that lies there is too late, and does
+    tombstones of later windows         a change of a key that lies there is too late, and
+                            does
                             nothing
     the bucket's rows                       of each key with a change: the later window's word
                             counts; of one window the newer attempt's
@@ -28,7 +29,7 @@ of a replacement or a mending any change that leaves a column alone, for the row
 it isn't there any more.
 
 A mending takes nothing back: its changes are more of the window's own, and lie between
-those that are there. So a row or a grave of the window itself meets them as in the log:
+those that are there. So a row or a tombstone of the window itself meets them as in the log:
 the later message counts.
 """
 
@@ -53,10 +54,10 @@ from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.primary_key import BUCKET
 from windrow.ingest.sinks.columns import fitted
-from windrow.ingest.sinks.delta.graves import GravesOf, GravesWriter, graves_named
 from windrow.ingest.sinks.delta.names import staged_path
 from windrow.ingest.sinks.delta.stage import StagedFile, growing
 from windrow.ingest.sinks.delta.table import DataFile, data_files
+from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
 from windrow.ingest.sinks.delta.trouble import explained_files
 from windrow.ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
@@ -124,7 +125,7 @@ def merge(
     Raises:
         RefusedError: a replacement has nothing to say of keys that are as its window
             left them; what was kept may have been another value; or a file is damaged.
-        DamagedError: graves are.
+        DamagedError: tombstones are.
         UnreachableError: a file can't be read or written.
     """
     merging = _Merging(place, form, receipt, files, later, older)
@@ -154,7 +155,7 @@ class _Merging:
     ) -> None:
         self.actions: list[AddAction | RemoveAction] = []
         self._place, self._form, self._receipt = place, form, receipt
-        self._later = [GravesOf(place, r) for r in later if graves_named(r) is not None]
+        self._later = [TombstonesOf(place, r) for r in later if tombstones_named(r) is not None]
         self._keeping = pa.array(
             [r.window.key for r in (*later, *([older] if older else [])) if kept_by(r)], pa.string()
         )
@@ -162,9 +163,9 @@ class _Merging:
         self._staged = files
         self._mends = receipt.mending is not None
         self.replaces = older is not None and not self._mends
-        self._before = None if older is None else GravesOf(place, older)
+        self._before = None if older is None else TombstonesOf(place, older)
         self._older = older
-        self._graves = GravesWriter(place, receipt.attempt)
+        self._tombstones = TombstonesWriter(place, receipt.attempt)
         self._tally, self._unknown = Tally(), 0
         self._untold = sum(kept_by(r) for r in later) if self.replaces else 0
 
@@ -181,7 +182,7 @@ class _Merging:
         gone = [self._judged(file, changes, beaten, alone) for file in files]
         changes = self._kept(changes, beaten, alone)
         if self.replaces:
-            self._unknown_graves(files, changes, bucket)
+            self._unknown_tombstones(files, changes, bucket)
         if not self._form.key.marks and self._form.key.version is None:
             self._bury(bucket, changes, beaten)
         self._rewrite(bucket, files, gone, self._new(changes, beaten))
@@ -194,7 +195,7 @@ class _Merging:
         """
         refuse_unknown(self._key, self._unknown)
         refuse_untold(self._key, self._untold)
-        return self._tally.after(self._older, self._graves.close())
+        return self._tally.after(self._older, self._tombstones.close())
 
     def _changes(self, bucket: int) -> tuple[pa.Table, _Alone]:
         """The last change of each key, and what they leave alone that the changes
@@ -273,28 +274,28 @@ class _Merging:
         a mending, a later message of the window itself.
         """
         beaten = np.zeros(changes.num_rows, np.bool_)
-        for graves in self._later:
-            keys = graves.keys(bucket)
+        for tombstones in self._later:
+            keys = tombstones.keys(bucket)
             if keys is not None:
                 beaten[self._meeting(keys, changes)[1]] = True
-        own = self._own_graves(bucket)
+        own = self._own_tombstones(bucket)
         if own is not None:
             buried, changed = self._meeting(own, changes)
             beaten[changed[~self._follows(changes, changed, own, buried)]] = True
         return beaten
 
-    def _own_graves(self, bucket: int) -> pa.Table | None:
+    def _own_tombstones(self, bucket: int) -> pa.Table | None:
         """Those that a mending stands on."""
         return self._before.keys(bucket) if self._mends and self._before is not None else None
 
     def _bury(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
         """Note what the window took out by its last words: of a mending, also what
-        stands of the graves before.
+        stands of the tombstones before.
         """
         columns = [*self._form.key.columns, *self._form.place]
-        own = self._own_graves(bucket)
+        own = self._own_tombstones(bucket)
         if not self._mends:
-            self._graves.add(bucket, changes.filter(changes[DELETED]).select(columns))
+            self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
             return
         stays = changes.filter(pa.array(~beaten))
         found = [stays.filter(stays[DELETED]).select(columns)]
@@ -303,7 +304,7 @@ class _Merging:
             told[self._meeting(own, stays)[0]] = True
             found.append(own.filter(pa.array(~told)).select(columns))
         kinds = pa.schema([self._form.in_file.field(name) for name in columns])
-        self._graves.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
+        self._tombstones.add(bucket, pa.concat_tables([table.cast(kinds) for table in found]))
 
     def _meeting(
         self, rows: pa.Table, changes: pa.Table
@@ -387,7 +388,9 @@ class _Merging:
             equal &= _mask(pc.equal(mine, other.cast(mine.type)))
         return follows
 
-    def _unknown_graves(self, files: Sequence[DataFile], changes: pa.Table, bucket: int) -> None:
+    def _unknown_tombstones(
+        self, files: Sequence[DataFile], changes: pa.Table, bucket: int
+    ) -> None:
         """Count the keys that the generation before took out, and of which neither the
         new attempt nor a later window says more.
         """
@@ -396,8 +399,8 @@ class _Merging:
             return
         told = np.zeros(keys.num_rows, np.bool_)
         told[self._meeting(changes, keys)[1]] = True
-        for graves in self._later:
-            others = graves.keys(bucket)
+        for tombstones in self._later:
+            others = tombstones.keys(bucket)
             if others is not None:
                 told[self._meeting(others, keys)[1]] = True
         for file in files:

@@ -9,7 +9,7 @@ import uuid
 PAGES_APP = "windrow:pages"
 """The application whose version is the name of the newest page (`ingest.sinks.pages`)."""
 
-GRAVES = "_windrow/graves"
+GRAVES = "_windrow/tombstones"
 """Files of keys that windows took out of a table with a primary key, named by their receipts."""
 
 STAGED = "data"

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.transaction import CommitProperties
 
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import (
     Evolution,
@@ -25,7 +25,7 @@ from windrow.ingest.sinks.delta.columns import (
     has_local_times,
 )
 from windrow.ingest.sinks.place import FILES_LOG, Place
-from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
 def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve) -> Evolution:
@@ -101,7 +101,7 @@ def ensure(
     place: Place,
     uri: str,
     columns: pa.Schema,
-    owner: Binding,
+    owner: TableOwner,
     shape: tables.Shape,
     waits: Sequence[float],
 ) -> None:
@@ -135,7 +135,7 @@ def _missing(
     uri: str,
     table: DeltaTable | None,
     columns: pa.Schema,
-    owner: Binding,
+    owner: TableOwner,
     shape: tables.Shape,
 ) -> Callable[[], None] | None:
     """What is to be done; None if a commit may do the rest, or the table is somebody else's."""
@@ -165,7 +165,7 @@ def _refuse_files(place: Place, uri: str) -> None:
         )
 
 
-def _create(uri: str, columns: pa.Schema, owner: Binding, shape: tables.Shape) -> None:
+def _create(uri: str, columns: pa.Schema, owner: TableOwner, shape: tables.Shape) -> None:
     DeltaTable.create(
         uri,
         Schema.from_arrow(columns),

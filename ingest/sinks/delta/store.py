@@ -22,12 +22,12 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises, Unreadable
+from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.schema.metadata import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks import receipt_files
@@ -36,16 +36,15 @@ from windrow.ingest.sinks.delta import prepare
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
 from windrow.ingest.sinks.delta.demands import refuse_demands
-from windrow.ingest.sinks.delta.graves import GravesOf
 from windrow.ingest.sinks.delta.names import STAGED
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
 from windrow.ingest.sinks.delta.table import Writing
+from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.wide import WideFiles
-from windrow.ingest.sinks.gone import refuse_gone
 from windrow.ingest.sinks.pages import Page, PageFiles, PageLine, Pages, page_of
 from windrow.ingest.sinks.parquet_files import as_said, batches_of
 from windrow.ingest.sinks.place import ListedFile, Place, dead_place, is_same, millis, normal
-from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.staged_check import refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     SWEPT,
@@ -55,6 +54,7 @@ from windrow.ingest.sinks.table_store import (
     Written,
 )
 from windrow.ingest.sinks.window_table import committed_by_key
+from windrow.ingest.sinks.write_check import refuse_unwritable
 
 _KIND = "delta:"
 
@@ -100,8 +100,8 @@ class DeltaStore:
         return tables.Shape(BUCKET, {"windrow.primary-key": _in_words(self.primary_key)})
 
     @property
-    def capabilities(self) -> Promises:
-        return Promises(
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
             atomic="window", replaces=True, mode="append" if self.primary_key is None else "upsert"
         )
 
@@ -130,7 +130,7 @@ class DeltaStore:
     def check_write(self) -> None:
         refuse_unwritable(self.place)
 
-    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         prepare.ensure(self.files, self.place, columns, owner, self.shape, self.waits)
 
     @contextmanager
@@ -200,7 +200,7 @@ class DeltaState:
         self.version = table.version()
 
     @cached_property
-    def owner(self) -> Binding:
+    def owner(self) -> TableOwner:
         return tables.owner_of(self._store.place, self._table, self._store.shape)
 
     @cached_property
@@ -286,13 +286,13 @@ class DeltaState:
     def rows(self) -> int:
         return self.size()[0]
 
-    def graves(self) -> Iterator[pa.RecordBatch]:
+    def tombstones(self) -> Iterator[pa.RecordBatch]:
         """Each window has a file of its own."""
         return iter(())
 
-    def lost_graves(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
+    def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
         try:
-            GravesOf(self._store.files, receipt)
+            TombstonesOf(self._store.files, receipt)
         except (RefusedError, UnreachableError) as error:
             return error
         return None

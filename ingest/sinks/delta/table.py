@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.names import PAGES_APP
 from windrow.ingest.sinks.delta.stage import StagedFile
 from windrow.ingest.sinks.delta.trouble import LOG, is_full, reason, torn_entry, unfinished
@@ -98,7 +98,7 @@ class Shape:
     properties: Mapping[str, str]
 
 
-def properties_of(owner: Binding, shape: Shape) -> dict[str, str]:
+def properties_of(owner: TableOwner, shape: Shape) -> dict[str, str]:
     """The properties of a new table."""
     named = {
         "windrow.pipeline": owner.pipeline,
@@ -108,7 +108,7 @@ def properties_of(owner: Binding, shape: Shape) -> dict[str, str]:
     return {**named, _FORM: FORM, **shape.properties}
 
 
-def owner_of(uri: str, table: DeltaTable, shape: Shape) -> Binding:
+def owner_of(uri: str, table: DeltaTable, shape: Shape) -> TableOwner:
     """What the table is bound to; checked before any use.
 
     Raises:
@@ -139,7 +139,7 @@ def owner_of(uri: str, table: DeltaTable, shape: Shape) -> Binding:
         )
         raise SchemaChangedError(what, "setup", do)
     try:
-        bound = Binding(kept["windrow.pipeline"], kept["windrow.ledger"], kept["windrow.grid"])
+        bound = TableOwner(kept["windrow.pipeline"], kept["windrow.ledger"], kept["windrow.grid"])
     except KeyError as missing:
         what = f"the table {uri} was not made by windrow: its property {missing} is missing"
         do = "Give the sink a path of its own; windrow makes the table."

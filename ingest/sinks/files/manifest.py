@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered
 from windrow.ingest.sinks.place import FILES_LOG
 from windrow.ingest.sinks.receipt_files import NamedReceipt
@@ -78,7 +78,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
     are no part of the table. `notes`: see `sinks.table_store.TableChange`.
     """
 
-    owner: Binding
+    owner: TableOwner
     format: str
     columns: tuple[ColumnText, ...]
     windows: Mapping[str, WindowFiles] = {}

@@ -1,7 +1,7 @@
 """A folder of files as a table store: optimistic.
 
 Each change is a manifest under the next number (`manifest.py`), put under a name that is taken
-only once (`ingest.sinks.exclusive`): a hard link on a disk, a conditional put in S3.
+only once (`ingest.sinks.put_if_absent`): a hard link on a disk, a conditional put in S3.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises, Unreadable
-from windrow.ingest.sinks import exclusive, receipt_files
+from windrow.ingest.ports.sink import Capabilities, Unreadable
+from windrow.ingest.sinks import put_if_absent, receipt_files
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.columns import check_rows, columns_after, in_words
@@ -55,7 +55,6 @@ from windrow.ingest.sinks.place import (
     to_check,
 )
 from windrow.ingest.sinks.ranges import Ranges
-from windrow.ingest.sinks.rights import refuse_unwritable
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
@@ -65,6 +64,7 @@ from windrow.ingest.sinks.table_store import (
     Unanswered,
     Written,
 )
+from windrow.ingest.sinks.write_check import refuse_unwritable
 
 _KIND = "files:"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -85,7 +85,7 @@ class FilesStore:
         SpecError: no such table can lie there.
     """
 
-    capabilities = Promises(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
     primary_key = None
     lists_windows = True
 
@@ -94,12 +94,12 @@ class FilesStore:
         self.written = written
         self.files = Place(self.place)
         self.staged = StagedRowFiles(self.place, self.files)
-        self.puts = exclusive.exclusive(self.place, self.files)
+        self.puts = put_if_absent.put_if_absent(self.place, self.files)
         self._seen: tuple[Log, Ranges] | None = None
 
     @property
     def waits(self) -> Sequence[float]:
-        return exclusive.WAITS
+        return put_if_absent.WAITS
 
     @property
     def identity(self) -> str:
@@ -124,7 +124,7 @@ class FilesStore:
     def check_write(self) -> None:
         refuse_unwritable(self.place)
 
-    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         log = self.look() or self._begun(columns, owner)
         if log.table.format != self.written.format:
             had, mine = log.table.format, self.written.format
@@ -134,7 +134,7 @@ class FilesStore:
         # A store that takes no notice of the condition would take the newest manifest again.
         self.puts.prove(path_of(log.number), log.newest)
 
-    def _begun(self, columns: pa.Schema, owner: Binding) -> Log:
+    def _begun(self, columns: pa.Schema, owner: TableOwner) -> Log:
         """Begin the table, or find that another one was first."""
         if self.files.names("_delta_log") or self.files.names("metadata"):
             what = f"at {self.place} lies a table of another kind"
@@ -149,7 +149,7 @@ class FilesStore:
                 if self.look() is None:
                     raise
 
-        exclusive.begun(self.place, put)
+        put_if_absent.begun(self.place, put)
         log = self.look()
         assert log is not None
         return log
@@ -256,7 +256,7 @@ class FilesState:
         return self.log.number
 
     @property
-    def owner(self) -> Binding:
+    def owner(self) -> TableOwner:
         return self._table.owner
 
     def note(self, name: str) -> int | None:

@@ -17,7 +17,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import IdentityTransform
 
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, make_namespace, opened, reason
 from windrow.ingest.sinks.iceberg.columns import (
@@ -43,7 +43,7 @@ _PARTITION_FIELD = 1000
 # ---------------------------------------------------------------------------------- whose it is
 
 
-def bound_to(where: str, table: Table) -> Binding:
+def bound_to(where: str, table: Table) -> TableOwner:
     """The pipeline, ledger and grid that a table is bound to.
 
     Raises:
@@ -59,7 +59,7 @@ def bound_to(where: str, table: Table) -> Binding:
         what = f"the table {where} is of form {form}, and this windrow reads form {_FORM}"
         do = "Use the windrow that made it, or begin a pipeline with another id and table."
         raise SpecError(what, "setup", do)
-    return Binding(*(kept[name] for name in _BINDING))
+    return TableOwner(*(kept[name] for name in _BINDING))
 
 
 def refuse_strange(where: str, table: Table, column: str) -> None:
@@ -181,7 +181,7 @@ def evolved(
 # --------------------------------------------------------------------------------------- making
 
 
-def make(at: TableAt, column: str, columns: pa.Schema, owner: Binding) -> None:
+def make(at: TableAt, column: str, columns: pa.Schema, owner: TableOwner) -> None:
     """Make a table unless it is there; racing calls agree.
 
     Args:
@@ -209,7 +209,7 @@ def make(at: TableAt, column: str, columns: pa.Schema, owner: Binding) -> None:
             time.sleep(waits.pop(0))
 
 
-def _create(at: TableAt, column: str, columns: pa.Schema, owner: Binding) -> None:
+def _create(at: TableAt, column: str, columns: pa.Schema, owner: TableOwner) -> None:
     make_namespace(at)
     schema = iceberg_schema(columns)
     source = schema.find_field(column).field_id

@@ -22,11 +22,11 @@ from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises, Unreadable
+from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.dead_letters import window_of
@@ -48,7 +48,6 @@ from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergStagerFactory, Lak
 from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
 from windrow.ingest.sinks.pages import Page, PageFiles, PageLine, Pages, page_of
 from windrow.ingest.sinks.place import ListedFile, Place, millis
-from windrow.ingest.sinks.rights import refuse_unwritable
 from windrow.ingest.sinks.settle import gone
 from windrow.ingest.sinks.staging import Layout, RowLayout
 from windrow.ingest.sinks.table_store import (
@@ -60,6 +59,7 @@ from windrow.ingest.sinks.table_store import (
     Written,
 )
 from windrow.ingest.sinks.window_table import read_receipt
+from windrow.ingest.sinks.write_check import refuse_unwritable
 
 _KIND = "iceberg:"
 
@@ -73,7 +73,7 @@ class IcebergStore:
         evolve: what may become of the columns of a table that is there.
     """
 
-    capabilities = Promises(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
     primary_key = None
     lists_windows = True
     waits: Sequence[float] = WAITS
@@ -124,7 +124,7 @@ class IcebergStore:
         else:
             load(self.at)
 
-    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         make(self.at, self.column, columns, owner)
 
     @contextmanager
@@ -184,7 +184,7 @@ class IcebergState:
         return int(self.table.last_sequence_number)
 
     @property
-    def owner(self) -> Binding:
+    def owner(self) -> TableOwner:
         return bound_to(self._store.place, self.table)
 
     @cached_property

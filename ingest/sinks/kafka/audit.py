@@ -196,10 +196,14 @@ class KafkaAudit:
                     rows[n] += 1
                     same[n] += one["hash"]
         wanted = {n: c.rows + c.deletes for n, c in enumerate(receipt.splits) if c.rows + c.deletes}
-        promises, there, counted = self._sink.promises, sum(rows.values()), sum(wanted.values())
+        capabilities, there, counted = (
+            self._sink.capabilities,
+            sum(rows.values()),
+            sum(wanted.values()),
+        )
         if (
             rows != Counter(wanted)
-            and not promises.allows(lost=any(rows[n] < wanted[n] for n in wanted))
+            and not capabilities.allows(lost=any(rows[n] < wanted[n] for n in wanted))
             and not self.replaced()
         ):
             raise RefusedError(

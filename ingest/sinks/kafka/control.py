@@ -40,8 +40,8 @@ from windrow.ingest.kafka.codes import END, GONE, PASSING
 from windrow.ingest.kafka.properties import Value
 from windrow.ingest.kafka.retry import LOOK_SECONDS, POLL_SECONDS, SEEN_SECONDS
 from windrow.ingest.kafka.scan import scanning
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import from_json
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Checksum, Committed, Receipt
 from windrow.ingest.ports.sink import BINDING
@@ -96,7 +96,7 @@ class _Bound(msgspec.Struct, frozen=True):
     receipts put back.
     """
 
-    binding: Binding
+    binding: TableOwner
     form: int = FORM
     start: int = 0
 
@@ -143,7 +143,7 @@ class Held:
         self._parts: dict[tuple[str, str], list[bytes]] = {}
 
     @property
-    def binding(self) -> Binding | None:
+    def binding(self) -> TableOwner | None:
         """Whose table it is.
 
         Raises:
@@ -288,7 +288,7 @@ def _key(key: bytes) -> Key:
 # --------------------------------------------------------------------------------------------------
 
 
-def binding_record(binding: Binding, start: int = 0) -> Record:
+def binding_record(binding: TableOwner, start: int = 0) -> Record:
     """Whose table it is.
 
     `start`: the log's first offset, where nothing of what stood before it is missing.

@@ -42,14 +42,14 @@ from windrow.ingest.kafka.client import admin_properties, consumer_properties
 from windrow.ingest.kafka.retry import PATIENCE_SECONDS
 from windrow.ingest.kafka.transaction import Sending
 from windrow.ingest.kafka.wire import reachable
-from windrow.ingest.model.binding import Binding, refuse_other_binding
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import AlreadyDone, Audit, Done, Outcome, Promises, Unknown
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Done, Outcome, Unknown
 from windrow.ingest.schema.load import function_now
 from windrow.ingest.schema.metadata import refuse_wrong
 from windrow.ingest.sinks.kafka.control import (
@@ -80,8 +80,8 @@ from windrow.ingest.sinks.kafka.work import (
     no_other_generation,
     refuse_out_of_order,
 )
-from windrow.ingest.sinks.rights import refuse_unwritable
 from windrow.ingest.sinks.staging import RowLayout
+from windrow.ingest.sinks.write_check import refuse_unwritable
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class KafkaSink:
     ) -> None:
         refuse_wrong(schema.names if isinstance(schema, pa.Schema) else (), metadata)
         self.reach, self.options, self.metadata = reach, options, dict(metadata)
-        self.promises = Promises(
+        self.capabilities = Capabilities(
             "window" if options.atomic_window else "split",
             replaces=False,
             mode="changes" if options.primary_key else "append",
@@ -199,10 +199,10 @@ class KafkaSink:
     def places(self) -> Sequence[str]:
         return [self.options.staging]
 
-    def binding(self) -> Binding | None:
+    def binding(self) -> TableOwner | None:
         return self._control.read(lambda held: held.binding)
 
-    def prepare(self, binding: Binding) -> None:
+    def prepare(self, binding: TableOwner) -> None:
         """Makes the control topic, never another one."""
         self._refuse_unfit()
         bound = self.binding()
@@ -214,7 +214,7 @@ class KafkaSink:
                 lambda held: [] if held.binding is not None else [binding_record(binding)],
             )
             bound = self.binding() or binding
-        refuse_other_binding(self.identity, bound, binding)
+        refuse_other_owner(self.identity, bound, binding)
 
     def _refuse_unfit(self) -> None:
         self.form  # noqa: B018
@@ -350,7 +350,7 @@ class KafkaSink:
         lost it, or is gone itself.
         """
         self._topics.make_control()
-        binding = Binding(receipt.window.pipeline, receipt.ledger, receipt.grid)
+        binding = TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
 
         def lost(held: Held) -> list[Record]:
             return [] if held.is_bound else [binding_record(binding, held.start)]

@@ -10,7 +10,7 @@ from windrow.ingest.errors import OverlapError, RefusedError
 from windrow.ingest.model.plan import covered
 from windrow.ingest.model.receipt import Checksums, Committed, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.sinks.decision import Seen, adjacent, decide
+from windrow.ingest.sinks.conflicts import Seen, adjacent, decide
 from windrow.ingest.sinks.kafka.control import Held, OffsetSpan, PublishedSplit
 from windrow.ingest.sinks.kafka.stage import StagedMessages
 

@@ -31,8 +31,8 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
@@ -144,7 +144,7 @@ class Target(msgspec.Struct, frozen=True):
     """
 
     id: UUID
-    binding: Binding
+    binding: TableOwner
     window_column: str
     columns: pa.Schema
     commits: int
@@ -245,7 +245,7 @@ _OF_TARGET = "id, pipeline, ledger, grid, window_column, columns"
 
 def _as_target(row: tuple[Any, ...]) -> Target:
     return Target(
-        row[0], Binding(*row[1:4]), row[4], pa.ipc.read_schema(pa.py_buffer(row[5])), row[6]
+        row[0], TableOwner(*row[1:4]), row[4], pa.ipc.read_schema(pa.py_buffer(row[5])), row[6]
     )
 
 

@@ -28,12 +28,12 @@ class KeyedForm(MergeForm, frozen=True):
         return not self.key.marks and self.key.version is None
 
     @property
-    def grave(self) -> list[str]:
-        """The columns of a grave."""
+    def tombstone(self) -> list[str]:
+        """The columns of a tombstone."""
         return [*self.key.columns, self.window, *self.place]
 
     def hashes(self, changes: pa.RecordBatch) -> Hashes:
-        """The hash of what each change is to leave: of a row as it is to be in the table, or of a grave.
+        """The hash of what each change is to leave: of a row as it is to be in the table, or of a tombstone.
 
         It lies beside them there, and says what is lost with them when another change
         of the key takes their place.
@@ -44,7 +44,7 @@ class KeyedForm(MergeForm, frozen=True):
         if self.buries:
             deletes = changes.column(DELETED)
             hashes[deletes.to_numpy(zero_copy_only=False)] = row_hashes(
-                changes.select(self.grave).filter(deletes)
+                changes.select(self.tombstone).filter(deletes)
             )
         return hashes
 

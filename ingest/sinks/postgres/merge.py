@@ -2,19 +2,19 @@
 that keeps the receipt.
 
 The server has the last word on every key: as a row of the table, or, where that word
-was a delete, as a *grave* in a table of windrow's own (`graves_<id of the target>`,
+was a delete, as a *tombstone* in a table of windrow's own (`tombstones_<id of the target>`,
 with the key, the window, and the place of the message). No key has both. So a merge is:
 
     1 COPY brings the staged changes into a table of the session's own.     2 Of each
     key the last one is kept: by version, if there is one,
     then by topic, partition and offset, and the order within the message.   3 Those go that come
-                            too late for a row or a grave: of a later
+                            too late for a row or a tombstone: of a later
     window; of a mending, also of a later message of the window itself.      4 What is left takes
-                            the place of rows and graves.
+                            the place of rows and tombstones.
 
 A window's place in time decides, never the order in which windows are committed. Each
 step is one statement over all keys. What is counted in the receipt is counted by the
-server: each row, and each grave, has the hash of its columns beside it.
+server: each row, and each tombstone, has the hash of its columns beside it.
 
 Of rows only those come to the driver whose change left columns alone (`UNAVAILABLE`),
 for they have another hash than was staged. When what they keep is right, and what is
@@ -59,18 +59,18 @@ ReceiptsOf = Callable[[Collection[str]], Mapping[str, Committed]]
 # --------------------------------------------------------------------------------------------------
 
 
-def graves_name(place: TablePlace, target: Target) -> TableName:
-    """Where the graves of a table are."""
-    return TableName(place.own, f"graves_{target.id.hex}")
+def tombstones_name(place: TablePlace, target: Target) -> TableName:
+    """Where the tombstones of a table are."""
+    return TableName(place.own, f"tombstones_{target.id.hex}")
 
 
-def refuse_lost_graves(connection: Connection, place: TablePlace, target: Target) -> None:
-    """See whether the graves of a table are there.
+def refuse_lost_tombstones(connection: Connection, place: TablePlace, target: Target) -> None:
+    """See whether the tombstones of a table are there.
 
     Raises:
         DamagedError: they aren't.
     """
-    name = graves_name(place, target)
+    name = tombstones_name(place, target)
     row = connection.execute("SELECT to_regclass(%s) IS NULL", [name.quoted]).fetchone()
     if row is not None and row[0]:
         raise DamagedError(
@@ -111,10 +111,10 @@ def merge(
         RefusedError: a replacement has nothing to say of keys that are as its window
             left them; a file isn't what was staged; or something else keeps the table
             from taking its rows.
-        DamagedError: the graves are gone.
+        DamagedError: the tombstones are gone.
     """
     if form.buries:
-        refuse_lost_graves(connection, place, target)
+        refuse_lost_tombstones(connection, place, target)
     merging = _Merge(connection, place, target, form, columns, receipt, receipts_of)
     merging.stage(staged, files)
     merging.keep_the_last()
@@ -155,7 +155,7 @@ class _Merge:
         self.tally, self.buried = Tally(), Tally()
         self._beaten_by: dict[str, int] = {}
         self._connection, self._place, self._form, self._columns = connection, place, form, columns
-        self._graves, self._target = graves_name(place, target), target
+        self._tombstones, self._target = tombstones_name(place, target), target
         self._receipts_of = receipts_of
         self._key, self._mends = receipt.window.key, receipt.mending is not None
 
@@ -342,16 +342,17 @@ class _Merge:
             )
 
     def _bury(self) -> None:
-        """Have a grave for each key that is taken out, and none for one that a row came for."""
+        """Have a tombstone for each key that is taken out, and none for one that a row came for."""
         buried = self.buried
         buried.rows_removed, buried.removed = self._counted(
-            "{graves} t JOIN {words} w ON {same}", of="t"
+            "{tombstones} t JOIN {words} w ON {same}", of="t"
         )
         buried.rows_added, buried.added = self._counted("{words} w WHERE w.{deleted}", of="w")
-        self._run("DELETE FROM {graves} t USING {words} w WHERE {same}")
+        self._run("DELETE FROM {tombstones} t USING {words} w WHERE {same}")
         self._run(
-            "INSERT INTO {graves} ({grave}) SELECT {grave} FROM {words} w WHERE w.{deleted}",
-            grave=sql.SQL(", ").join(map(identifier, [*self._form.grave, HASH.name])),
+            "INSERT INTO {tombstones} ({tombstone})"
+            " SELECT {tombstone} FROM {words} w WHERE w.{deleted}",
+            tombstone=sql.SQL(", ").join(map(identifier, [*self._form.tombstone, HASH.name])),
         )
 
     # ----------------------------------------------------------------------------------------------
@@ -360,7 +361,11 @@ class _Merge:
         """Where words lie that were committed."""
         return [
             self._place.table,
-            *([identifier(self._graves.schema, self._graves.table)] if self._form.buries else []),
+            *(
+                [identifier(self._tombstones.schema, self._tombstones.table)]
+                if self._form.buries
+                else []
+            ),
         ]
 
     def _wins(self) -> sql.Composable:
@@ -412,7 +417,7 @@ class _Merge:
             text,
             changes=_CHANGES,
             words=_WORDS,
-            graves=identifier(self._graves.schema, self._graves.table),
+            tombstones=identifier(self._tombstones.schema, self._tombstones.table),
             key=sql.SQL(", ").join(key),
             same=sql.SQL(" AND ").join(sql.SQL("t.{0} = w.{0}").format(name) for name in key),
             stays=stays,

@@ -21,7 +21,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from windrow.ingest.errors import SchemaChangedError, SpecError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.postgres import catalog
 from windrow.ingest.sinks.postgres.catalog import TableThere, Target
 from windrow.ingest.sinks.postgres.columns import (
@@ -35,7 +35,7 @@ from windrow.ingest.sinks.postgres.columns import (
     strange,
 )
 from windrow.ingest.sinks.postgres.form import KeyedForm, other_key
-from windrow.ingest.sinks.postgres.merge import graves_name
+from windrow.ingest.sinks.postgres.merge import tombstones_name
 from windrow.ingest.sinks.postgres.names import mark_of
 from windrow.ingest.sinks.postgres.server import (
     Connection,
@@ -82,7 +82,7 @@ class WantedTable(msgspec.Struct, frozen=True):
     merged: KeyedForm | None = None
 
 
-def ensure(place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
+def ensure(place: TablePlace, wanted: WantedTable, mine: TableOwner) -> None:
     """Create the table and bind it, unless that is done.
 
     Idempotent; of calls that race one does it.
@@ -121,7 +121,9 @@ def seen(connection: Connection, place: TablePlace, wanted: WantedTable) -> Tabl
     return found
 
 
-def _ensure(connection: Connection, place: TablePlace, wanted: WantedTable, mine: Binding) -> None:
+def _ensure(
+    connection: Connection, place: TablePlace, wanted: WantedTable, mine: TableOwner
+) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SETUP])
     if not catalog.has_own(connection, place):
         _make_own(connection, place)
@@ -214,7 +216,7 @@ def change_columns(
     become: ColumnChanges,
     wanted: WantedTable,
 ) -> None:
-    """Change the table's columns, within a transaction; those of its graves with them."""
+    """Change the table's columns, within a transaction; those of its tombstones with them."""
     parts = [sql.SQL("ADD COLUMN {} {}").format(identifier(f.name), _type(f)) for f in become.added]
     for old, new in become.altered:
         name = identifier(new.name)
@@ -227,7 +229,7 @@ def change_columns(
             place.query("ALTER TABLE {table} {parts}", parts=sql.SQL(", ").join(parts)), ()
         )
     if wanted.merged is not None and wanted.merged.buries:
-        _widen_graves(connection, place, target, become, wanted.merged)
+        _widen_tombstones(connection, place, target, become, wanted.merged)
     if become.added or become.altered:
         put = place.query("UPDATE {targets} SET columns = %s WHERE id = %s")
         connection.execute(put, [become.schema.serialize().to_pybytes(), target.id])
@@ -260,7 +262,7 @@ def _bind(
     connection: Connection,
     place: TablePlace,
     wanted: WantedTable,
-    mine: Binding,
+    mine: TableOwner,
     found: TableThere | None,
 ) -> None:
     """Bind a table that is new, or somebody else's and empty."""
@@ -329,35 +331,35 @@ def _bind_key(
                 what, "setup", "Partition it by columns of sink.primary_key alone."
             ) from error
     if form.buries:
-        fields = [target.columns.field(name) for name in (*form.grave, HASH.name)]
+        fields = [target.columns.field(name) for name in (*form.tombstone, HASH.name)]
         columns = [sql.SQL("{} {} NOT NULL").format(identifier(f.name), _type(f)) for f in fields]
-        make = "CREATE TABLE {graves} ({columns}, PRIMARY KEY ({key}))"
-        graves = graves_name(place, target)
+        make = "CREATE TABLE {tombstones} ({columns}, PRIMARY KEY ({key}))"
+        tombstones = tombstones_name(place, target)
         names = {
-            "graves": identifier(graves.schema, graves.table),
+            "tombstones": identifier(tombstones.schema, tombstones.table),
             "columns": sql.SQL(", ").join(columns),
             "key": key,
         }
         connection.execute(place.query(make, **names), ())
 
 
-def _widen_graves(
+def _widen_tombstones(
     connection: Connection,
     place: TablePlace,
     target: Target,
     become: ColumnChanges,
     form: KeyedForm,
 ) -> None:
-    graves = graves_name(place, target)
+    tombstones = tombstones_name(place, target)
     for old, new in become.altered:
-        if new.name in form.grave and column_type(old.type) != column_type(new.type):
+        if new.name in form.tombstone and column_type(old.type) != column_type(new.type):
             names = {
-                "graves": identifier(graves.schema, graves.table),
+                "tombstones": identifier(tombstones.schema, tombstones.table),
                 "name": identifier(new.name),
                 "type": _type(new),
             }
             connection.execute(
-                place.query("ALTER TABLE {graves} ALTER COLUMN {name} TYPE {type}", **names), ()
+                place.query("ALTER TABLE {tombstones} ALTER COLUMN {name} TYPE {type}", **names), ()
             )
 
 

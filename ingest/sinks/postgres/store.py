@@ -22,12 +22,12 @@ import pyarrow as pa
 from psycopg import sql
 
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises, Unreadable
+from windrow.ingest.ports.sink import Capabilities, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.place import ListedFile, millis
@@ -41,7 +41,7 @@ from windrow.ingest.sinks.postgres.columns import (
     evolution,
 )
 from windrow.ingest.sinks.postgres.form import KeyedForm
-from windrow.ingest.sinks.postgres.merge import graves_name, merge, refuse_lost_graves
+from windrow.ingest.sinks.postgres.merge import merge, refuse_lost_tombstones, tombstones_name
 from windrow.ingest.sinks.postgres.prepare import (
     WantedTable,
     become_of,
@@ -55,7 +55,6 @@ from windrow.ingest.sinks.postgres.read import rows
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace, identifier
 from windrow.ingest.sinks.postgres.stage import CopyFiles, PostgresStagerFactory, ShownNul, copy_in
 from windrow.ingest.sinks.postgres.unfit import refuse_unwritable
-from windrow.ingest.sinks.rights import refuse_unwritable as refuse_unwritable_folder
 from windrow.ingest.sinks.staging import DeadLetterLayout, Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
@@ -65,6 +64,7 @@ from windrow.ingest.sinks.table_store import (
     Written,
 )
 from windrow.ingest.sinks.window_table import WindowTable, committed_by_key
+from windrow.ingest.sinks.write_check import refuse_unwritable as refuse_unwritable_folder
 
 
 class PostgresStore:
@@ -90,7 +90,7 @@ class PostgresStore:
         evolve: Evolve = "add_columns",
         primary_key: PrimaryKey | None = None,
     ) -> None:
-        self.capabilities = Promises(
+        self.capabilities = Capabilities(
             atomic="window", replaces=True, mode="append" if primary_key is None else "upsert"
         )
         self.table, self.place, self.identity = table, str(table), table.identity
@@ -117,7 +117,7 @@ class PostgresStore:
         refuse_unwritable_folder(self.staged.uri, "sink.staging")
         refuse_unwritable(self.table, merged=self.form is not None)
 
-    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         ensure(self.table, self.wanted(columns), owner)
 
     def wanted(self, columns: pa.Schema) -> WantedTable:
@@ -166,7 +166,7 @@ class PostgresState:
         return self._target.commits
 
     @property
-    def owner(self) -> Binding:
+    def owner(self) -> TableOwner:
         return self._target.binding
 
     def note(self, name: str) -> int | None:
@@ -280,25 +280,25 @@ class PostgresState:
         row = self._connection.execute(asked, ()).fetchone()
         return 0 if row is None else int(row[0])
 
-    def graves(self) -> Iterator[pa.RecordBatch]:
+    def tombstones(self) -> Iterator[pa.RecordBatch]:
         """Without the hashes, as of rows."""
         form = self._store.form
         if form is not None and form.buries:
-            refuse_lost_graves(self._connection, self._table, self._target)
-            graves = graves_name(self._table, self._target)
-            there = TablePlace(self._table.url, graves, self._table.own)
-            columns = pa.schema([self._target.columns.field(name) for name in form.grave])
+            refuse_lost_tombstones(self._connection, self._table, self._target)
+            tombstones = tombstones_name(self._table, self._target)
+            there = TablePlace(self._table.url, tombstones, self._table.own)
+            columns = pa.schema([self._target.columns.field(name) for name in form.tombstone])
             yield from rows(self._connection, there, columns, sql.SQL(""), ())
 
-    def lost_graves(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
-        return self._lost_graves if receipt.counts.deletes else None
+    def lost_tombstones(self, receipt: Receipt) -> RefusedError | UnreachableError | None:
+        return self._lost_tombstones if receipt.counts.deletes else None
 
     @cached_property
-    def _lost_graves(self) -> RefusedError | UnreachableError | None:
+    def _lost_tombstones(self) -> RefusedError | UnreachableError | None:
         """Those of all windows are in one table, which is looked for once."""
         if self._store.form is not None and self._store.form.buries:
             try:
-                refuse_lost_graves(self._connection, self._table, self._target)
+                refuse_lost_tombstones(self._connection, self._table, self._target)
             except (RefusedError, UnreachableError) as error:
                 return error
         return None

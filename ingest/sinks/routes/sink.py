@@ -32,13 +32,13 @@ import pyarrow as pa
 
 from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.errors import RefusedError, SpecError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Receipt, Routed
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import AlreadyDone, Audit, Outcome, Promises, Sink, Unknown
-from windrow.ingest.sinks.decision import refuse_overlap, refuse_torn, settled
+from windrow.ingest.ports.sink import AlreadyDone, Audit, Capabilities, Outcome, Sink, Unknown
+from windrow.ingest.sinks.conflicts import refuse_overlap, refuse_torn, settled
 from windrow.ingest.sinks.routes.apart import refuse_not_apart
 from windrow.ingest.sinks.routes.audit import RoutedAudit
 from windrow.ingest.sinks.routes.parts import (
@@ -109,11 +109,11 @@ class RoutedSink:
         return self._other.identity
 
     @property
-    def promises(self) -> Promises:
+    def capabilities(self) -> Capabilities:
         """What all tables can hold."""
-        return Promises(
+        return Capabilities(
             atomic="table",
-            replaces=all(sink.promises.replaces for sink in self._every),
+            replaces=all(sink.capabilities.replaces for sink in self._every),
             mode="append",
         )
 
@@ -127,10 +127,10 @@ class RoutedSink:
     def places(self) -> Sequence[str]:
         return [place for sink in self._every for place in sink.places()]
 
-    def binding(self) -> Binding | None:
+    def binding(self) -> TableOwner | None:
         return self._other.binding()
 
-    def prepare(self, binding: Binding) -> None:
+    def prepare(self, binding: TableOwner) -> None:
         """The table with the receipts comes first, for whoever binds it may go on."""
         assert self._fitting
         for sink in (self._other, *self._tables):
@@ -299,7 +299,7 @@ def _refuse_other_rows(wanted: Routed, proposed: Receipt, held: Receipt) -> None
 
 def _refuse_unfit(sinks: Sequence[Sink]) -> None:
     for sink in sinks:
-        if sink.promises.mode != "append" or sink.promises.atomic != "window":
+        if sink.capabilities.mode != "append" or sink.capabilities.atomic != "window":
             what = (
                 f"{sink.identity} can't be one of several tables: only tables that rows are"
                 " appended to, window by window, can"
@@ -307,10 +307,10 @@ def _refuse_unfit(sinks: Sequence[Sink]) -> None:
             raise SpecError(
                 what, "spec", "Leave primary_key out, or give this table a pipeline of its own."
             )
-        if sink.promises.delivery != "exactly-once":
+        if sink.capabilities.delivery != "exactly-once":
             what = (
                 f"{sink.identity} can't be one of several tables: it is written with"
-                f" delivery_guarantee {sink.promises.delivery}"
+                f" delivery_guarantee {sink.capabilities.delivery}"
             )
             raise SpecError(
                 what,

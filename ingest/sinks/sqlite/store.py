@@ -17,22 +17,22 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, RefusedError, SpecError, UnreachableError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.codec import from_json, to_json
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
 from windrow.ingest.sinks.files.columns import columns_after, in_words
 from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory, row_files
 from windrow.ingest.sinks.files.store import StagedRowFiles
-from windrow.ingest.sinks.gone import refuse_gone
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import ListedFile, Place, is_same, millis, normal
-from windrow.ingest.sinks.rights import refuse_network, refuse_unwritable
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
+from windrow.ingest.sinks.staged_check import refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import Answer, StoredReceipt, TableChange, Unanswered, Written
+from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
 from windrow.ingest.waiting import lock_holder, waiting_for
 
 _FORM = 1
@@ -82,7 +82,7 @@ class SqliteStore:
     count in its name.
     """
 
-    capabilities = Promises(atomic="window", replaces=True, mode="append")
+    capabilities = Capabilities(atomic="window", replaces=True, mode="append")
     primary_key = None
     lists_windows = False
     waits = (0.2, 1.0, 3.0)
@@ -116,7 +116,7 @@ class SqliteStore:
         refuse_network(self.path)
         refuse_unwritable(str(Path(self.path).parent))
 
-    def ensure(self, columns: pa.Schema, owner: Binding) -> None:
+    def ensure(self, columns: pa.Schema, owner: TableOwner) -> None:
         self.check_write()
         with self.reading() as state:
             if state is not None:
@@ -127,7 +127,7 @@ class SqliteStore:
                 self._make(database, columns, owner)
                 database.execute("COMMIT")
 
-    def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: Binding) -> None:
+    def _make(self, database: sqlite3.Connection, columns: pa.Schema, owner: TableOwner) -> None:
         if _has(database, self.table):
             what = (
                 f"{self.path} holds a table or view {self.table} that windrow didn't make, or that"
@@ -237,8 +237,8 @@ class SqliteState:
         self._table, self._window = _quoted(store.table), _quoted(window)
 
     @property
-    def owner(self) -> Binding:
-        return from_json(self._owner, Binding)
+    def owner(self) -> TableOwner:
+        return from_json(self._owner, TableOwner)
 
     def note(self, name: str) -> int | None:
         return next(

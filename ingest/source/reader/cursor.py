@@ -15,11 +15,11 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError
 
+from windrow.ingest.client_cache import is_keeping, keep, taken
 from windrow.ingest.errors import DataLossError, RefusedError
 from windrow.ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
 from windrow.ingest.kafka.identity import client_words, denied, turned_away, unreachable
 from windrow.ingest.kafka.retry import APART_SECONDS, TIMES
-from windrow.ingest.keeping import is_keeping, keep, taken
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, Start
 from windrow.ingest.source.reader.loglimits import LogLimits, believed, log_limits

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
+from windrow.ingest.client_cache import keep, taken
 from windrow.ingest.errors import DataLossError
 from windrow.ingest.kafka.client import revealed
 from windrow.ingest.kafka.identity import IdentityCheck
 from windrow.ingest.kafka.properties import Value
-from windrow.ingest.keeping import keep, taken
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.settings.secrets import Secret
@@ -50,7 +50,7 @@ class KafkaReader:
     """Reads splits with clients that belong to no group's life: assigned, never
     subscribed, nothing committed.
 
-    For as long as a worker takes splits of one job (`ingest.keeping`), it reads them
+    For as long as a worker takes splits of one job (`ingest.client_cache`), it reads them
     with the same clients, and asks once who the cluster is: the driver asks before the
     job and before each commit. Without a job each read has clients of its own.
 

@@ -37,8 +37,8 @@ from windrow.ingest.runner.context import Pipeline, Request
 from windrow.ingest.runner.pipeline import run_windows
 from windrow.ingest.runner.spark.cluster import is_local, spark_engine, spark_session
 from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.keep_alive import kept_alive
 from windrow.ingest.runner.spark.spark import SparkEngine
-from windrow.ingest.runner.spark.warmth import kept_warm
 from windrow.ingest.runner.task import SplitTask
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.transform.chain import Chain
@@ -160,7 +160,7 @@ def main(bootstrap: str, master: str = "local[2]") -> None:
     session.range(1).count()
     print(json.dumps({"ready": True}), flush=True)
     with (
-        nullcontext() if served else kept_warm(session)
+        nullcontext() if served else kept_alive(session)
     ):  # its turns are further apart than Spark keeps idle workers; a server does the same
         for line in sys.stdin:
             print(json.dumps(ran(json.loads(line), bootstrap, engine)), flush=True)

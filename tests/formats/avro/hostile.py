@@ -20,7 +20,7 @@ from tests.formats.avro.wire import text, varint
 from windrow.ingest.formats.avro.onepass import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Column, Columns
 
@@ -166,7 +166,7 @@ def peak(size: int, family: str) -> None:
     """Rows and peak in MB, as the kernel saw it."""
     strict, fast, columns = ways()
     message = FAMILIES[family](size)
-    decoded = Machine(columns.arrow_schema, fast, strict).decode(
+    decoded = BatchDecoder(columns.arrow_schema, fast, strict).decode(
         pa.array([message, FAMILIES["nulls"](1), message], pa.binary()), "dead"
     )
     (seen,) = (

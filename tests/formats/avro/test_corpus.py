@@ -10,7 +10,7 @@ import pytest
 
 from tests.formats.avro.corpus import BAD, GOOD, ROW
 from tests.formats.avro.models import TEXT, Order
-from windrow.ingest.formats.avro.machine import avro_machine
+from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.onepass import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
@@ -72,7 +72,7 @@ def test_all_of_them_together() -> None:
             strict=False,
         )
     )
-    found = avro_machine(SCHEMA, COLUMNS).decode(
+    found = avro_batch_decoder(SCHEMA, COLUMNS).decode(
         pa.array([each for pair in pairs for each in pair], pa.binary()), "dead"
     )
     assert found.row_index.to_pylist() == list(range(0, 2 * len(pairs), 2))

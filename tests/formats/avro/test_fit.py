@@ -23,7 +23,7 @@ from windrow.ingest.formats.avro.given import GivenSchema
 from windrow.ingest.formats.avro.onepass import AvroPass
 from windrow.ingest.formats.avro.schema import AvroSchema, parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Column, Columns, field_of
 from windrow.ingest.schema.dtypes import TIMESTAMP
@@ -480,6 +480,6 @@ def test_items_that_cost_more_than_they_bring() -> None:
     ]
 
 
-def machine_of(parsed: AvroSchema, of: Columns) -> Machine:
+def machine_of(parsed: AvroSchema, of: Columns) -> BatchDecoder:
     """A machine for columns without a model."""
-    return Machine(of.arrow_schema, AvroPass(parsed, of), StrictAvro(parsed, of))
+    return BatchDecoder(of.arrow_schema, AvroPass(parsed, of), StrictAvro(parsed, of))

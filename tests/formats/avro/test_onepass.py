@@ -24,7 +24,7 @@ from tests.profiles import examples
 from windrow.ingest.formats.avro.onepass import AvroPass
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.formats.avro.strict import StrictAvro
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 
 ROOT = Path(__file__).parents[3]
@@ -96,7 +96,7 @@ def test_whole_messages_are_read_as_fastavro_reads_them(seed: int) -> None:
     ]
     fast, _ = both.compare(messages)
     assert fast == len(rows)
-    found = Machine(schema.columns.arrow_schema, both.fast, both.strict).decode(
+    found = BatchDecoder(schema.columns.arrow_schema, both.fast, both.strict).decode(
         pa.array(rows, pa.binary()), "dead"
     )
     assert found.row_index.to_pylist() == list(range(len(rows)))
@@ -123,7 +123,7 @@ def test_poisoned_messages_move_no_neighbour(seed: int) -> None:
         for each in (message, *(mutated(r, message) for _ in range(r.randrange(3))))
     ]
     both.compare(strewn)
-    machine = Machine(schema.columns.arrow_schema, both.fast, both.strict)
+    machine = BatchDecoder(schema.columns.arrow_schema, both.fast, both.strict)
     together = verdicts(machine.decode(pa.array(strewn, pa.binary()), "dead"))
     alone = [
         verdicts(machine.decode(pa.array([message], pa.binary()), "dead"))[0] for message in strewn

@@ -17,8 +17,8 @@ import pytest
 
 from tests.formats.avro.wire import items, text, varint
 from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.fit import MOST_TYPES
-from windrow.ingest.formats.avro.machine import avro_machine
 from windrow.ingest.formats.avro.onepass import AvroPass
 from windrow.ingest.formats.avro.program import program_of
 from windrow.ingest.formats.avro.resolve import resolved
@@ -63,7 +63,7 @@ def read(
         AvroPass(made, columns).decode(pa.array(messages, pa.binary())),
         StrictAvro(made, columns),
     )
-    found = avro_machine(made, columns).decode(pa.array(messages, pa.binary()), "dead")
+    found = avro_batch_decoder(made, columns).decode(pa.array(messages, pa.binary()), "dead")
     rows, dead = (
         iter(found.rows.to_pylist()),
         dict(zip(found.dead_index.to_pylist(), found.dead_reason.to_pylist(), strict=True)),
@@ -207,7 +207,7 @@ def test_a_schema_that_is_no_record() -> None:
 
     columns = Columns.of(One)
     made = resolved(parse_schema('"int"', "a test", only="id"), columns)
-    assert avro_machine(made, columns).decode(
+    assert avro_batch_decoder(made, columns).decode(
         pa.array([varint(-3)], pa.binary()), "dead"
     ).rows.to_pylist() == [{"id": -3}]
     with pytest.raises(SpecError, match="is no record"):
@@ -302,7 +302,9 @@ def test_versions_are_read_as_the_reference_reads_them(dice: random.Random) -> N
         reader = {"type": "record", "name": "R", "fields": wanted}
         expected = fastavro.schemaless_reader(io.BytesIO(out.getvalue()), writer, reader)
         parsed = parse_schema(json.dumps(writer), "a test")
-        machine = avro_machine(resolved(parsed, whole.as_written(parsed.fields).columns), whole)
+        machine = avro_batch_decoder(
+            resolved(parsed, whole.as_written(parsed.fields).columns), whole
+        )
         assert machine.decode(pa.array([out.getvalue()], pa.binary()), "dead").rows.to_pylist() == [
             expected
         ]

@@ -13,7 +13,7 @@ import pytest
 from tests.formats.avro.schemas import made
 from tests.formats.avro.wire import varint
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.avro.machine import avro_machine
+from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import (
     MOST_NESTED,
     ArrayType,
@@ -267,7 +267,7 @@ def test_names_that_others_write() -> None:
             Column("user-id", pa.int32(), nullable=False),
         )
     )
-    found = avro_machine(parsed, columns).decode(
+    found = avro_batch_decoder(parsed, columns).decode(
         pa.array([varint(0) + varint(5)], pa.binary()), "dead"
     )
     assert (parsed.root, found.rows.to_pylist()) == (

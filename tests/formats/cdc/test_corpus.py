@@ -31,7 +31,7 @@ from tests.formats.cdc.corpus import (
 )
 from tests.formats.cdc.formats import BINLOG, CUSTOMERS, FORMS, HERE, PRODUCTS, WITH_SCHEMA, made
 from windrow.ingest.errors import SpecError
-from windrow.ingest.formats.cdc.heads import is_called_after
+from windrow.ingest.formats.cdc.change_metadata import is_called_after
 from windrow.ingest.formats.cdc.unavailable import unavailable
 from windrow.ingest.formats.formats import FORMATS, make_decoder
 from windrow.ingest.ports.decoder import Decoder

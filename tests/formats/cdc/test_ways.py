@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.contracts.values import dead, deleted, valued, verdicts, whole
 from tests.formats.cdc.formats import made
-from windrow.ingest.formats.shared.machine import Machine, Taken
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
 from windrow.ingest.ports.decoder import Decoded, Decoder
 
 NAMES = ("debezium-json", "canal-json", "maxwell-json")
@@ -76,12 +76,12 @@ def decoded(decoder: Decoder, values: list[bytes | None]) -> Decoded:
 def slowly(decoder: Decoder, values: list[bytes | None]) -> Decoded:
     """The same where the pass takes nothing."""
 
-    def nothing(machine: Machine, messages: pa.BinaryArray) -> Taken:
+    def nothing(machine: BatchDecoder, messages: pa.BinaryArray) -> Taken:
         return Taken(
             np.zeros(len(messages), np.bool_), [pa.array([], f.type) for f in machine._schema]
         )
 
-    with mock.patch.object(Machine, "_taken", nothing):
+    with mock.patch.object(BatchDecoder, "_taken", nothing):
         return decoded(decoder, values)
 
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.formats.csv.models import Every, Order
 from tests.profiles import examples
+from windrow.ingest.formats.csv.batch_decoder import csv_batch_decoder
 from windrow.ingest.formats.csv.lines import Dialect
-from windrow.ingest.formats.csv.machine import csv_machine
 from windrow.ingest.formats.csv.onepass import CsvPass
 from windrow.ingest.formats.csv.strict import StrictLine
 from windrow.ingest.formats.json.values import Reading
@@ -182,7 +182,9 @@ def held(lines: list[bytes | None], dialect: Dialect, reading: Reading) -> tuple
     taken = CsvPass(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()))
     made = [list(values) for values in zip(*(c.to_pylist() for c in taken.columns), strict=True)]
     assert same(made, [truth[i] for i in np.flatnonzero(taken.mask)])
-    decoded = csv_machine(COLUMNS, dialect, reading).decode(pa.array(lines, pa.binary()), "dead")
+    decoded = csv_batch_decoder(COLUMNS, dialect, reading).decode(
+        pa.array(lines, pa.binary()), "dead"
+    )
     assert same(
         [[*row.values()] for row in decoded.rows.to_pylist()],
         [row for row in truth if row is not None],
@@ -300,7 +302,7 @@ def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     lines = [
         ",".join(written(c.name, row[c.name]) for c in COLUMNS.columns).encode() for row in rows
     ]
-    decoded = csv_machine(COLUMNS, Dialect(null_literal="")).decode(
+    decoded = csv_batch_decoder(COLUMNS, Dialect(null_literal="")).decode(
         pa.array(lines, pa.binary()), "dead"
     )
     assert decoded.dead_detail.to_pylist() == []

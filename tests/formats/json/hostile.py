@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.formats.json.models import Nested, Scalars
-from windrow.ingest.formats.json.machine import json_machine
+from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
 from windrow.ingest.formats.json.strict import Strict
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 from windrow.ingest.schema.columns import Columns
@@ -132,7 +132,7 @@ def main(size: int) -> None:
     for model, unknown in ((Scalars, "ignore"), (Nested, "dead")):
         strict, machine = (
             Strict(Columns.of(model), unknown),
-            json_machine(Columns.of(model), unknown),
+            json_batch_decoder(Columns.of(model), unknown),
         )
         for name, family in FAMILIES.items():
             decoded = machine.decode(pa.array([family(size // 5)], pa.binary()), "dead")
@@ -149,7 +149,7 @@ def peak(size: int, count: int, family: str) -> None:
     Not `ru_maxrss`, which a process takes over from the one that started it.
     """
     model = Nested if family in LISTS else Scalars
-    decoded = json_machine(Columns.of(model), "ignore").decode(
+    decoded = json_batch_decoder(Columns.of(model), "ignore").decode(
         pa.array([FAMILIES[family](size)] * count, pa.binary()), "dead"
     )
     (seen,) = (

@@ -14,9 +14,9 @@ import pytest
 from tests.formats.protobuf import models
 from tests.formats.protobuf.corpus import BAD, GOOD, OLDER, OLDER_ROW, ROW, at
 from tests.formats.protobuf.wire import number
+from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
-from windrow.ingest.formats.protobuf.machine import protobuf_machine
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
 
@@ -24,9 +24,9 @@ HERE = Path(__file__).parent
 
 
 @cache
-def machine(file: str, name: str) -> Machine:
+def machine(file: str, name: str) -> BatchDecoder:
     kind = message_type(descriptor_set(HERE / file), f"shop.{name}", file)
-    return protobuf_machine(kind, Columns.of(getattr(models, name)))
+    return protobuf_batch_decoder(kind, Columns.of(getattr(models, name)))
 
 
 def shown(row: Mapping[str, Any], name: str) -> str:
@@ -35,7 +35,7 @@ def shown(row: Mapping[str, Any], name: str) -> str:
     return repr({c.name: pa.array([row[c.name]], c.type).to_pylist()[0] for c in columns})
 
 
-def verdict(of: Machine, payload: bytes) -> tuple[list[str], list[str]]:
+def verdict(of: BatchDecoder, payload: bytes) -> tuple[list[str], list[str]]:
     found = of.decode(pa.array([payload], pa.binary()), "dead")
     found.rows.validate(full=True)
     return [repr(row) for row in found.rows.to_pylist()], found.dead_reason.to_pylist()
@@ -93,7 +93,7 @@ def test_timestamps_finer_than_a_microsecond() -> None:
         )
     )
     payloads = [number(1, 1_001) + at(1, 2_003), number(1, -1), number(1, 5_000) + at(1, 2_000)]
-    of = protobuf_machine(kind, columns)
+    of = protobuf_batch_decoder(kind, columns)
     found = of.decode(pa.array(payloads, pa.binary()), "dead")
     made = [
         [None if v is None else v.timestamp() for v in column.to_pylist()]
@@ -109,7 +109,7 @@ def test_timestamps_finer_than_a_microsecond() -> None:
         [None, -1],
         [1_000_002, 5],
     ]
-    refused = protobuf_machine(kind, replace(columns, finer="dead")).decode(
+    refused = protobuf_batch_decoder(kind, replace(columns, finer="dead")).decode(
         pa.array(payloads, pa.binary()), "dead"
     )
     assert (refused.row_index.to_pylist(), refused.dead_reason.to_pylist(), refused.truncated) == (

@@ -15,6 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from windrow.ingest.errors import SpecError
 from windrow.ingest.formats.protobuf import descriptors
+from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.decoder import ProtobufDecoder
 from windrow.ingest.formats.protobuf.descriptors import (
     TypesFile,
@@ -23,7 +24,6 @@ from windrow.ingest.formats.protobuf.descriptors import (
     message_type,
 )
 from windrow.ingest.formats.protobuf.fields import readers
-from windrow.ingest.formats.protobuf.machine import protobuf_machine
 from windrow.ingest.formats.protobuf.tables import field_tables
 from windrow.ingest.schema.columns import Column, Columns
 from windrow.ingest.schema.dtypes import TIMESTAMP
@@ -263,7 +263,7 @@ def test_integers_that_a_column_holds_exactly(
         Decimal(value) if pa.types.is_decimal(column) else value,
         GetMessageClass(of)(a=value, b=[0, value]),
     )
-    found = protobuf_machine(of, columns).decode(
+    found = protobuf_batch_decoder(of, columns).decode(
         pa.array([message.SerializeToString()], pa.binary()), "dead"
     )
     assert found.rows.to_pylist() == (

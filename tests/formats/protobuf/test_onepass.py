@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.formats.protobuf.schemas import Made, made, message, mutated
 from tests.profiles import examples
-from windrow.ingest.formats.protobuf.machine import StrictProtobuf
+from windrow.ingest.formats.protobuf.batch_decoder import StrictProtobuf
 from windrow.ingest.formats.protobuf.onepass import ProtobufPass
 from windrow.ingest.formats.shared.refusal import RefusedValueError
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from tests.contracts.values import verdicts
 from tests.formats.protobuf.models import Order
 from tests.profiles import examples
+from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
 from windrow.ingest.formats.protobuf.descriptors import descriptor_set, message_type
-from windrow.ingest.formats.protobuf.machine import protobuf_machine
-from windrow.ingest.formats.shared.machine import Machine
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder
 from windrow.ingest.schema.columns import Columns
 
 HERE = Path(__file__).parent
@@ -57,8 +57,8 @@ def kind() -> Any:
 
 
 @cache
-def machine() -> Machine:
-    return protobuf_machine(kind(), COLUMNS)
+def machine() -> BatchDecoder:
+    return protobuf_batch_decoder(kind(), COLUMNS)
 
 
 def written(row: dict[str, Any]) -> bytes:

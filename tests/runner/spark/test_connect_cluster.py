@@ -35,9 +35,9 @@ from tests.runner.spark.test_cluster_faults import in_table
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.runner.spark import cluster, connect
-from windrow.ingest.runner.spark.arrival import Code
 from windrow.ingest.runner.spark.connect import ConnectedSpark
 from windrow.ingest.runner.spark.spark import SparkEngine
+from windrow.ingest.runner.spark.worker_bootstrap import Code
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
 

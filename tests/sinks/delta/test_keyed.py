@@ -47,7 +47,7 @@ class TestDeltaKeyedTable(KeyedTableContract):
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "planted"])
-def test_lost_graves_refuse_older_windows(tmp_path: Path, damage: str) -> None:
+def test_lost_tombstones_refuse_older_windows(tmp_path: Path, damage: str) -> None:
     """Without them nobody can tell what was taken out since: a later window goes in, an
     older one doesn't, and verification says so.
     """
@@ -140,12 +140,12 @@ class Meanwhile(DeltaKeyedBoth):
         return state.put(change)  # type: ignore[no-any-return]
 
 
-class NoGraves(Meanwhile):
+class NoTombstones(Meanwhile):
     """Doesn't ask what later windows took out."""
 
     def put(self, state: Any, change: Any) -> Answer:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(merging, "graves_named", lambda _: None)
+            patch.setattr(merging, "tombstones_named", lambda _: None)
             return super().put(state, change)
 
 
@@ -184,7 +184,7 @@ class NoOrder(Meanwhile):
         # what is mended counts as later than all that its window has
         ("_follows", lambda *given: np.ones(len(given[-1]), np.bool_)),
         # what the window itself took out isn't asked for, and is forgotten
-        ("_own_graves", lambda *_: None),
+        ("_own_tombstones", lambda *_: None),
     ],
 )
 def test_mended_messages_catch_the_twin(
@@ -209,7 +209,7 @@ def beside(table: DeltaKeyed, twin: type[Meanwhile]) -> str:
     return out_of_order(table, meanwhile)
 
 
-@pytest.mark.parametrize("twin", [NoGraves, MergedOnce, NoOrder])
+@pytest.mark.parametrize("twin", [NoTombstones, MergedOnce, NoOrder])
 def test_the_fold_catches_the_twin(tmp_path: Path, twin: type[Meanwhile]) -> None:
     """A sink that leaves one step out fails where the real one doesn't."""
     assert not beside(DeltaKeyed(str(tmp_path / "real"), KEYS["one-bucket"]), Meanwhile)

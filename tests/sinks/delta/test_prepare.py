@@ -22,11 +22,11 @@ from tests.sinks.beside import DeltaBoth
 from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.things import ROWS, staged_receipt, together, window
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
-from windrow.ingest.model.binding import Binding
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.store import DeltaStore
-from windrow.ingest.sinks.rights import refuse_unwritable
+from windrow.ingest.sinks.write_check import refuse_unwritable
 
 WIDER = ROWS.append(pa.field("note", pa.string()))
 
@@ -60,7 +60,7 @@ def test_the_table_as_it_is_made(uri: str) -> None:
         ("_window", "string", False),
     ]
     assert table.metadata().partition_columns == ["_window"]
-    assert sink.binding() == Binding("orders", "ledger-1", "hourly")
+    assert sink.binding() == TableOwner("orders", "ledger-1", "hourly")
     assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
 
 
@@ -283,7 +283,7 @@ def test_who_may_not_write_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for fine in (str(path), f"file://{path}"):
         refuse_unwritable(fine)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr("windrow.ingest.sinks.rights.TemporaryFile", denied)
+    monkeypatch.setattr("windrow.ingest.sinks.write_check.TemporaryFile", denied)
     refuse_unwritable("gs://lake/things")
     me = getpwuid(os.geteuid()).pw_name
     with pytest.raises(
@@ -303,7 +303,7 @@ def test_a_full_disk_is_no_want_of_rights(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(DeltaStore, "waits", (0.0,))
-    monkeypatch.setattr("windrow.ingest.sinks.rights.TemporaryFile", full)
+    monkeypatch.setattr("windrow.ingest.sinks.write_check.TemporaryFile", full)
     monkeypatch.setattr(DeltaTable, "create", full)
     with pytest.raises(UnreachableError, match="No space left"):
         prepare(DeltaBoth(str(tmp_path / "orders"), ROWS))
@@ -322,7 +322,7 @@ def test_dead_letters_have_their_own_table(uri: str) -> None:
     prepare(DeltaBoth(uri, ROWS))
     dead = DeltaTable(f"{uri}_dead")
     assert dead.metadata().partition_columns == ["_window"]
-    assert tables.owner_of(f"{uri}_dead", dead, tables.Shape("_window", {})) == Binding(
+    assert tables.owner_of(f"{uri}_dead", dead, tables.Shape("_window", {})) == TableOwner(
         "orders", "ledger-1", "hourly"
     )
     assert delta_pieces(f"{uri}_dead") == []

@@ -25,9 +25,9 @@ from windrow.ingest.errors import (
     SpecError,
     UnreachableError,
 )
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown, Unreadable
-from windrow.ingest.sinks import exclusive
+from windrow.ingest.sinks import put_if_absent
 from windrow.ingest.sinks.files import manifest
 from windrow.ingest.sinks.files.columns import columns_after
 from windrow.ingest.sinks.files.manifest import path_of
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow  # its dead letters are a Delta table
 def sink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A prepared sink, with four manifests to a folder."""
     monkeypatch.setattr(manifest, "PER_FOLDER", 4)
-    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0))
+    monkeypatch.setattr(put_if_absent, "WAITS", (0.0, 0.0))
     made = FilesBoth(str(tmp_path / "orders"), ROWS)
     made.prepare()
     return made
@@ -381,4 +381,4 @@ def test_a_manifest_is_for_people_too(sink: Any) -> None:
 def test_who_comes_with_another_binding_is_refused_before_anything(sink: Any) -> None:
     """Also where the table was begun by the other side while this one was about to."""
     with pytest.raises(RefusedError, match="returns"):
-        FilesBoth(sink.uri, ROWS).prepare(Binding("returns", BINDING.ledger, BINDING.grid))
+        FilesBoth(sink.uri, ROWS).prepare(TableOwner("returns", BINDING.ledger, BINDING.grid))

@@ -23,7 +23,7 @@ from tests.sinks.things import ROWS, staged_receipt, together
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import AlreadyDone, Done, Unknown
-from windrow.ingest.sinks import exclusive
+from windrow.ingest.sinks import put_if_absent
 
 pytestmark = pytest.mark.slow  # a server is started
 
@@ -63,7 +63,7 @@ class TestParquetInStore(OF_A_STORE):
 @pytest.fixture
 def sink(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """A prepared sink in a bucket of its own, that waits for nothing."""
-    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(put_if_absent, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS, dead=str(tmp_path / "dead"))
     made.prepare()
     return made
@@ -126,7 +126,7 @@ def test_a_table_is_begun_through_faults(
     """Whether only the answer is lost or nothing was put: it is put again; the trial of
     the store's promise is, too.
     """
-    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(put_if_absent, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
     for _ in range(2):
         fault = s3.fail(how, "PUT", LOG, times=2)
@@ -140,7 +140,7 @@ def test_a_table_is_begun_through_faults(
 
 def test_a_table_that_can_not_be_begun(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """After some tries that can be tried again: nothing was begun."""
-    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(put_if_absent, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
     fault = s3.fail("slow_down", "PUT", LOG, times=100)
     with pytest.raises(UnreachableError, match="SlowDown"):
@@ -154,7 +154,7 @@ def test_a_trial_that_can_not_be_taken_away(s3: S3Server, monkeypatch: pytest.Mo
     """It is tried again; what stays is told in a sentence, and hides nothing that the
     trial has found.
     """
-    monkeypatch.setattr(exclusive, "WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(put_if_absent, "WAITS", (0.0, 0.0, 0.0))
     made = FilesBoth(f"{s3.bucket()}/orders", ROWS)
     fault = s3.fail("slow_down", "DELETE", "_windrow/trials/", times=2)
     made.refuse_unwritable()

@@ -15,7 +15,7 @@ from tests.sinks.hooks import answered, in_between
 from tests.sinks.things import FIRST, ROWS, staged_mending, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks import exclusive, sweep
+from windrow.ingest.sinks import put_if_absent, sweep
 from windrow.ingest.sinks.files.reader import list_files
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.table_store import Unanswered
@@ -154,7 +154,7 @@ def test_a_sweep_that_cannot_say_so_removes_nothing(
     """Where the log can't be written, every file stays."""
     staged_receipt(sink, 0, 0, "came to nothing")
     age(sink)
-    monkeypatch.setattr(exclusive, "WAITS", (0.0,))
+    monkeypatch.setattr(put_if_absent, "WAITS", (0.0,))
     answered(sink, *[(Unanswered("Input/output error"), False)] * 10)
     with pytest.raises(UnreachableError, match="nothing was removed"):
         sink.sweep(HOUR)

@@ -20,7 +20,7 @@ from tests.formats.avro.wire import text as octets
 from tests.formats.avro.wire import varint
 from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS, DAYS, MICROS, integers, raw
-from windrow.ingest.formats.avro.machine import avro_machine
+from windrow.ingest.formats.avro.batch_decoder import avro_batch_decoder
 from windrow.ingest.formats.avro.schema import parse_schema
 from windrow.ingest.schema.columns import Columns
 from windrow.ingest.sinks.kafka.avro import records, schema_text
@@ -160,7 +160,9 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
     and none is refused.
     """
     batch = pa.RecordBatch.from_pylist(rows, schema=EVERY.arrow_schema)
-    machine = avro_machine(parse_schema(schema_text(batch.schema, "any.Every"), "the test"), EVERY)
+    machine = avro_batch_decoder(
+        parse_schema(schema_text(batch.schema, "any.Every"), "the test"), EVERY
+    )
     found = machine.decode(pa.array(encoded(batch), pa.binary()), "dead")
     assert found.dead_reason.to_pylist() == []
     assert repr(found.rows.to_pylist()) == repr(batch.to_pylist())

@@ -25,7 +25,7 @@ from windrow.ingest.kafka.delivery import Delivery
 from windrow.ingest.kafka.transaction import Sending, Transaction, TransactionError
 from windrow.ingest.kafka.wire_transaction import WireTransaction
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.kafka.options import Reach
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.some(1)]
@@ -42,7 +42,7 @@ class TestKafkaSink(
 ):
     """Split by split."""
 
-    promises = Promises(atomic="split", replaces=False)
+    capabilities = Capabilities(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
     client: Mapping[str, Any] = {}
     sender: type[Sending] = WireTransaction
@@ -87,7 +87,7 @@ class TestKafkaSink(
 class TestKafkaSinkByWindows(CommitContract, KeepContract, SinkAuditContract):
     """A window in one transaction."""
 
-    promises = Promises(atomic="window", replaces=False)
+    capabilities = Capabilities(atomic="window", replaces=False)
     more: Mapping[str, Any] = {"atomic_window": True}
     client: Mapping[str, Any] = {}
     sender: type[Sending] = WireTransaction
@@ -106,7 +106,7 @@ class TestKafkaSinkByLibrdkafka(CommitContract, KeepContract):
     attempt by whole batches has failed.
     """
 
-    promises = Promises(atomic="split", replaces=False)
+    capabilities = Capabilities(atomic="split", replaces=False)
     more: Mapping[str, Any] = {"partitioner": "source"}
     client: Mapping[str, Any] = {"broker.address.family": "any"}
     sender: type[Sending] = Transaction
@@ -126,7 +126,7 @@ class TestKafkaSinkAtLeastOnce(CommitContract, KeepContract, SinkAuditContract):
     In one process, and with no run that dies, everything is there once all the same.
     """
 
-    promises = Promises(atomic="split", replaces=False, delivery="at-least-once")
+    capabilities = Capabilities(atomic="split", replaces=False, delivery="at-least-once")
     more: Mapping[str, Any] = {"delivery": "at-least-once"}
     client: Mapping[str, Any] = {}
     sender: type[Sending] = Delivery

@@ -26,14 +26,14 @@ from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.kafka import delivery, transaction
 from windrow.ingest.kafka.delivery import Acks, Delivery
 from windrow.ingest.model.codec import to_json
-from windrow.ingest.ports.sink import AlreadyDone, Done, Promises
+from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Done
 from windrow.ingest.sinks.kafka import control, publish, send
 from windrow.ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records
 from windrow.ingest.sinks.kafka.fast import CompiledPump
 from windrow.ingest.sinks.kafka.publish import put_records
 from windrow.ingest.testing.checker import Report, check
 
-SINK = Promises(atomic="split", replaces=False)
+SINK = Capabilities(atomic="split", replaces=False)
 broker = pytest.mark.broker
 
 
@@ -55,7 +55,10 @@ def complaints(place: str, number: int) -> list[str]:
     sink = sink_at(place)
     held = sink.look(window(number)).receipt
     return sorted(
-        {f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.promises)}
+        {
+            f.level
+            for f in compare_rows(held, sink.audit().rows_held(held.window), sink.capabilities)
+        }
     )
 
 
@@ -174,7 +177,7 @@ def test_there_are_transactions_only_where_they_are_needed(
     assert (sum(ends) > 18) is (guarantee == "exactly-once")
     assert sum(piece.num_rows for piece in pieces(sink_at(place))) == 18
     assert complaints(place, 0) == []
-    assert sink_at(place).promises.delivery == guarantee
+    assert sink_at(place).capabilities.delivery == guarantee
 
 
 @broker
@@ -349,14 +352,16 @@ def test_without_a_guarantee_the_receipt_is_written_regardless(kafka: str, tmp_p
     assert len(list(committed(kafka, topic))) < 3
     held = sink.look(window(0)).receipt
     assert {
-        f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.promises)
+        f.level for f in compare_rows(held, sink.audit().rows_held(held.window), sink.capabilities)
     } == {"info"}
 
 
 def test_the_face_of_a_promise() -> None:
     """Who promises less may lose less than nothing only where it says so."""
-    none, once = Promises(delivery="none"), Promises(delivery="at-least-once")
-    assert [p.allows(lost=lost) for p in (Promises(), once, none) for lost in (True, False)] == [
+    none, once = Capabilities(delivery="none"), Capabilities(delivery="at-least-once")
+    assert [
+        p.allows(lost=lost) for p in (Capabilities(), once, none) for lost in (True, False)
+    ] == [
         False,
         False,
         False,

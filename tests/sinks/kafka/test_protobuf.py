@@ -23,7 +23,7 @@ from tests.sinks.delta.test_any_value import MICROS, integers, raw
 from tests.sinks.kafka.deserializers import protobuf_class
 from tests.sinks.things import messages
 from windrow.ingest.errors import RefusedError
-from windrow.ingest.formats.protobuf.machine import protobuf_machine
+from windrow.ingest.formats.protobuf.batch_decoder import protobuf_batch_decoder
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.registry.subjects import Subjects
@@ -226,7 +226,7 @@ def test_windrow_reads_what_it_wrote(rows: list[dict[str, Any]]) -> None:
     """
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     assert misfit({name: batch[name] for name in SCHEMA.names}) is None
-    found = protobuf_machine(every().DESCRIPTOR, EVERY).decode(
+    found = protobuf_batch_decoder(every().DESCRIPTOR, EVERY).decode(
         pa.array(encoded(batch), pa.binary()), "dead"
     )
     assert found.dead_reason.to_pylist() == []

@@ -146,7 +146,7 @@ def test_a_key_must_fit_the_columns(database: str) -> None:
         )
 
 
-def test_graves_are_widened_with_the_key(database: str) -> None:
+def test_tombstones_are_widened_with_the_key(database: str) -> None:
     """A key of the wider type that was taken out isn't brought back by an older window."""
     table = PostgresKeyed(f"{database}#public.t", KEYS["upsert"], rows=NARROW)
     log = log_of(
@@ -162,14 +162,14 @@ def test_graves_are_widened_with_the_key(database: str) -> None:
     assert not table.wrong()
 
 
-def test_lost_graves_refuse_windows(database: str, table: PostgresKeyed) -> None:
+def test_lost_tombstones_refuse_windows(database: str, table: PostgresKeyed) -> None:
     """Without them nobody can tell what was taken out: no window goes in, and
     verification says so.
     """
     log = log_of([[Change(A, 1)]], [[Change(A, None)]])
     table.commit(log, 1)
     ((name,),) = run(
-        database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'"
+        database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'tombstones%'"
     )
     run(database, f"DROP TABLE windrow.{name}")
     with pytest.raises(DamagedError, match=name):
@@ -178,17 +178,19 @@ def test_lost_graves_refuse_windows(database: str, table: PostgresKeyed) -> None
     assert table.held() == {}
 
 
-def test_graves_are_looked_for_once(table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many windows took keys out, verification looks once for the graves of all."""
+def test_tombstones_are_looked_for_once(
+    table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many windows took keys out, verification looks once for the tombstones of all."""
     log = log_of([[Change(A, 1)]], [[Change(A, None)]], [[Change(A, 2)]], [[Change(A, None)]])
     for number in log:
         table.commit(log, number)
     receipts, came = [c.receipt for c in table.sink.receipts()], list[object]()
-    looked = store.refuse_lost_graves
+    looked = store.refuse_lost_tombstones
     monkeypatch.setattr(
-        store, "refuse_lost_graves", lambda *told: came.append(told) or looked(*told)
+        store, "refuse_lost_tombstones", lambda *told: came.append(told) or looked(*told)
     )
-    assert list(table.sink.audit().keyed.lost_graves(receipts)) == []
+    assert list(table.sink.audit().keyed.lost_tombstones(receipts)) == []
     assert len(came) == 1
 
 
@@ -211,10 +213,10 @@ def test_graves_are_looked_for_once(table: PostgresKeyed, monkeypatch: pytest.Mo
         ),
     ],
 )
-def test_graves_that_somebody_changed_are_found(
+def test_tombstones_that_somebody_changed_are_found(
     database: str, table: PostgresKeyed, change: str, said: str
 ) -> None:
-    """A key fewer or more, another key, place or window: verification reads the graves,
+    """A key fewer or more, another key, place or window: verification reads the tombstones,
     and holds them against the receipts.
     """
     log = log_of(
@@ -224,7 +226,7 @@ def test_graves_that_somebody_changed_are_found(
         table.commit(log, number)
     assert not table.wrong()
     ((name,),) = run(
-        database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'graves%'"
+        database, "SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'tombstones%'"
     )
     run(database, change.replace("{}", f"windrow.{name}"))
     found = table.findings()
@@ -246,7 +248,7 @@ def test_what_else_writes_is_found(database: str, table: PostgresKeyed, change: 
 
 
 def test_a_row_that_a_trigger_keeps_refuses_its_delete(database: str, table: PostgresKeyed) -> None:
-    """Where the table only marks what is deleted, a key would have a row and a grave:
+    """Where the table only marks what is deleted, a key would have a row and a tombstone:
     nothing is committed.
     """
     log = log_of([[Change(A, 1)]], [[Change(A, None)]])
@@ -282,12 +284,12 @@ def _late_is_in_time(self: Any) -> None:
     """
 
 
-def _no_graves(self: Any) -> list[Any]:
+def _no_tombstones(self: Any) -> list[Any]:
     return [self._place.table]
 
 
 @pytest.mark.parametrize(
-    ("left_out", "instead"), [("drop_what_is_late", _late_is_in_time), ("_others", _no_graves)]
+    ("left_out", "instead"), [("drop_what_is_late", _late_is_in_time), ("_others", _no_tombstones)]
 )
 def test_windows_out_of_order_catch_the_twin(
     table: PostgresKeyed,
@@ -322,16 +324,16 @@ def test_mended_messages_catch_the_twin(
     assert table.wrong()
 
 
-def test_uncounted_graves_catch_the_twin(
+def test_uncounted_tombstones_catch_the_twin(
     table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge that takes graves away without counting them leaves receipts to which the
-    graves don't add up.
+    """A merge that takes tombstones away without counting them leaves receipts to which the
+    tombstones don't add up.
     """
     counted = merging._Merge._counted
 
     def but_those_that_go(self: Any, rows_of: str, of: str) -> tuple[int, int]:
-        return (0, 0) if rows_of.startswith("{graves}") else counted(self, rows_of, of)
+        return (0, 0) if rows_of.startswith("{tombstones}") else counted(self, rows_of, of)
 
     monkeypatch.setattr(merging._Merge, "_counted", but_those_that_go)
     log = log_of([[Change(A, None)]], [[Change(A, 1)]])

@@ -19,7 +19,7 @@ from tests.contracts.sink_metadata_contract import SinkMetadataContract
 from tests.sinks.hooks import answered
 from tests.sinks.routes.things import RoutedBoth, in_memory, of_two_kinds, pieces
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.ports.sink import Promises
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.table_store import Unanswered
 
 
@@ -39,7 +39,7 @@ class RoutedContract(
 
     def test_it_says_what_it_promises(self, sink: Any) -> None:
         """Table by table; each of them replaces, and appends."""
-        assert sink.promises == Promises(atomic="table", replaces=True, mode="append")
+        assert sink.capabilities == Capabilities(atomic="table", replaces=True, mode="append")
 
 
 class TestInMemory(RoutedContract):

@@ -33,9 +33,9 @@ from tests.sinks.things import (
 )
 from windrow.ingest.admin.verify import compare_rows
 from windrow.ingest.crashpoints import CrashError
-from windrow.ingest.errors import BindingError, BugError, OverlapError, RefusedError, SpecError
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.errors import BugError, OverlapError, OwnerError, RefusedError, SpecError
 from windrow.ingest.model.metadata import DEFAULT
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
@@ -235,8 +235,8 @@ def test_who_may_not_have_the_last_table_binds_none(tmp_path: Path) -> None:
     none could go on.
     """
     made = in_memory(tmp_path, ROWS, DEFAULT)
-    made.other.prepare(Binding("another", "ledger-2", "hourly"))
-    with pytest.raises(BindingError):
+    made.other.prepare(TableOwner("another", "ledger-2", "hourly"))
+    with pytest.raises(OwnerError):
         made.prepare()
     assert [table.binding() for table in made.tables] == [None, None]
 

@@ -27,16 +27,16 @@ from tests.sinks.things import (
     window,
 )
 from windrow.ingest.errors import (
-    BindingError,
+    OwnerError,
     RefusedError,
     SchemaChangedError,
     SpecError,
     UnreachableError,
 )
-from windrow.ingest.model.binding import Binding
+from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.rights import refuse_network
 from windrow.ingest.sinks.table_store import TableChange
+from windrow.ingest.sinks.write_check import refuse_network
 from windrow.ingest.waiting import lock_holder
 
 
@@ -81,9 +81,9 @@ def test_a_reader_holds_no_commit_up(sink: Any, user: sqlite3.Connection) -> Non
 def test_two_pipelines_share_a_file(sink: Any) -> None:
     """Each has its table, its windows and its offsets; one table has one pipeline."""
     other = SqliteBoth(sink.store.path, ROWS, table="returns")
-    with pytest.raises(BindingError):
-        SqliteBoth(sink.store.path, ROWS).prepare(Binding("returns", "ledger-1", "hourly"))
-    other.prepare(Binding("returns", "ledger-1", "hourly"))
+    with pytest.raises(OwnerError):
+        SqliteBoth(sink.store.path, ROWS).prepare(TableOwner("returns", "ledger-1", "hourly"))
+    other.prepare(TableOwner("returns", "ledger-1", "hourly"))
     for table in (sink, other):
         planned = plan(table, 0, pipeline="orders" if table is sink else "returns")
         staged = stage(table, planned, 0, "a1")

@@ -13,10 +13,10 @@ from tests.contracts.logs import Logs, Sent
 from tests.contracts.reader_contract import ReaderContract, plan_of, seen, some
 from tests.contracts.reading import batches_of, gathered
 from tests.source.reader.clients import WAYS
+from windrow.ingest.client_cache import keeping
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.client import consumer_properties
-from windrow.ingest.keeping import keeping
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import Isolation

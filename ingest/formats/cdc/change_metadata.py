@@ -1,0 +1,252 @@
+"""What a message says before its rows are looked at: whose row it is of, and what became of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.errors import SpecError
+from windrow.ingest.formats.cdc.arrays import chosen, missing, path_text, picked
+from windrow.ingest.formats.cdc.envelope import (
+    DATABASE,
+    SCHEMA,
+    TABLE,
+    ChangeKind,
+    Envelope,
+    FieldPath,
+)
+from windrow.ingest.formats.cdc.inner import nested
+from windrow.ingest.ports.decoder import SCHEMA as STAGE
+from windrow.ingest.ports.decoder import Decode, Decoded, Refusal
+from windrow.ingest.schema.columns import Column, Columns
+
+
+@dataclass(frozen=True)
+class Included:
+    """Whose rows are asked for: regular expressions, which the whole name has to match;
+    None: whatever its name.
+
+    A table's is held against its name with its schema's before it, too, where an
+    envelope tells one.
+    """
+
+    database: str | None = None
+    table: str | None = None
+
+    @property
+    def patterns(self) -> dict[str, str]:
+        """The field of each name, and what it has to match."""
+        both = {DATABASE: self.database, TABLE: self.table}
+        return {
+            name: rf"\A(?:{pattern})\z" for name, pattern in both.items() if pattern is not None
+        }
+
+    def check(self) -> None:
+        """That each is an expression that takes linear time, whatever the name.
+
+        Raises:
+            SpecError: one isn't.
+        """
+        for name, pattern in self.patterns.items():
+            try:
+                pc.match_substring_regex(pa.array([""]), pattern)
+            except pa.ArrowInvalid as error:
+                what = f"decode.{name}_include is no regular expression that RE2 takes: {error}"
+                raise SpecError(
+                    what,
+                    "spec",
+                    "Write it without references back and looks around; nothing was read.",
+                ) from error
+
+
+EVERYTHING = Included()
+
+
+class ChangeMetadata:
+    """Asks messages for their heads.
+
+    `root`: what the envelope itself lies in; `names`: where it says whose row it is, as
+    far as its messages do.
+    """
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        root: FieldPath,
+        included: Included,
+        names: Mapping[str, FieldPath],
+    ) -> None:
+        self._envelope = envelope
+        self._root = root
+        self._included = included
+        self._by_topic = envelope.names_topics and included.table is None and TABLE in names
+        asked = {
+            *included.patterns,
+            *([SCHEMA] if included.table is not None else []),
+            *([TABLE] if self._by_topic else []),
+        }
+        self._names = {name: (*root, *path) for name, path in names.items() if name in asked}
+        self._kind = (*root, envelope.kind)
+
+    @property
+    def columns(self) -> Columns:
+        """What has to be decoded for it."""
+        leaves = [
+            (path, Column(path[-1], pa.string(), nullable=True))
+            for path in (self._kind, *self._names.values())
+        ]
+        if self._envelope.schema_change is not None:
+            name = self._envelope.schema_change
+            leaves.append(((*self._root, name), Column(name, pa.bool_(), nullable=True)))
+        return nested(leaves)
+
+    def asked(
+        self, decode: Decode, messages: pa.RecordBatch
+    ) -> tuple[Decoded, npt.NDArray[np.int8]]:
+        """What is wrong with the messages by their heads, or counted only; and of each
+        that is left its change, which is of a row.
+        """
+        found = decode(messages)
+        found = chosen(
+            found,
+            (self._changes(found.rows) != ChangeKind.OTHER) & ~self._are_marks(found, messages),
+        )
+        found = self._of_topic(self._of_included(found), messages)
+        found = found.refused(STAGE, self._refusals(found.rows, self._changes(found.rows)))
+        return found, self._changes(found.rows)
+
+    def _are_marks(self, found: Decoded, messages: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Which messages are the tool's own; looked for among those alone that tell no change."""
+        marks = np.zeros(found.rows.num_rows, np.bool_)
+        if self._envelope.marks:
+            told_nothing = np.flatnonzero(
+                picked(found.rows, self._kind).is_null().to_numpy(zero_copy_only=False)
+            )
+            values = messages.column("value").take(found.row_index.take(pa.array(told_nothing)))
+            marks[told_nothing] = [
+                self._envelope.is_mark(_fields(value.as_py(), self._root)) for value in values
+            ]
+        return marks
+
+    def _of_topic(self, found: Decoded, messages: pa.RecordBatch) -> Decoded:
+        """Without the rows of another table than the topic is called after: somebody
+        routes several tables there, or chose its name.
+        """
+        if not self._by_topic:
+            return found
+        topics, tables = messages.column("topic"), picked(found.rows, self._names[TABLE])
+        other = np.zeros(len(tables), np.bool_)
+        for topic in pc.unique(topics).to_pylist():
+            strange = [
+                table
+                for table in pc.unique(tables).to_pylist()
+                if table is not None and not is_called_after(topic, table)
+            ]
+            if strange:
+                here = pc.equal(topics.take(found.row_index), topic)
+                other |= pc.and_(here, pc.is_in(tables, pa.array(strange))).to_numpy(
+                    zero_copy_only=False
+                )
+        what = (
+            "Expected a row of the table that the topic is called after; decode.table_include says"
+            " which tables' rows are wanted"
+        )
+        return found.refused(
+            STAGE,
+            [
+                Refusal(
+                    np.flatnonzero(other),
+                    "other_table",
+                    f"{what} - at {path_text(self._names[TABLE])}",
+                )
+            ],
+        )
+
+    def _of_included(self, found: Decoded) -> Decoded:
+        """Without the messages of tables that aren't asked for, and those that don't
+        say whose they are.
+        """
+        patterns = self._included.patterns
+        found = found.refused(
+            STAGE,
+            [
+                missing(picked(found.rows, self._names[name]), path_text(self._names[name]))
+                for name in patterns
+            ],
+        )
+        kept = np.ones(found.rows.num_rows, np.bool_)
+        for name, pattern in patterns.items():
+            said = picked(found.rows, self._names[name])
+            matches = pc.match_substring_regex(said, pattern)
+            if name == TABLE and SCHEMA in self._names:
+                whole = pc.binary_join_element_wise(
+                    picked(found.rows, self._names[SCHEMA]), said, "."
+                )
+                matches = pc.or_(
+                    matches, pc.fill_null(pc.match_substring_regex(whole, pattern), False)
+                )
+            kept &= matches.to_numpy(zero_copy_only=False).astype(np.bool_)
+        return chosen(found, kept)
+
+    def _changes(self, heads: pa.RecordBatch) -> npt.NDArray[np.int8]:
+        """What each row's word stands for; -1: nothing."""
+        words = pa.array([word for word, _ in self._envelope.words])
+        stand_for = np.array([-1, *(change for _, change in self._envelope.words)], np.int8)
+        numbers = pc.fill_null(pc.index_in(picked(heads, self._kind), words), -1)
+        changes: npt.NDArray[np.int8] = stand_for[1 + numbers.to_numpy()]
+        if self._envelope.schema_change is not None:
+            of_schema = pc.fill_null(
+                picked(heads, (*self._root, self._envelope.schema_change)), False
+            ).to_numpy(zero_copy_only=False)
+            changes[of_schema & (changes != ChangeKind.TRUNCATED)] = ChangeKind.OTHER
+        return changes
+
+    def _refusals(self, heads: pa.RecordBatch, changes: npt.NDArray[np.int8]) -> Sequence[Refusal]:
+        at = path_text(self._kind)
+        known = ", ".join(word for word, _ in self._envelope.words)
+        unknown, all_rows = (
+            np.flatnonzero(changes < 0),
+            np.flatnonzero(changes == ChangeKind.TRUNCATED),
+        )
+        return [
+            missing(pc.if_else(pa.array(changes >= 0), "", picked(heads, self._kind)), at),
+            Refusal(
+                unknown,
+                "unknown_change",
+                f"Expected a change that {self._envelope.tool} has ({known}) - at {at}",
+            ),
+            Refusal(
+                all_rows,
+                "truncate",
+                f"Expected the change of a row, got all rows' removal - at {at}",
+            ),
+        ]
+
+
+def is_called_after(topic: str, table: str) -> bool:
+    """Whether the last part of a topic's name is a table's, in which a tool may have
+    replaced what topics can't have in their names.
+    """
+    name, of_table = (
+        re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") for text in (topic, table)
+    )
+    return f"_{name}".endswith(f"_{of_table}") or not of_table
+
+
+def _fields(value: bytes, root: FieldPath) -> AbstractSet[str]:
+    """The names of a JSON object's fields; none, if there is no object at the root."""
+    try:
+        fields = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+        for name in root:
+            fields = msgspec.json.decode(fields.get(name, b"null"), type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:
+        return frozenset()
+    return fields.keys()

@@ -1,0 +1,360 @@
+"""What a recipe for framed messages builds: a machine for each schema that a batch
+names, and the rows put back in order.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.ingest.errors import RefusedError, SpecError
+from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Payloads
+from windrow.ingest.formats.confluent.frame import NAMELESS, NULL, Frame, branches_of, frames_of
+from windrow.ingest.formats.confluent.records import (
+    OneOfSeveral,
+    OtherRecord,
+    RecordMachine,
+    WrittenWith,
+)
+from windrow.ingest.formats.shared.batch_decoder import Taken
+from windrow.ingest.formats.shared.truncation import Truncation
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.ports.decoder import SCHEMA, VALUE, Decoded
+from windrow.ingest.ports.schemas import Tell
+from windrow.ingest.schema.columns import Columns
+
+_MACHINES = 32
+"""A thread keeps so many; of messages that name more schemas than these in turn, some
+machines are built again.
+"""
+_ASKED_MAX = 1000
+"""So many ids that the registry doesn't know are asked for in one split: more are no
+mistake of a producer's any more.
+"""
+_TOLD_MAX = 300
+
+
+@dataclass(frozen=True)
+class PassBehind:
+    """A pass over what lies behind the frames."""
+
+    pass_: Any
+    skip: int
+
+    def decode(self, messages: pa.BinaryArray) -> Taken:
+        """What is certain of the messages. A null is not taken."""
+        taken: Taken = self.pass_.behind(messages, self.skip)
+        return taken
+
+
+@dataclass(frozen=True)
+class StrictBehind:
+    """The truth about what lies behind the frame."""
+
+    strict: Any
+    skip: int
+
+    @property
+    def truncation(self) -> Truncation:
+        truncation: Truncation = self.strict.truncation
+        return truncation
+
+    def decode(self, message: bytes) -> list[Any]:
+        """The values of the columns, in order, as pyarrow takes them.
+
+        Raises:
+            RefusedValueError: with the reason.
+        """
+        values: list[Any] = self.strict.decode(message[self.skip :])
+        return values
+
+
+_Found = RecordMachine | OtherRecord | OneOfSeveral | str
+
+
+class BatchDecoders:
+    """A thread's machines, by schema and frame; for a schema that the columns can't
+    come from, why.
+    """
+
+    def __init__(
+        self,
+        payloads: Payloads,
+        columns: Columns,
+        records: Sequence[str] = (),
+        written_with: Sequence[tuple[str, WrittenWith]] = (),
+    ) -> None:
+        self.columns = columns
+        of_schema = dict(written_with)
+        self._of_payload = replace(
+            columns,
+            columns=tuple(c for c in columns.columns if c.name not in of_schema),
+            constraints=(),
+        )
+        self._payloads = payloads
+        self._records = records
+        self._kept: OrderedDict[tuple[str | None, int, tuple[int, ...]], _Found] = OrderedDict()
+
+    def machine(self, schema: WriterSchema | None, frame: Frame) -> _Found:
+        """The machine for messages with a frame, or why there can be none."""
+        key = (None if schema is None else schema.digest, frame.skip, frame.path)
+        if key not in self._kept:
+            self._kept[key] = self._made(schema, frame)
+            if len(self._kept) > _MACHINES:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+    def _made(self, schema: WriterSchema | None, frame: Frame) -> _Found:
+        kind = self._payloads.kind
+        if schema is not None and schema.kind != kind:
+            return f"it is of kind {schema.kind}, not {kind}"
+        try:
+            return self._payloads.machine(schema, frame, self._of_payload, self._records)
+        except SpecError as error:
+            return error.what[:_TOLD_MAX]
+
+
+class FramedBatchDecoder:
+    """Decodes batches of one split."""
+
+    def __init__(self, decoder: ConfluentDecoder, machines: BatchDecoders, tell: Tell) -> None:
+        self._decoder = decoder
+        self._machines = machines
+        self._tell = tell
+        self._schemas = {schema.id: schema for schema in decoder.known}
+        self._told: set[str] = set()
+        self._unknown: set[str] = set()
+
+    def decode(self, messages: pa.RecordBatch) -> Decoded:
+        """The verdict on each message.
+
+        Raises:
+            WindrowError: the registry has no answer, or by the spec an id that it
+                doesn't know refuses the window.
+        """
+        found = frames_of(
+            messages, self._decoder.subjects.header, paths=self._decoder.payloads.paths
+        )
+        values, numbers = messages.column("value"), found.numbers
+        # all of one schema, as nearly always
+        if len(found.frames) == 1 and len(numbers) and not numbers.any():
+            return self._of_frame(found.frames[0], values, messages, numbers)
+        parts = [
+            (np.flatnonzero(numbers == NULL), self._nulls),
+            (np.flatnonzero(numbers == NAMELESS), self._nameless),
+        ]
+        decoded = [(places, make(len(places))) for places, make in parts if len(places)]
+        for number, places in _grouped(numbers, len(found.frames)):
+            decoded.append(
+                (
+                    places,
+                    self._of_frame(
+                        found.frames[number], values.take(pa.array(places)), messages, places
+                    ),
+                )
+            )
+        return _together(decoded, self._schema)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        return self._machines.columns.arrow_schema
+
+    def _of_frame(
+        self,
+        frame: Frame,
+        values: pa.BinaryArray,
+        messages: pa.RecordBatch,
+        places: npt.NDArray[np.int64],
+    ) -> Decoded:
+        """Of messages with one frame."""
+        schema = None
+        if self._decoder.payloads.kind is not None:
+            schema = self._writer_schema(frame.id, messages, places)
+            if schema is None:
+                return self._dead(
+                    len(values),
+                    VALUE,
+                    "unknown_schema",
+                    f"Schema id {frame.id}: the registry doesn't know it",
+                )
+        machine = self._machines.machine(schema, frame)
+        if isinstance(machine, str):
+            return self._dead(
+                len(values), SCHEMA, "incompatible_schema", f"Schema id {frame.id}: {machine}"
+            )
+        if isinstance(machine, OtherRecord):
+            return self._others(
+                len(values),
+                f"Schema id {frame.id}: Expected a record that is a row, got {machine.name}",
+            )
+        if isinstance(machine, OneOfSeveral):
+            return self._of_union(machine.count, frame, values, messages, places)
+        decoded = self._with_schema(
+            machine.machine.decode(values, "dead"), frame.id, machine.record
+        )
+        if not len(decoded.dead_detail):
+            return decoded
+        return replace(
+            decoded,
+            dead_detail=pc.binary_join_element_wise(
+                f"Schema id {frame.id}: ", decoded.dead_detail, ""
+            ),
+        )
+
+    def _of_union(
+        self,
+        count: int,
+        frame: Frame,
+        values: pa.BinaryArray,
+        messages: pa.RecordBatch,
+        places: npt.NDArray[np.int64],
+    ) -> Decoded:
+        """Of messages that say first which one of so many records they are."""
+        branches, sizes = branches_of(values, frame.skip)
+        parts: list[tuple[npt.NDArray[np.int64], Decoded]] = []
+        for branch, size in np.unique(np.stack([branches, sizes]), axis=1).T.tolist():
+            at = np.flatnonzero((branches == branch) & (sizes == size))
+            if 0 <= branch < count:
+                inside = frame._replace(skip=frame.skip + size, path=(branch,))
+                parts.append(
+                    (at, self._of_frame(inside, values.take(pa.array(at)), messages, places[at]))
+                )
+            else:
+                what = (
+                    f"Schema id {frame.id}: Avro is malformed: a union of {count} types has no such"
+                    " branch"
+                )
+                parts.append((at, self._dead(len(at), VALUE, "not_avro", what)))
+        return _together(parts, self._schema)
+
+    def _with_schema(self, decoded: Decoded, id_: str, record: str) -> Decoded:
+        """With the columns that say which schema it was."""
+        if not self._decoder.written_with:
+            return decoded
+        rows = decoded.rows
+        said = {
+            name: pa.repeat(id_ if what == "schema_id" else record, rows.num_rows)
+            for name, what in self._decoder.written_with
+        }
+        columns = [said[name] if name in said else rows.column(name) for name in self._schema.names]
+        return replace(decoded, rows=pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def _others(self, count: int, what: str) -> Decoded:
+        if self._decoder.other_records == "filter":
+            return replace(self._dead(0, SCHEMA, "", ""), filtered=count)
+        return self._dead(count, SCHEMA, "other_record", what)
+
+    def _writer_schema(
+        self, id_: str, messages: pa.RecordBatch, places: npt.NDArray[np.int64]
+    ) -> WriterSchema | None:
+        if id_ in self._unknown:
+            return None
+        if id_ not in self._schemas:
+            schema = self._decoder.asked.schema(id_)
+            if schema is None:
+                self._note_unknown(id_, messages.slice(int(places[0]), 1))
+                return None
+            self._schemas[id_] = schema
+            self._told.add(id_)
+            self._tell(schema, True)
+        if id_ not in self._told:
+            self._told.add(id_)
+            self._tell(self._schemas[id_], False)
+        return self._schemas[id_]
+
+    def _note_unknown(self, id_: str, message: pa.RecordBatch) -> None:
+        self._unknown.add(id_)
+        place = (message.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+        part = self._decoder.subjects.part
+        if self._decoder.unknown_id == "fail":
+            what = f"The schema registry doesn't know schema id {id_}, which a {part} names"
+            do = (
+                "Register it again under that id, or set unknown_id: dead, and its messages are"
+                " dead letters. Nothing was committed."
+            )
+            raise RefusedError(what, "decode", do, *place)
+        if len(self._unknown) > _ASKED_MAX:
+            what = f"Messages name more than {_ASKED_MAX} schema ids that the registry doesn't know"
+            raise RefusedError(
+                what,
+                "decode",
+                "See whether the topic is in another format. Nothing was committed.",
+                *place,
+            )
+
+    def _nulls(self, count: int) -> Decoded:
+        if self._decoder.on_null == "drop":
+            return replace(self._dead(0, VALUE, "", ""), dropped=count)
+        return self._dead(count, VALUE, "tombstone", "Expected a value, got none")
+
+    def _nameless(self, count: int) -> Decoded:
+        return self._dead(
+            count,
+            VALUE,
+            "no_schema_id",
+            "Expected a magic byte and a schema id at the beginning, or in a header",
+        )
+
+    def _dead(self, count: int, stage: str, reason: str, detail: str) -> Decoded:
+        """So many messages refused for one reason."""
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array([], f.type) for f in self._schema], schema=self._schema
+        )
+        told = (pa.repeat(pa.scalar(word), count) for word in (stage, reason, detail))
+        return Decoded(
+            rows, pa.array([], pa.int64()), pa.array(np.arange(count, dtype=np.int64)), *told
+        )
+
+
+def _grouped(numbers: npt.NDArray[np.int64], count: int) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    """The messages of each frame, in their order, by one sort."""
+    order = np.argsort(numbers, kind="stable").astype(np.int64)
+    edges = np.searchsorted(numbers[order], np.arange(count + 1))
+    return [(number, order[edges[number] : edges[number + 1]]) for number in range(count)]
+
+
+def _together(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], schema: pa.Schema) -> Decoded:
+    """The verdicts on some of the messages each, as one: all in the order of the messages."""
+    none = np.zeros(0, np.int64)
+    rows_from = np.concatenate(
+        [none, *(places[decoded.row_index.to_numpy()] for places, decoded in parts)]
+    )
+    dead_from = np.concatenate(
+        [none, *(places[decoded.dead_index.to_numpy()] for places, decoded in parts)]
+    )
+    rows_order, dead_order = (
+        np.argsort(rows_from, kind="stable"),
+        np.argsort(dead_from, kind="stable"),
+    )
+    columns = [
+        pa.concat_arrays(
+            [pa.array([], field.type), *(decoded.rows.column(i) for _, decoded in parts)]
+        ).take(pa.array(rows_order))
+        for i, field in enumerate(schema)
+    ]
+    empty = pa.array([], pa.string())
+    stage, reason, detail = (
+        (
+            pa.concat_arrays([empty, *arrays]).take(pa.array(dead_order))
+            for arrays in zip(
+                *((d.dead_stage, d.dead_reason, d.dead_detail) for _, d in parts), strict=True
+            )
+        )
+        if parts
+        else (empty, empty, empty)
+    )
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    index, dead = pa.array(rows_from[rows_order]), pa.array(dead_from[dead_order])
+    dropped, filtered = (
+        sum(getattr(decoded, name) for _, decoded in parts) for name in ("dropped", "filtered")
+    )
+    cut = np.sort(np.concatenate([none, *(places[decoded.cut] for places, decoded in parts)]))
+    return Decoded(rows, index, dead, stage, reason, detail, dropped, filtered, cut=cut)

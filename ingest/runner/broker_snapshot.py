@@ -1,0 +1,118 @@
+"""A cluster as it is at one moment: what is asked of it for many windows is asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from windrow.ingest.model.boundary import Mark, TopicPartition
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps, TopicInfo
+from windrow.ingest.runner.context import Pipeline
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def with_broker_snapshot(pipeline: Pipeline) -> Pipeline:
+    """The pipeline, whose cluster gives to each question the answer that it gave first.
+
+    A pause ends the moment: then all is asked anew.
+
+    So who asks again some time apart, before something is believed, has another answer;
+    for everybody else one suffices.
+    """
+    moment = BrokerSnapshot(pipeline.broker)
+
+    def sleep(seconds: float) -> None:
+        pipeline.sleep(seconds)
+        moment.forget()
+
+    return replace(pipeline, broker=moment, sleep=sleep)
+
+
+class BrokerSnapshot:
+    """`ports.broker.Broker` whose answers about identities, starts and ends are those
+    of the first time; all others are passed on.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.forget()
+
+    def forget(self) -> None:
+        """Ask everything anew from now on."""
+        self._cluster: str | None = None
+        self._topics: dict[str, TopicInfo | None] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._reached: dict[tuple[TopicPartition, int | None], int] = {}
+
+    def cluster_id(self) -> str:
+        if self._cluster is None:
+            self._cluster = self._broker.cluster_id()
+        return self._cluster
+
+    def topic(self, name: str) -> TopicInfo:
+        return self._broker.topic(name)
+
+    def names(self) -> list[str]:
+        return self._broker.names()
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicInfo]:
+        answers = _known(
+            self._topics, names, lambda new: dict.fromkeys(new) | self._broker.topics(new)
+        )
+        return {name: info for name, info in answers.items() if info is not None}
+
+    def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return _known(self._starts, tps, self._broker.log_starts)
+
+    def stable_ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]:
+        return self._broker.stable_ends(tps)
+
+    def ends(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        return _known(self._ends, tps, self._broker.ends)
+
+    def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
+        """A log that reaches to an offset under an epoch reaches to all below it."""
+        asked = [
+            mark
+            for mark in marks
+            if mark.offset > self._reached.get((mark.tp, mark.leader_epoch), -1)
+        ]
+        regrown = self._broker.regrown(asked) if asked else []
+        for mark in sorted(set(asked) - set(regrown), key=lambda mark: mark.offset):
+            self._reached[mark.tp, mark.leader_epoch] = mark.offset
+        return regrown
+
+    def committed(
+        self, group: str, tps: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        return self._broker.committed(group, tps)
+
+    def first_at_or_after(
+        self, tps: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, OffsetAndEpoch | None]:
+        return self._broker.first_at_or_after(tps, moment)
+
+    def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
+        return self._broker.stamps(tp, start, stop)
+
+    def publish(
+        self, group: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, str | None]:
+        return self._broker.publish(group, offsets)
+
+
+def _known(
+    known: dict[K, V], asked: Sequence[K], question: Callable[[Sequence[K]], Mapping[K, V]]
+) -> dict[K, V]:
+    """The answers about all that is asked for; the question is put for those alone that
+    aren't known yet.
+    """
+    new = [one for one in asked if one not in known]
+    if new:
+        known.update(question(new))
+    return {one: known[one] for one in asked if one in known}

@@ -1,0 +1,246 @@
+"""What a worker on another machine does before its first split: see that it has what
+tasks need, and take up windrow's own code.
+
+This module travels by value, for the worker has none of windrow's: nothing of windrow
+may be imported here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import io
+import json
+import os
+import pickle
+import platform
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext, cloudpickle
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # Spark's own
+
+
+class Code:
+    """Windrow's own code as a zip (`files`), named by its `digest`, and the `versions`
+    of what must be there: of Python and of packages.
+    """
+
+    def __init__(self, files: bytes, digest: str, versions: Mapping[str, str]) -> None:
+        self.files, self.digest, self.versions = files, digest, dict(versions)
+
+    def trouble(self) -> tuple[str, str] | None:
+        """Why nothing can be done here, and what to do; None if all is well, and windrow can be imported.
+
+        A task's worker that has loaded another client's windrow ends itself, and Spark
+        runs the task again.
+        """  # noqa: E501
+        host, loaded = socket.gethostname(), sys.modules.get("windrow")
+        known = getattr(loaded, "__windrow_digest__", None)
+        if known == self.digest:
+            return None
+        if known is not None and TaskContext.get() is not None:
+            os._exit(1)
+        same = _digest_here() == self.digest
+        if loaded is not None and not same:
+            return (
+                f"A Python worker on {host} has loaded another windrow than the driver's",
+                _DO_ENVIRONMENT,
+            )
+        wrong = list(_differences(self.versions))
+        if wrong:
+            return (
+                (
+                    f"A worker on {host}, which runs {sys.executable}, is not as the driver is:"
+                    f" {'; '.join(wrong)}"
+                ),
+                _DO_ENVIRONMENT,
+            )
+        if not same:
+            try:
+                folder = _unpacked(self.files, self.digest)
+            except OSError as failed:
+                places = "neither in its user's cache nor in its temporary folder"
+                return (
+                    f"A worker on {host} can't keep windrow's code, {places} ({failed.strerror})",
+                    _DO_ROOM,
+                )
+            sys.path.insert(0, str(folder))
+            importlib.invalidate_caches()
+        package: Any = importlib.import_module("windrow")
+        package.__windrow_digest__ = self.digest
+        return None
+
+
+_DO_ENVIRONMENT = (
+    "Give the workers an environment with windrow's requirements, by spark.pyspark.python."
+)
+_DO_ROOM = "Make room there, or name another folder by XDG_CACHE_HOME in the workers' environment."
+
+
+def take_up(code: Code | None) -> None:
+    """Have windrow's code at hand. `code`: None where it is there.
+
+    Raises:
+        RuntimeError: this Python isn't as the driver is. (No error of windrow's own:
+            there is no windrow here.)
+    """
+    trouble = None if code is None else code.trouble()
+    if trouble is not None:
+        what, do = trouble
+        raise RuntimeError(f"{what}. Nothing was committed. {do}")
+
+
+class WorkerBootstrap:
+    """A job and the code that it needs.
+
+    `job`: a pickled callable of batches. `shares`: the indices of the splits that each
+    number of a batch stands for; None: a number is such an index itself. A task that
+    can't begin says so for each of its splits, in the first two columns of `schema`,
+    which is of what the job gives.
+    """
+
+    def __init__(
+        self, job: bytes, shares: Sequence[Sequence[int]] | None, schema: pa.Schema, code: Code
+    ) -> None:
+        self._job, self._shares, self._schema, self._code = job, shares, schema, code
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One Spark task: the job's, or the reason why it can't be done here."""
+        trouble = self._code.trouble()
+        if trouble is None:
+            yield from pickle.loads(self._job)(batches)  # the driver's own  # noqa: S301
+            return
+        what, do = trouble
+        nowhere = {"topic": None, "partition": None, "offset": None}
+        failure = {
+            "kind": "UnreachableError",
+            "what": what,
+            "stage": "setup",
+            "do": f"Nothing was committed. {do}",
+            **nowhere,
+        }
+        outcome = json.dumps({"failure": failure})
+        for batch in batches:
+            numbers = batch.column(0).unique().to_pylist()
+            indices = (
+                numbers
+                if self._shares is None
+                else [index for number in numbers for index in self._shares[number]]
+            )
+            nothing = [pa.nulls(len(indices), f.type) for f in list(self._schema)[2:]]
+            told = [pa.array(indices, pa.int64()), pa.repeat(outcome, len(indices)), *nothing]
+            yield pa.RecordBatch.from_arrays(told, schema=self._schema)
+
+
+def files_of(package: Path) -> dict[str, bytes]:
+    """Windrow's own code, by its names within a zip: what tasks may load of its
+    package, without Dagster's side and what was compiled.
+    """
+    every = (package / "__init__.py", *(package / "ingest").rglob("*"))
+    found = sorted(path for path in every if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in found}
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """What names windrow's own code: the same files give the same."""
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name} {hashlib.sha256(content).hexdigest()}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _digest_here() -> str | None:
+    """That of the windrow which this Python has loaded, or would load; None if there is none."""
+    found = importlib.util.find_spec("windrow")
+    return (
+        None
+        if found is None or found.origin is None
+        else digest_of(files_of(Path(found.origin).parent))
+    )
+
+
+def _differences(versions: Mapping[str, str]) -> Iterator[str]:
+    """What differs from the driver's, one short phrase each."""
+    for name, wanted in versions.items():
+        try:
+            found = platform.python_version() if name == "python" else version(name)
+        except PackageNotFoundError:
+            yield f"{name} is missing, the driver has {wanted}"
+            continue
+        if found != wanted:
+            yield f"{name} is {found}, the driver's is {wanted}"
+
+
+def _unpacked(code: bytes, digest: str) -> Path:
+    """The folder with windrow's code: one that this user's workers on this machine
+    share, else one of this process's own.
+
+    What they share is the user's cache; where that can't be written to, or others may
+    write to it, it is a folder of the user's among the temporary ones.
+
+    Raises:
+        OSError: nothing can be written anywhere.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "windrow" / "code"
+    for above in (cache, Path(tempfile.gettempdir()) / f"windrow-code-{os.geteuid()}"):
+        with suppress(OSError, RuntimeError):  # RuntimeError: there is no home
+            return _shared(code, digest, above.expanduser())
+    return _extracted(code, Path(tempfile.mkdtemp(prefix="windrow-")))
+
+
+def _shared(code: bytes, digest: str, above: Path) -> Path:
+    """The folder of this version in a place for all versions.
+
+    It stays: a worker may use it for as long as it lives.
+
+    Several workers may begin at once: each unpacks beside it, the first one's becomes
+    the folder, and all take that.
+
+    Raises:
+        OSError: it can't be kept there, or isn't this user's alone.
+    """
+    above.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = above / digest
+    if _private(above) and not folder.is_dir():
+        made = _extracted(code, Path(tempfile.mkdtemp(dir=above)))
+        try:
+            made.rename(folder)
+        except OSError:  # another one was first
+            shutil.rmtree(made, ignore_errors=True)
+    if not _private(above) or not _private(folder):
+        raise PermissionError(folder)
+    return folder
+
+
+def _extracted(code: bytes, folder: Path) -> Path:
+    """The folder with all of it; where there is no room for that, none of it stays."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(code)) as archive:
+            archive.extractall(folder)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _private(folder: Path) -> bool:
+    """Whether it is this user's own, and nobody else may write to it."""
+    about = folder.lstat()
+    return (
+        stat.S_ISDIR(about.st_mode)
+        and about.st_uid == os.geteuid()
+        and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )

@@ -1,0 +1,213 @@
+"""What a commit may do, given what the table holds: look, decide, write.
+
+Pure: the same judge for every sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from windrow.ingest.errors import OverlapError, OwnerError, RefusedError
+from windrow.ingest.model.boundary import Boundary, TopicPartition
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.owner import TableOwner, refuse_other_owner
+from windrow.ingest.model.plan import Plan, covered
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.source.enumerator.boundary_diff import same_source
+from windrow.ingest.source.enumerator.grid import neighbours
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a sink holds that bears on one receipt, all of it seen in one state of the
+    table: the one that the commit will be made on.
+
+    `committed`: the newest generation of the receipt's own window. `before` and
+    `after`: of the windows beside it (see `adjacent`). `others`: receipts of other
+    windows, at least of all those that share an offset with this one.
+    """
+
+    table: str
+    binding: TableOwner
+    committed: Committed | None = None
+    before: Committed | None = None
+    after: Committed | None = None
+    others: Sequence[Receipt] = ()
+
+
+def decide(receipt: Receipt, seen: Seen) -> Committed | None:
+    """What the table holds in place of this receipt already, or None if it is to be
+    committed now, on what was seen.
+
+    Raises:
+        GridError, OwnerError: the table is bound to something else; or the window
+            doesn't join on to those beside it.
+        RefusedError: the window is there under another plan, or a generation was left
+            out.
+        OverlapError: a range is committed under another window, which it names.
+    """
+    refuse_other_owner(
+        seen.table, seen.binding, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
+    )
+    committed = settled(receipt, seen.committed)
+    if committed is None:
+        refuse_overlap(receipt.plan, seen.others)
+        refuse_torn(receipt.plan, seen.before, seen.after)
+    return committed
+
+
+def is_this(committed: Receipt, sent: Receipt) -> bool:
+    """Whether a committed receipt is the one that was sent; what its sink filled in
+    counts for nothing.
+    """
+    return msgspec.structs.replace(committed, merged=sent.merged) == sent
+
+
+def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
+    """What the table already holds in place of this receipt, or None if it may be committed.
+
+    Args:
+        receipt: what is proposed.
+        committed: the newest generation of its window that the table holds.
+
+    Raises:
+        RefusedError: if the window is there under another plan, or generations were
+            left out; or what is to be mended isn't there.
+    """
+    key, proposed = receipt.window.key, receipt.generation
+    if committed is None:
+        if proposed == 0:
+            return None
+        what = (
+            f"window {key}: generation {proposed} was to replace generation {proposed - 1}, but the"
+            " table doesn't hold this window"
+        )
+        raise RefusedError(
+            what, "commit", "Was the table replaced meanwhile? Run the window without replacing."
+        )
+    newest = committed.receipt
+    if newest.digest != receipt.digest:
+        what = (
+            f"window {key} is committed already (generation {newest.generation}) under another"
+            f" plan: digest {newest.digest[:12]} in the table, {receipt.digest[:12]} here"
+        )
+        do = (
+            "The plan changed after the commit. Restore the frozen plan from the table: windrow"
+            " doctor SPEC --rebuild-ledger."
+        )
+        raise RefusedError(what, "commit", do)
+    if newest.generation >= proposed:
+        return committed
+    if newest.generation + 1 < proposed:
+        what = (
+            f"window {key}: the table holds generation {newest.generation}, so the next one is"
+            f" {newest.generation + 1}, not {proposed}"
+        )
+        raise RefusedError(what, "commit", "Run the replay again: it looks first.")
+    if receipt.mending is not None and receipt.mending.of != newest.attempt:
+        what = (
+            f"window {key}: what was to be mended is attempt {receipt.mending.of}, and the table"
+            f" holds {newest.attempt}"
+        )
+        raise RefusedError(
+            what,
+            "commit",
+            "Was the table replaced meanwhile? Mend the window again: it looks first.",
+        )
+    return None
+
+
+def refuse_overlap(plan: Plan, others: Iterable[Receipt]) -> None:
+    """Refuse a plan that shares an offset with another window's receipt.
+
+    Raises:
+        OverlapError: naming that window, and where.
+    """
+    mine = covered(plan)
+    for other in others:
+        if other.window == plan.window:
+            continue
+        for theirs in covered(other.plan):
+            hit = next((m for m in mine if m.overlaps(theirs)), None)
+            if hit is not None:
+                split = plan.splits[mine.index(hit)]
+                first = max(hit.start, theirs.start)
+                what = (
+                    f"offsets {first} to {min(hit.stop, theirs.stop)} (exclusive) of window"
+                    f" {plan.window.key} are already committed under window {other.window.key}"
+                )
+                do = (
+                    "Windows of one table never share messages; was the ledger lost? Run windrow"
+                    " doctor SPEC --rebuild-ledger."
+                )
+                raise OverlapError(what, "commit", do, split.topic, split.partition, first)
+
+
+def adjacent(receipt: Receipt) -> tuple[str | None, str]:
+    """The keys of the windows right before, where the grid has one, and right after."""
+    before, _ = neighbours(receipt.grid, receipt.window.start)
+    return None if before is None else label_text(before), label_text(receipt.window.end)
+
+
+def refuse_torn(plan: Plan, before: Committed | None, after: Committed | None) -> None:
+    """Refuse a plan that doesn't join on to the committed windows beside it: what lies
+    between would be in no window.
+
+    One ledger never makes such a plan. Two do:  1 A freezes a boundary at 60 and stops.
+    2 The ledger is restored from an older backup. 3 B freezes the same label at 90 and
+    commits the window behind it.  4 A wakes and would commit up to 60: nobody would
+    read 60 to 90.
+
+    After a rebase the window behind it starts at another boundary than the one before
+    it ends at: what has another id there has other offsets too, and what is gone has
+    none, so those are not compared.
+
+    Raises:
+        OwnerError: naming that window, and where.
+    """
+    if before is not None:
+        _refuse_gap(plan, before.receipt, before.receipt.plan.stop, plan.start)
+    if after is not None:
+        _refuse_gap(plan, after.receipt, plan.stop, after.receipt.plan.start)
+
+
+def _refuse_gap(plan: Plan, other: Receipt, stop: Boundary, start: Boundary) -> None:
+    tps = _comparable(stop, start)
+    stops, starts = (
+        {tp: mark.offset for tp, mark in boundary.cuts(tps).items()} for boundary in (stop, start)
+    )
+    cuts, other_cuts = (stops, starts) if stop.label == plan.window.end else (starts, stops)
+    for tp in tps:
+        mine, theirs = cuts.get(tp), other_cuts.get(tp)
+        if mine != theirs:
+            what = (
+                f"window {plan.window.key} is cut {_at(mine)} where the committed window"
+                f" {other.window.key} is cut {_at(theirs)}: they were planned by two ledgers"
+            )
+            do = (
+                "Nothing was committed. Run the window again; if it is refused again: windrow"
+                " doctor SPEC --rebuild-ledger."
+            )
+            raise OwnerError(what, "commit", do, tp.topic, tp.partition, mine)
+
+
+def _comparable(stop: Boundary, start: Boundary) -> list[TopicPartition]:
+    """What two boundaries under one label must cut alike: all that either cuts, but
+    after a rebase only topics with the same id in both.
+    """
+    if stop.cluster_id != start.cluster_id:
+        return []
+    every = sorted(stop.by_tp().keys() | start.by_tp().keys())
+    if same_source(stop, start):
+        return every
+    stayed = {
+        seen.topic
+        for seen in stop.topics
+        if (now := start.by_topic().get(seen.topic)) and now.topic_id == seen.topic_id
+    }
+    return [tp for tp in every if tp.topic in stayed]
+
+
+def _at(offset: int | None) -> str:
+    return "nowhere" if offset is None else f"at offset {offset}"

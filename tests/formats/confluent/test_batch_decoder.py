@@ -1,0 +1,255 @@
+"""Rows of messages of many schemas, in their order; which schemas were used; what an id
+that isn't known costs.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.contracts.values import dead, valued, verdicts
+from tests.formats.avro.wire import text, varint
+from tests.formats.confluent.registries import FixedRegistry, avro, framed
+from windrow.ingest.errors import BugError, RefusedError, UnreachableError
+from windrow.ingest.formats.composed import ComposedDecoder
+from windrow.ingest.formats.confluent.batch_decoder import _MACHINES, BatchDecoders
+from windrow.ingest.formats.confluent.decoder import ConfluentDecoder, Subjects
+from windrow.ingest.formats.confluent.frame import Frame
+from windrow.ingest.formats.confluent.payloads import AvroPayloads
+from windrow.ingest.formats.json.decoder import JsonDecoder
+from windrow.ingest.model.writer_schema import WriterSchema
+from windrow.ingest.schema.load import ModelReference
+
+AVRO = Path(__file__).parents[1] / "avro"
+COUNT = _MACHINES + 8
+TEXTS = [
+    json.dumps(
+        {
+            "type": "record",
+            "name": f"R{n}",
+            "fields": [
+                *({"name": f"more{i}", "type": "int"} for i in range(n)),
+                {"name": "id", "type": "long"},
+                {"name": "name", "type": "string"},
+            ],
+        }
+    )
+    for n in range(COUNT)
+]
+
+
+def message(schema: int, number: int) -> bytes:
+    """A message of the n-th schema."""
+    return framed(schema + 1, varint(9) * schema + varint(number) + text(str(number)))
+
+
+def decoder(*texts: str, **more: Any) -> ConfluentDecoder:
+    """Of the model Flat, with a registry that has these schemas."""
+    return ConfluentDecoder(
+        ModelReference("models.py:Flat", AVRO),
+        AvroPayloads(),
+        Subjects(),
+        **{"registry": FixedRegistry((*avro(*texts),)), **more},
+    )
+
+
+@given(st.lists(st.integers(-1, COUNT - 1), max_size=60))
+def test_many_schemas_in_one_batch(schemas: list[int]) -> None:
+    """Whatever the order, more schemas than machines are kept: each row is its own
+    message's, and what can't be read is a dead letter.
+    """
+    values = [b"?" if schema < 0 else message(schema, i) for i, schema in enumerate(schemas)]
+    found = verdicts(decoder(*TEXTS).open()(valued(values)))
+    for i, schema in enumerate(schemas):
+        assert [found[i][0]["id"] if schema >= 0 else found[i][0][1]] == [
+            i if schema >= 0 else "no_schema_id"
+        ]
+
+
+def test_machines_are_given_back() -> None:
+    """However many schemas a topic has, a thread keeps so many machines, and those that
+    it used last.
+    """
+    machines = BatchDecoders(AvroPayloads(), decoder().columns)
+    made = [machines.machine(schema, Frame(schema.id, 5)) for schema in avro(*TEXTS)]
+    assert len(machines._kept) == _MACHINES
+    assert machines.machine(avro(*TEXTS)[-1], Frame("1", 5)) is made[-1]
+    assert machines.machine(avro(*TEXTS)[0], Frame("1", 5)) is not made[0]
+
+
+def test_what_is_told_of_schemas() -> None:
+    """Each that was used, once; and whether it had to be asked for."""
+    one, two = avro(*TEXTS[:2])
+    told: list[tuple[WriterSchema, bool]] = []
+    decode = decoder(*TEXTS[:3], known=(one,)).open_telling(
+        lambda schema, asked: told.append((schema, asked))
+    )
+    for _ in range(2):
+        decode(valued([message(1, 5), message(0, 5), message(1, 6)]))
+    assert sorted(told, key=lambda each: each[0].id) == [(one, False), (two, True)]
+
+
+def test_a_refusal_says_the_schema() -> None:
+    """Each dead letter of a message that names a schema has its id, whatever is wrong."""
+    unfit = json.dumps(
+        {
+            "type": "record",
+            "name": "U",
+            "fields": [{"name": "id", "type": "string"}, {"name": "name", "type": "string"}],
+        }
+    )
+    known = [*avro(TEXTS[0], unfit, "{", *[""] * 3), WriterSchema("7", "PROTOBUF", "message M {}")]
+    values = [
+        framed(1, b"\x02"),
+        framed(2, text("1") + text("a")),
+        framed(3, b"a"),
+        framed(7, b"a"),
+        framed(8, b"a"),
+        b"a",
+        None,
+    ]
+    found = decoder(registry=FixedRegistry((*known,))).open()(valued(values))
+    assert [reason for _, _, reason in dead(found)] == [
+        "not_avro",
+        "incompatible_schema",
+        "incompatible_schema",
+        "incompatible_schema",
+        "unknown_schema",
+        "no_schema_id",
+        "tombstone",
+    ]
+    details = found.dead_detail.to_pylist()
+    assert [detail.partition(":")[0] for detail in details[:5]] == [
+        f"Schema id {id_}" for id_ in (1, 2, 3, 7, 8)
+    ]
+    assert "id: string can't become int64" in details[1]
+    assert details[3] == "Schema id 7: it is of kind PROTOBUF, not AVRO"
+
+
+def test_which_schema_a_dead_letter_named() -> None:
+    """The number or the GUID, of the key where that was refused, else of the value;
+    null where there is none; nobody is asked.
+    """
+    guid = uuid.UUID(int=7)
+    both = ComposedDecoder(
+        ModelReference("models.py:Flat", AVRO),
+        decoder(),
+        replace(decoder(), subjects=Subjects(part="key")),
+    )
+    values = [framed(1, b""), b"\x01" + guid.bytes, b"?", None, framed(2, b"")]
+    keys = [framed(9, b""), framed(9, b""), None, framed(8, b""), b"?"]
+    stages = ["value", "rules", "value", "key", "key"]
+    messages = valued(
+        values,
+        keys,
+        [
+            [],
+            [("__key_schema_id", framed(3, b""))],
+            [("__value_schema_id", framed(4, b""))],
+            [],
+            [],
+        ],
+    )
+    assert both.schema_ids(messages, pa.array(stages)).to_pylist() == [
+        "1",
+        str(guid),
+        "4",
+        "8",
+        None,
+    ]
+    assert both.schema_ids(messages, pa.array(["key"] * 5)).to_pylist() == [
+        "9",
+        "3",
+        None,
+        "8",
+        None,
+    ]
+    assert (
+        replace(both, value=JsonDecoder(ModelReference("models.py:Flat", AVRO)))
+        .schema_ids(messages, pa.array(stages))
+        .to_pylist()[:3]
+        == [None] * 3
+    )
+
+
+def test_an_id_that_the_registry_does_not_know() -> None:
+    """It costs the messages that name it; or, by the spec, refuses the window, with the
+    message's place.
+    """
+    assert dead(decoder(*TEXTS[:1]).open()(valued([message(0, 0), framed(9, b"")]))) == [
+        (1, "value", "unknown_schema")
+    ]
+    with pytest.raises(
+        RefusedError, match=r"doesn't know schema id 9, which a value names \(decode, \w+\[0\]@1\)"
+    ):
+        decoder(*TEXTS[:1], unknown_id="fail").open()(valued([message(0, 0), framed(9, b"")]))
+
+
+def test_ids_that_nobody_knows_without_end() -> None:
+    """Where each is a dead letter, so many may be asked for in a split."""
+    decode = decoder(*TEXTS[:1]).open()
+    assert len(decode(valued([framed(5000 + n, b"") for n in range(1000)])).dead_index) == 1000
+    assert decode(valued([framed(5000, b""), message(0, 1)])).valid == 1
+    with pytest.raises(RefusedError, match="more than 1000 schema ids"):
+        decode(valued([framed(7000, b"")]))
+
+
+@dataclass(frozen=True)
+class SickRegistry:
+    """Answers nothing."""
+
+    asked: list[str] = field(default_factory=list, compare=False)
+
+    def of_subject(self, subject: str, most: int) -> list[WriterSchema]:
+        self.asked.append(subject)
+        return []
+
+    def schema(self, id_: str) -> WriterSchema | None:
+        raise UnreachableError("The registry is down", "decode", "Wait.")
+
+
+def test_a_registry_that_is_down() -> None:
+    """What is known needs no registry; what isn't is an error of the window, and no
+    verdict on a message.
+    """
+    decode = decoder(registry=SickRegistry(), known=(*avro(TEXTS[0]),)).open()
+    assert decode(valued([message(0, 1)])).valid == 1
+    with pytest.raises(UnreachableError):
+        decode(valued([message(0, 1), message(1, 1)]))
+
+
+def test_a_decoder_without_a_registry() -> None:
+    """Is a mistake of windrow's own."""
+    with pytest.raises(BugError):
+        decoder(registry=None).open()(valued([message(0, 1)]))
+
+
+@pytest.mark.parametrize(
+    ("subjects", "wanted"),
+    [
+        (Subjects(), ["a-value", "b-value"]),
+        (Subjects(part="key"), ["a-key", "b-key"]),
+        (Subjects("record", ("x.R", "x.S")), ["x.R", "x.S"]),
+        (Subjects("topic_record", ("x.R",)), ["a-x.R", "b-x.R"]),
+    ],
+)
+def test_which_subjects_are_asked_for(subjects: Subjects, wanted: list[str]) -> None:
+    """Each once, by the strategy's rule."""
+    registry = SickRegistry()
+    named = ConfluentDecoder(
+        ModelReference("models.py:Flat", AVRO),
+        AvroPayloads(),
+        subjects,
+        records=("x.R",),
+        registry=registry,
+    )
+    named.foreseen(["a", "b"])
+    assert registry.asked == wanted

@@ -1,0 +1,179 @@
+"""No message stops a window: memory and effort are bounded, and whatever fails costs
+its own message at most.
+"""
+
+from __future__ import annotations
+
+import decimal
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.formats.json.documents import documents
+from tests.formats.json.models import Nested, Scalars
+from windrow.ingest.formats.json.batch_decoder import json_batch_decoder
+from windrow.ingest.formats.json.onepass import _KEPT, OnePass
+from windrow.ingest.formats.shared.batch_decoder import BatchDecoder, Taken
+from windrow.ingest.ports.decoder import Decoded
+from windrow.ingest.schema.columns import Columns
+
+ROOT = Path(__file__).parents[3]
+HANGS = 1_200
+"""Seconds. What is linear takes some; at the sizes below, what is quadratic takes hours."""
+
+
+def decoded(machine: BatchDecoder, messages: list[bytes]) -> Decoded:
+    return machine.decode(pa.array(messages, pa.binary()), "dead")
+
+
+def verdicts(found: Decoded) -> tuple[Any, ...]:
+    """All that a batch came to, comparable."""
+    return (
+        repr(found.rows.to_pylist()),
+        found.row_index,
+        found.dead_index,
+        found.dead_reason,
+        found.dead_detail,
+    )
+
+
+def failing(machine: BatchDecoder, error: Exception) -> None:
+    """The pass can't do anything any more."""
+
+    class Failing(OnePass):
+        def __init__(self) -> None:
+            pass
+
+        def decode(self, messages: pa.BinaryArray) -> Taken:
+            raise error
+
+    machine._pass = Failing()
+
+
+def hostile(*arguments: str) -> Any:
+    """What the families of hostile messages came to, in a process of their own."""
+    command = [sys.executable, "-m", "tests.formats.json.hostile", *arguments]
+    return json.loads(
+        subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=HANGS
+        ).stdout
+    )
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_no_message_of_a_megabyte_takes_more_than_linear_time() -> None:
+    """Every family of hostile messages ends, with the same verdict for a large message
+    and, by both ways, for a smaller one.
+    """
+    found = hostile(str(1 << 20))
+    assert {name: reasons for name, reasons in found.items() if reasons[0] != reasons[1]} == {}
+    assert found["unterminated string with escaped quotes: Scalars"] == ["not_json", "not_json"]
+
+
+@pytest.mark.some(1)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("megabytes", "count", "family"),
+    [
+        (16, 1, "small integers"),
+        (16, 1, "empty arrays"),
+        (1, 20, "small integers"),
+        (16, 1, "many keys"),
+        (16, 1, "tags"),
+        (16, 1, "lines"),
+    ],
+)
+def test_large_messages_of_small_values_are_rows_within_a_bound_of_memory(
+    megabytes: int, count: int, family: str
+) -> None:
+    """At most 32 bytes a byte of the largest message, beside what the process takes anyway."""
+    rows, peak = hostile(str(megabytes << 20), str(count), family)
+    assert rows == count
+    assert peak < 400 + 32 * megabytes
+
+
+@pytest.mark.parametrize("error", [MemoryError(), IndexError("hunter2")])
+def test_where_the_pass_fails_the_strict_way_judges_alone(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Same rows, same dead letters; a warning says why it takes longer, and nothing of
+    a message.
+    """
+    messages = documents(300, 1)
+    machine = json_batch_decoder(Columns.of(Scalars), "ignore")
+    both = verdicts(decoded(machine, messages))
+    failing(machine, error)
+    assert verdicts(decoded(machine, messages)) == both
+    assert [record.getMessage() for record in caplog.records] == [
+        f"a batch is decoded slowly, the fast way failed with {type(error).__name__}"
+    ]
+
+
+def test_memory_for_a_large_message_is_given_back() -> None:
+    """What millions of small values took of the pass's own memory doesn't stay for the
+    next batches; what any batch takes does.
+    """
+    machine = json_batch_decoder(Columns.of(Nested), "ignore")
+    decoded(
+        machine,
+        [b'{"id":1,"tags":[' + b'"",' * (_KEPT + 1) + b'""],"more":"' + b"x" * 3 * _KEPT + b'"}'],
+    )
+    assert (machine._pass._tape.nbytes, machine._pass._keys.nbytes) == (0, 0)
+    decoded(machine, [b'{"id":1,"tags":["a"]}'] * 100)
+    kept = machine._pass._tape
+    decoded(machine, [b'{"id":1,"tags":["a"]}'] * 100)
+    assert machine._pass._tape is kept
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RecursionError(), "undecodable"),
+        (OverflowError(), "undecodable"),
+        (decimal.InvalidOperation(), "undecodable"),
+        (ValueError("hunter2"), "undecodable"),
+        (MemoryError(), "too_large"),
+    ],
+)
+def test_a_message_that_the_strict_way_fails_on_is_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    """With the type of what was raised and no text of it; its neighbours are rows."""
+    machine = json_batch_decoder(Columns.of(Nested), "ignore")
+    failing(machine, MemoryError())
+    decode = machine._strict.decode
+    monkeypatch.setattr(
+        machine._strict,
+        "decode",
+        lambda message: decode(message) if message != b"bad" else (_ for _ in ()).throw(error),
+    )
+    found = decoded(machine, [b'{"id":1}', b"bad", b'{"id":2}'])
+    assert (
+        found.row_index.to_pylist(),
+        found.dead_index.to_pylist(),
+        found.dead_reason.to_pylist(),
+    ) == ([0, 2], [1], [reason])
+    assert "hunter2" not in found.dead_detail.to_pylist()[0]
+
+
+def test_a_value_that_its_column_can_not_hold_is_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where only the table's type shows it, after the strict way has passed it."""
+    machine = json_batch_decoder(Columns.of(Nested), "ignore")
+    failing(machine, MemoryError())
+    decode = machine._strict.decode
+    monkeypatch.setattr(
+        machine._strict,
+        "decode",
+        lambda message: ["x", *decode(message)[1:]] if b"9" in message else decode(message),
+    )
+    found = decoded(machine, [b'{"id":1}', b'{"id":9}', b'{"id":2}'])
+    assert (found.rows.column("id").to_pylist(), found.row_index.to_pylist()) == ([1, 2], [0, 2])
+    assert (found.dead_index.to_pylist(), found.dead_reason.to_pylist()) == ([1], ["undecodable"])

@@ -1,0 +1,50 @@
+"""One comparison of a table's binding with who comes, for every sink."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.ingest.errors import GridError, OwnerError, RefusedError
+from windrow.ingest.model.owner import TableOwner, refuse_other_owner
+
+BOUND = TableOwner("orders", "ledger-1", "hourly")
+
+
+def test_the_same_binding_passes() -> None:
+    """Who the table is bound to may go on."""
+    refuse_other_owner("t", BOUND, TableOwner("orders", "ledger-1", "hourly"))
+
+
+@pytest.mark.parametrize(
+    ("mine", "error", "says", "do"),
+    [
+        (
+            TableOwner("returns", "ledger-2", "daily"),
+            OwnerError,
+            "the table t belongs to pipeline 'orders', not 'returns'",
+            "another path",
+        ),
+        (
+            TableOwner("orders", "ledger-2", "daily"),
+            GridError,
+            "the table t was begun with hourly windows, not daily",
+            "Set the grid back",
+        ),
+        (
+            TableOwner("orders", "ledger-2", "hourly"),
+            OwnerError,
+            "the table t belongs to ledger ledger-1, not ledger-2",
+            "--rebuild-ledger",
+        ),
+    ],
+)
+def test_each_difference_has_its_own_way_out(
+    mine: TableOwner, error: type[RefusedError], says: str, do: str
+) -> None:
+    """The pipeline is held against it first, for nothing else matters then; the grid
+    next; the ledger last.
+    """
+    with pytest.raises(error) as refused:
+        refuse_other_owner("t", BOUND, mine)
+    assert (refused.value.what, refused.value.stage) == (says, "setup")
+    assert do in refused.value.do

@@ -1,0 +1,55 @@
+"""Workers of a server stay while nothing is asked of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.runner.spark.servers import ROOT
+
+_SERVER = """
+import json, os, queue
+from contextlib import closing
+import pyarrow as pa
+from windrow.ingest.runner.spark import keep_alive
+from windrow.ingest.runner.spark.connect import ConnectedSpark
+from windrow.ingest.runner.spark.server import spark_server
+
+stirred, stir = queue.Queue(), warmth.stir
+warmth.stir = lambda session: stirred.put(stir(session))
+warmth.kept_warm.__wrapped__.__defaults__ = (0.05,)
+
+def own(batches):
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"id": [os.getpid()]})
+
+with spark_server("127.0.0.1", 0, None, {}, "local[1]") as server, closing(ConnectedSpark(server.address)) as client:
+    ask = lambda: client.session().range(0, 1, 1, 1).mapInArrow(own, "id long").collect()[0]["id"]
+    first = ask()
+    kept = [stirred.get(timeout=60) for _ in range(3)]
+    print(json.dumps({"kept": kept, "clients": [first, ask()]}))
+"""  # noqa: E501
+"""A server that doesn't wait twenty seconds, says which workers it gave its small
+tasks, and has a client of its own.
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_server_keeps_the_workers_of_its_clients() -> None:
+    """Spark ends workers a minute after the last task of any of their kind: the
+    server's own small tasks run in those of its clients.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", _SERVER],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        timeout=180,
+        check=True,
+    )
+    said = json.loads(ran.stdout.splitlines()[-1])
+    assert len({*said["kept"], *said["clients"]}) == 1

@@ -1,0 +1,220 @@
+"""What a worker on another machine does before its first split."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import SparkContext
+
+from tests.full_disk import files_end_at
+from windrow.ingest.errors import UnreachableError
+from windrow.ingest.runner.spark.cluster import code_to_send, is_local, own_code
+from windrow.ingest.runner.spark.outcome import brought_back
+from windrow.ingest.runner.spark.spark import RESULT
+from windrow.ingest.runner.spark.worker_bootstrap import (
+    Code,
+    WorkerBootstrap,
+    _differences,
+    _unpacked,
+)
+
+CONNECT = "pyspark.sql.connect.session"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's home, without a cache yet."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    return tmp_path
+
+
+def test_each_difference_is_named() -> None:
+    """What is missing, and what is of another version, with both versions; what agrees
+    isn't mentioned.
+    """
+    ours = dict(own_code().versions)
+    assert list(_differences(ours)) == []
+    wrong = list(_differences({**ours, "msgspec": "0.0.1", "no-such-package": "1"}))
+    assert wrong == [
+        f"msgspec is {ours['msgspec']}, the driver's is 0.0.1",
+        "no-such-package is missing, the driver has 1",
+    ]
+
+
+def test_what_travels_is_windrows_own_code(home: Path) -> None:
+    """All of the package's modules and files are there, byte for byte, nothing that was
+    compiled of them; in less than half the room.
+    """
+    folder = _unpacked(own_code().files, own_code().digest)
+    assert folder == home / ".cache" / "windrow" / "code" / own_code().digest
+    root = Path(__file__).parents[3]
+    sent = {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    ours = (
+        path
+        for path in (root / "ingest").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+    package = {Path("windrow/__init__.py"): (root / "windrow" / "__init__.py").read_bytes()}
+    assert sent == package | {
+        Path("windrow") / path.relative_to(root): path.read_bytes() for path in ours
+    }
+    assert len(own_code().files) < sum(map(len, sent.values())) / 2
+
+
+def test_workers_that_begin_at_once_share_one_folder(home: Path) -> None:
+    """However many unpack at the same time, one folder is left, whole, and all have it."""
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: _unpacked(own_code().files, own_code().digest), range(8)))
+    [folder] = found
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert (folder / "windrow" / "ingest" / "errors.py").is_file()
+    assert home in folder.parents
+
+
+def test_a_cache_that_others_may_write_to_is_not_trusted(home: Path) -> None:
+    """There a user's workers share one of the temporary folders, which is the user's
+    alone: each new worker leaves nothing of its own.
+    """
+    above = home / ".cache" / "windrow" / "code"
+    above.mkdir(parents=True)
+    above.chmod(0o777)
+    folders = {_unpacked(own_code().files, own_code().digest) for _ in range(3)}
+    assert folders == {home / "tmp" / f"windrow-code-{os.geteuid()}" / own_code().digest}
+    assert (folders.pop() / "windrow" / "ingest" / "errors.py").is_file()
+    assert list(above.iterdir()) == []
+    assert len(list((home / "tmp").iterdir())) == 1
+
+
+def test_a_home_that_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cache can't be made, because something else is in its place, or its way
+    leads through a file: the same.
+    """
+    for cache in (home / "file", home / "file" / "below"):
+        (home / "file").touch()
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        assert (
+            _unpacked(own_code().files, own_code().digest).parent
+            == home / "tmp" / f"windrow-code-{os.geteuid()}"
+        )
+
+
+def test_a_temporary_folder_that_others_made_is_not_trusted(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder under the user's name in which others may write, or a link to one, is
+    passed over: each process has one of its own.
+    """
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+    (home / "file").touch()
+    shared = home / "tmp" / f"windrow-code-{os.geteuid()}"
+    (home / "else").mkdir(0o700)
+    shared.symlink_to(home / "else")
+    assert shared not in _unpacked(own_code().files, own_code().digest).parents
+    shared.unlink()
+    shared.mkdir()
+    shared.chmod(0o777)
+    assert shared not in _unpacked(own_code().files, own_code().digest).parents
+    assert list(shared.iterdir()) == list((home / "else").iterdir()) == []
+
+
+def test_a_full_disk_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that can't keep the code says where, why and what to do, for each of its
+    splits; half of the code stays nowhere.
+    """
+    monkeypatch.setitem(sys.modules, "windrow", None)  # a worker has none of it
+    asked = pa.RecordBatch.from_pydict({"index": pa.array([0], pa.int64())})
+    arrival = WorkerBootstrap(b"", [[3, 4]], RESULT, Code(own_code().files, own_code().digest, {}))
+    with files_end_at(1024):
+        [answer] = list(arrival([asked]))
+    assert answer.column("index").to_pylist() == [3, 4]
+    for outcome in answer.column("outcome").to_pylist():
+        failure = json.loads(outcome)["failure"]
+        assert (
+            "can't keep windrow's code, neither in its user's cache nor in its temporary folder"
+            " (File too large)" in failure["what"]
+        )
+        assert "Make room there, or name another folder by XDG_CACHE_HOME" in failure["do"]
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [("local", True), ("local[*,4]", True), ("spark://a:7077", False), ("yarn", False)],
+)
+def test_a_master_is_here_or_elsewhere(master: str, here: bool) -> None:
+    """Only to workers elsewhere does the code travel."""
+    assert is_local(master) is here
+
+
+class Sessions:
+    """In the place of Spark Connect's sessions: the one that is active, if any, on a
+    server with that master.
+    """
+
+    def __init__(self, master: str | None) -> None:
+        self.session = None if master is None else SimpleNamespace(conf={"spark.master": master})
+
+    def getActiveSession(self) -> Any:  # Spark's own name  # noqa: N802
+        return self.session
+
+    _get_default_session = getActiveSession
+
+
+@pytest.mark.parametrize(
+    ("own", "connected", "sent"),
+    [
+        (None, "not loaded", False),
+        ("local[2]", "not loaded", False),
+        ("spark://a:7077", "not loaded", True),
+        (None, "local[*,4]", False),
+        (None, "spark://a:7077", True),
+        ("local[2]", "spark://a:7077", True),
+        (None, None, True),
+    ],
+)
+def test_code_goes_along_where_it_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, own: str | None, connected: str | None, *, sent: bool
+) -> None:
+    """What is registered takes windrow's code along, but where this process's sessions
+    all have their workers on this machine.
+    """
+    monkeypatch.setattr(
+        SparkContext, "_active_spark_context", None if own is None else SimpleNamespace(master=own)
+    )
+    if connected == "not loaded":
+        monkeypatch.delitem(sys.modules, CONNECT, raising=False)
+    else:
+        monkeypatch.setitem(sys.modules, CONNECT, SimpleNamespace(SparkSession=Sessions(connected)))  # type: ignore[arg-type]  # what is asked
+    assert code_to_send() is (own_code() if sent else None)
+
+
+@pytest.mark.parametrize(("shares", "told"), [([[2], [0, 1]], [2, 0, 1]), (None, [0, 1])])
+def test_a_task_that_can_not_begin_says_so_of_each_split(
+    shares: list[list[int]] | None, told: list[int]
+) -> None:
+    """In the columns that its job gives, whatever else these are: a worker that has
+    loaded another windrow reads nothing.
+    """
+    schema = pa.schema(
+        [("windrow_index", pa.int64()), ("windrow_outcome", pa.string()), ("id", pa.int32())]
+    )
+    arrival = WorkerBootstrap(b"", shares, schema, Code(b"", "another", {}))
+    [batch] = arrival([pa.record_batch({"id": pa.array([0, 1, 1])})])
+    assert batch.schema == schema
+    assert batch.column(0).to_pylist() == told
+    with pytest.raises(UnreachableError, match="has loaded another windrow than the driver's"):
+        brought_back(batch.column(1)[0].as_py())

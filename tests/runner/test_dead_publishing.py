@@ -1,0 +1,291 @@
+"""Dead letters of committed windows are in their topic exactly once, whatever dies and
+whoever runs; windows without any pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.test_run import START, Desk, hour
+from windrow.ingest import crashpoints
+from windrow.ingest.admin.edit import RefusedMessage
+from windrow.ingest.admin.mend import MendRequest, mend
+from windrow.ingest.admin.verify import verify
+from windrow.ingest.crashpoints import CRASH_POINTS, LETTER_POINTS, CrashPoint
+from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
+from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.runner.context import Pipeline, Request, Result
+from windrow.ingest.runner.dead_publishing import Doubt, is_unpublished, publish_dead_letters
+from windrow.ingest.runner.pipeline import run
+from windrow.ingest.testing.dead_topic import MemoryDeadTopic
+
+N = 5
+"""The hour with dead letters: two."""
+
+
+@dataclass
+class Office:
+    """A desk whose pipeline has a topic for dead letters, and a clock."""
+
+    desk: Desk
+    topic: MemoryDeadTopic = field(default_factory=lambda: MemoryDeadTopic("things.dead"))
+    now: datetime = datetime(2026, 1, 6, tzinfo=UTC)
+
+    def pipeline(self) -> Pipeline:
+        made = self.desk.pipeline(limits={"max_dead_ratio": None})
+        return replace(made, dead_topic=self.topic, now=lambda: self.now)
+
+    def run(self, n: int = N, **request: Any) -> Result:
+        return run(self.pipeline(), hour(n), Request(**{"id": "plain", **request}))
+
+    def seen(self) -> Counter[tuple[int, int]]:
+        """Offset and generation of what readers of the topic see."""
+        return Counter((letter["_offset"], letter["generation"]) for letter in self.topic.letters)
+
+    def findings(self) -> list[str]:
+        p = self.pipeline()
+        found = verify(
+            p.spec.id, p.sink, p.dead_letters, p.ledger, p.broker, dead_topic=self.topic.name
+        )
+        return [f"{one.window}: {one.what}" for one in found.findings if one.level == "wrong"]
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    """Three hours without dead letters; in the fifth one message is no JSON, and one
+    breaks a rule.
+    """
+    desk = Desk(tmp_path)
+    for i, value in enumerate(
+        (
+            b'{"id": 1, "name": null}',
+            b"poison",
+            b'{"id": -1, "name": null}',
+            b'{"id": 2, "name": null}',
+        )
+    ):
+        desk.broker.produce(
+            TopicPartition("shop.things", 0), value, timestamp=START + timedelta(hours=N, minutes=i)
+        )
+    return Office(desk)
+
+
+ONCE = Counter({(31, 0): 1, (32, 0): 1})
+
+
+def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
+    """By the run that commits it, and by no later one; the result says how many."""
+    first, again = office.run(), office.run()
+    assert first.letters is not None
+    assert (first.letters.topic, first.letters.letters, again.letters) == ("things.dead", 2, None)
+    assert (office.seen(), office.topic.turns, office.findings()) == (ONCE, 1, [])
+
+
+def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
+    """No turn at the topic, whether it is run or found committed."""
+    assert [office.run(n).letters for n in (0, 1, 2, 0)] == [None] * 4
+    assert office.topic.turns == 0
+
+
+def test_a_refused_windows_letters_are_not_published(office: Office) -> None:
+    """What isn't committed isn't published; the run that commits it publishes its own attempt's."""
+    limited = replace(
+        office.pipeline(), spec=office.desk.pipeline(limits={"max_dead_count": 1}).spec
+    )
+    with pytest.raises(RefusedError):
+        run(limited, hour(N), Request("plain"))
+    assert office.topic.turns == 0
+    office.run()
+    assert office.seen() == ONCE
+
+
+def test_a_topic_that_is_not_there_is_refused_before_anything_is_read(office: Office) -> None:
+    """Nothing is planned or committed; once the topic is there, the window is run as any other."""
+    office.topic.is_there = False
+    with pytest.raises(SpecError, match="There is no topic"):
+        office.run()
+    assert office.pipeline().ledger.plan(hour(N)) is None
+    office.topic.is_there = True
+    office.run()
+    assert office.seen() == ONCE
+
+
+MODULES = (
+    "windrow.ingest.runner.pipeline",
+    "windrow.ingest.runner.freezing",
+    "windrow.ingest.runner.task",
+    "windrow.ingest.runner.dead_publishing",
+    "windrow.ingest.sinks.settle",
+)
+
+
+def dies_at(monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
+    def at_the_point(name: CrashPoint) -> None:
+        if name == point:
+            raise crashpoints.CrashError(name)
+
+    for module in MODULES:
+        monkeypatch.setattr(f"{module}.crash_point", at_the_point)
+
+
+@pytest.mark.some(4)
+@pytest.mark.parametrize("point", [*CRASH_POINTS, *LETTER_POINTS])
+def test_a_crash_anywhere(
+    office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+) -> None:
+    """Whatever step dies, the next run of the window publishes what is missing; until
+    then verification says so.
+    """
+    dies_at(monkeypatch, point)
+    with pytest.raises(crashpoints.CrashError):
+        office.run()
+    monkeypatch.undo()
+    assert office.seen() == (ONCE if point == "letters.after" else Counter())
+    if point in {"commit.after", "report.before", *LETTER_POINTS}:
+        assert [finding for finding in office.findings() if "things.dead" in finding] != []
+    for _ in range(2):
+        office.run()
+        assert (office.seen(), office.findings()) == (ONCE, [])
+
+
+@pytest.mark.parametrize("after", ["report.before", *LETTER_POINTS])
+def test_a_mending_publishes_what_its_window_left(
+    office: Office, monkeypatch: pytest.MonkeyPatch, after: CrashPoint
+) -> None:
+    """A mending refuses nothing anew: it publishes the letters of the attempt that read
+    the window, if those are missing, and no others.
+    """
+    dies_at(monkeypatch, after)
+    with pytest.raises(crashpoints.CrashError):
+        office.run()
+    monkeypatch.undo()
+
+    def edit(message: RefusedMessage) -> RefusedMessage:
+        return replace(message, value=b'{"id": 7, "name": null}')
+
+    assert mend(office.pipeline(), hour(N), MendRequest("m1", edit=edit)).messages == 2
+    assert (office.seen(), office.findings()) == (ONCE, [])
+    office.run()
+    assert office.seen() == ONCE
+
+
+def test_a_replacement_publishes_its_own(office: Office) -> None:
+    """A generation that reads the messages again refuses again: its letters come
+    besides, and say its generation.
+    """
+    office.run()
+    office.run(id="r1", replace=True)
+    office.run(id="r1", replace=True)
+    assert office.seen() == ONCE + Counter({(31, 1): 1, (32, 1): 1})
+
+
+def later(
+    office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint, then: Callable[[], None]
+) -> Result:
+    """A run that sleeps at a point until something else has happened."""
+
+    def at_the_point(name: CrashPoint) -> None:
+        if name == point:
+            monkeypatch.undo()
+            then()
+
+    for module in MODULES:
+        monkeypatch.setattr(f"{module}.crash_point", at_the_point)
+    return office.run()
+
+
+@pytest.mark.parametrize("point", ["report.before", *LETTER_POINTS])
+def test_a_sleeper_changes_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
+) -> None:
+    """A run that wakes at any point after another one has published finds that, or is fenced."""
+    if point == "letters.before":
+        with pytest.raises(UnreachableError, match="another run"):
+            later(office, monkeypatch, point, office.run)  # type: ignore[arg-type]
+    else:
+        later(office, monkeypatch, point, office.run)  # type: ignore[arg-type]
+    assert (office.seen(), office.findings()) == (ONCE, [])
+
+
+def test_a_sleeper_that_kafka_forgot(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark may be gone when it wakes: then what the store has noted meanwhile stops it."""
+
+    def published_long_ago() -> None:
+        office.run()
+        office.topic.marks.clear()
+        office.now += timedelta(days=30)
+
+    assert later(office, monkeypatch, "letters.begun", published_long_ago).letters is None
+    assert office.seen() == ONCE
+
+
+@pytest.mark.parametrize(("doubt", "times"), [("publish", 2), ("skip", 1)])
+def test_what_nobody_can_tell_a_person_decides(
+    office: Office, monkeypatch: pytest.MonkeyPatch, doubt: Doubt, times: int
+) -> None:
+    """A run died over the letters, and Kafka has forgotten whether they are there:
+    nothing is written before a person says what to do.
+    """
+    dies_at(monkeypatch, "letters.after")
+    with pytest.raises(crashpoints.CrashError):
+        office.run()
+    monkeypatch.undo()
+    office.topic.marks.clear()
+    office.now += timedelta(days=4)
+    with pytest.raises(
+        RefusedError,
+        match=(
+            r"died 4 days ago while it published .* windrow dead publish SPEC --window .* --doubt"
+            r" skip"
+        ),
+    ):
+        office.run()
+    p = office.pipeline()
+    (committed,) = p.sink.receipts()
+    publish_dead_letters(p.dead_letters, office.topic, committed.receipt, p.now, doubt)
+    assert (set(office.seen().values()), is_unpublished(p.dead_letters, committed.receipt)) == (
+        {times},
+        False,
+    )
+    assert office.run().letters is None
+
+
+def test_an_old_window_that_nobody_began_to_publish(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of it nothing is noted, so nothing is in the topic, however long ago it was
+    committed: it is published.
+    """
+    dies_at(monkeypatch, "report.before")
+    with pytest.raises(crashpoints.CrashError):
+        office.run()
+    monkeypatch.undo()
+    office.now += timedelta(days=400)
+    office.run()
+    assert office.seen() == ONCE
+
+
+@pytest.mark.parametrize("mended", [0, 1, 2])
+def test_a_store_that_lost_letters(office: Office, mended: int) -> None:
+    """What isn't all that was refused isn't published, however many of them were mended since."""
+    silent = replace(office.pipeline(), dead_topic=None)
+    run(silent, hour(N), Request("plain"))
+    fixed = iter((b'{"id": 7, "name": null}', b'{"id": 8, "name": null}')[:mended])
+    asked = MendRequest(
+        "m1", edit=lambda message: replace(message, value=next(fixed, message.value))
+    )
+    receipt = mend(silent, hour(N), asked).committed.receipt
+    assert receipt.counts.dead == 2 - mended
+    p = office.pipeline()
+    store = replace(p).dead_letters
+    store.count = lambda window, attempt: 1  # type: ignore[method-assign]
+    with pytest.raises(RefusedError, match=r"holds 1 of window .*, its receipt counts 2"):
+        publish_dead_letters(store, office.topic, receipt, p.now)
+    assert office.topic.turns == 0

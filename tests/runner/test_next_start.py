@@ -1,0 +1,73 @@
+"""Where the next window begins: at the end of the one before, unless a rebase opened that anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.ledger_contract import PIPELINE, at, boundary, cut, receipt, window
+from windrow.ingest.ledger.sql import SqlLedger, open_ledger
+from windrow.ingest.runner.next_start import next_start, next_start_after, start_of
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> SqlLedger:
+    """A new one."""
+    return open_ledger(str(tmp_path / "state.db"))
+
+
+def test_nothing_frozen_has_no_frontier(ledger: SqlLedger) -> None:
+    """Before anything is frozen nobody knows where the first window begins; what
+    another pipeline froze says nothing.
+    """
+    assert next_start(ledger, PIPELINE) is None
+    ledger.freeze("other", [boundary(1, 5)])
+    assert next_start(ledger, PIPELINE) is None
+
+
+def test_the_frontier_is_the_newest_boundary(ledger: SqlLedger) -> None:
+    """In whatever order boundaries froze, the next window begins at the one with the
+    highest label.
+    """
+    ledger.freeze(PIPELINE, [boundary(3, 70)])
+    ledger.freeze(PIPELINE, [boundary(1, 50)])
+    assert next_start(ledger, PIPELINE) == boundary(3, 70)
+
+
+def test_a_rebase_moves_the_frontier(ledger: SqlLedger) -> None:
+    """After a rebase the next window begins at the opening; once a later boundary is
+    frozen, there.
+    """
+    ledger.freeze(PIPELINE, [boundary(1, 50), boundary(3, 70)])
+    opening = cut(at(3), 0, topic_id="anew")
+    ledger.rebase(PIPELINE, opening)
+    assert next_start(ledger, PIPELINE) == opening
+    later = cut(at(4), 9, topic_id="anew")
+    ledger.freeze(PIPELINE, [later])
+    assert next_start(ledger, PIPELINE) == later
+
+
+def test_behind_a_committed_window_comes_its_end_or_an_opening(ledger: SqlLedger) -> None:
+    """What follows a committed window begins where the ledger says; a ledger that was
+    lost says nothing, and the receipt's end counts.
+    """
+    committed = receipt(2)
+    assert next_start_after(ledger, committed) == committed.plan.stop
+    ledger.freeze(PIPELINE, [boundary(3, 5)])
+    opening = cut(at(3), 0, topic_id="anew")
+    ledger.rebase(PIPELINE, opening)
+    assert next_start_after(ledger, committed) == opening
+
+
+def test_a_window_begins_at_what_was_recorded_last(ledger: SqlLedger) -> None:
+    """A rebase that was recorded while a window was being frozen is where that window
+    begins; without one it is what was frozen.
+    """
+    frozen = boundary(3, 70)
+    assert start_of(ledger, window(3), frozen) == frozen
+    ledger.freeze(PIPELINE, [frozen])
+    assert start_of(ledger, window(3), frozen) == frozen
+    opening = cut(at(3), 0, topic_id="anew")
+    ledger.rebase(PIPELINE, opening)
+    assert start_of(ledger, window(3), frozen) == opening

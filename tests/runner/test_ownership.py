@@ -1,0 +1,371 @@
+"""A pipeline writes to one table: never to a second one, and never to a new one in the
+place of one that is gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.test_run import PLAIN, Desk, hour
+from windrow.ingest.admin.copies import against_ledger
+from windrow.ingest.admin.rebase import rebase
+from windrow.ingest.admin.rebind import propose, rebind
+from windrow.ingest.admin.rebuild import rebuild
+from windrow.ingest.admin.verify import verify
+from windrow.ingest.errors import OwnerError, SpecError, UnreachableError
+from windrow.ingest.ledger.tables import SINKS
+from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.window import Window
+from windrow.ingest.runner.context import Pipeline
+from windrow.ingest.runner.micro_batches import preview_next, run_batch
+from windrow.ingest.runner.pipeline import Request, preview, run
+
+pytestmark = pytest.mark.slow  # tables on disk
+
+BATCH = {"window": {"grid": "batch"}}
+ASKS: list[Callable[[Pipeline, Window], object]] = [lambda p, w: run(p, w, PLAIN), preview]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Nothing has been run yet."""
+    return Desk(tmp_path)
+
+
+def elsewhere(desk: Desk) -> dict[str, Any]:
+    """A spec that names another table."""
+    return {"sink": {"path": str(desk.folder / "second")}}
+
+
+def tables(desk: Desk) -> set[str]:
+    """What lies in the desk's folder beside the ledger."""
+    return {p.name for p in desk.folder.iterdir() if p.is_dir()}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_a_second_table_is_refused(desk: Desk, ask: Callable[[Pipeline, Window], object]) -> None:
+    """With one window committed, a spec with another sink.path neither runs nor plans,
+    and nothing of a second table is made.
+    """
+    desk.run(0)
+    with pytest.raises(
+        OwnerError,
+        match=r"writes to delta:.*/table; the spec now names delta:.*/second.*windrow rebind SPEC",
+    ):
+        ask(desk.pipeline(**elsewhere(desk)), hour(1))
+    assert tables(desk) == {"table", "table_dead"}
+    assert not desk.run(1).recovered
+
+
+def test_another_spelling_of_its_place_is_no_other_table(tmp_path: Path) -> None:
+    """Through a link, or with `..` in a URL, it is the same table: windows run, nothing
+    is to be rebound, and a ledger can be rebuilt.
+    """
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    desk = Desk(tmp_path / "real")
+    desk.run(0)
+    for n, path in enumerate(
+        (str(tmp_path / "link" / "table"), f"file://{tmp_path}/real/../link/table"), 1
+    ):
+        there = {"sink": {"path": path}}
+        assert not desk.run(n, **there).recovered
+        assert desk.run(0, **there).recovered
+        with pytest.raises(SpecError, match="nothing to rebind"):
+            propose(desk.pipeline(**there))
+        rebuild("things", desk.pipeline(**there).sink, desk.pipeline().ledger)
+        assert (
+            against_ledger(
+                "things",
+                [],
+                [hour(i).key for i in range(3)],
+                desk.pipeline(**there).sink,
+                desk.pipeline().ledger,
+            )
+            == []
+        )
+
+
+def test_a_link_to_the_table_alone_is_refused(tmp_path: Path) -> None:
+    """The dead letters' table lies beside the table: through such a link there would be
+    a second one.
+    """
+    (tmp_path / "real").mkdir()
+    desk = Desk(tmp_path / "real")
+    desk.run(0)
+    (tmp_path / "alone").symlink_to(tmp_path / "real" / "table")
+    with pytest.raises(OwnerError, match="alone"):
+        desk.run(1, sink={"path": str(tmp_path / "alone")})
+
+
+def test_a_committed_window_is_refused_too(desk: Desk) -> None:
+    """Asked for again under another sink.path, the window isn't reported from the first
+    table, nor written to the second.
+    """
+    desk.run(0)
+    for request in (PLAIN, Request("again", replace=True)):
+        with pytest.raises(OwnerError):
+            desk.run(0, request, **elsewhere(desk))
+    assert tables(desk) == {"table", "table_dead"}
+
+
+def test_a_second_spec_with_the_same_id_is_refused(desk: Desk) -> None:
+    """A copied spec of another topic, with a table of its own and the id left as it
+    was, is told before anything is written.
+    """
+    desk.run(0)
+    other = {
+        "source": {"bootstrap_servers": "127.0.0.1:9", "topic": "shop.others"},
+        **elsewhere(desk),
+    }
+    with pytest.raises(OwnerError, match="another id"):
+        desk.run(0, **other)
+    assert tables(desk) == {"table", "table_dead"}
+    assert not run(
+        desk.pipeline(**other, id="others"), Window("others", *hour(0).span or ()), PLAIN
+    ).recovered
+
+
+def test_micro_batches_keep_to_their_table(desk: Desk) -> None:
+    """The next batch is neither cut nor previewed for a second table, and none is
+    assigned to the request.
+    """
+    assert run_batch(desk.pipeline(**BATCH), Request("r0")) is not None
+    desk.produce(5)
+    wrong = desk.pipeline(**BATCH, **elsewhere(desk))
+    for ask in (lambda: run_batch(wrong, Request("r1")), lambda: preview_next(wrong)):
+        with pytest.raises(OwnerError, match="rebind"):
+            ask()
+    assert wrong.ledger.assigned("things", "r1") is None
+    assert run_batch(desk.pipeline(**BATCH), Request("r1")) is not None
+    shutil.rmtree(desk.folder / "table")
+    desk.produce(5)
+    for ask in (
+        lambda: run_batch(desk.pipeline(**BATCH), Request("r2")),
+        lambda: preview_next(desk.pipeline(**BATCH)),
+    ):
+        with pytest.raises(OwnerError, match="isn't there"):
+            ask()
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_a_table_that_is_gone_is_not_made_anew(
+    desk: Desk, ask: Callable[[Pipeline, Window], object]
+) -> None:
+    """An unmounted disk: where the ledger knows committed windows and no table is
+    there, nothing is made; after the mount it goes on.
+    """
+    desk.run(0)
+    (desk.folder / "table").rename(desk.folder / "unmounted")
+    with pytest.raises(
+        OwnerError,
+        match=(
+            r"isn't there, and the ledger knows 1 committed window of it.*mounted\?.*windrow rebind"
+            r" SPEC"
+        ),
+    ):
+        ask(desk.pipeline(), hour(1))
+    assert not (desk.folder / "table").exists()
+    (desk.folder / "unmounted").rename(desk.folder / "table")
+    assert not desk.run(1).recovered
+
+
+def test_a_table_that_is_empty_is_not_filled_up(desk: Desk) -> None:
+    """A new, empty table of the same pipeline and ledger in the place of the one with
+    the windows is refused as well.
+    """
+    desk.run(0)
+    shutil.rmtree(desk.folder / "table")
+    pipeline = desk.pipeline()
+    pipeline.sink.prepare(TableOwner("things", pipeline.ledger.identity(), "hourly"))
+    with pytest.raises(OwnerError, match="is empty, and the ledger knows 1 committed window of it"):
+        desk.run(1)
+
+
+def test_a_table_restored_from_a_backup_goes_on(desk: Desk) -> None:
+    """A table that lacks only the newest commits is still the pipeline's: the lost
+    window runs again from the same offsets.
+    """
+    desk.run(0)
+    shutil.copytree(desk.folder / "table", desk.folder / "backup")
+    first = desk.run(1).committed.receipt
+    shutil.rmtree(desk.folder / "table")
+    (desk.folder / "backup").rename(desk.folder / "table")
+    again = desk.run(1)
+    assert (again.recovered, again.committed.receipt.plan) == (False, first.plan)
+    assert looked_over(desk.pipeline()) == []
+
+
+def looked_over(pipeline: Pipeline) -> list[str]:
+    """What verification finds wrong."""
+    found = verify("things", pipeline.sink, pipeline.dead_letters, pipeline.ledger, pipeline.broker)
+    return [f"{f.about}: {f.what}" for f in found.findings if f.level != "info"]
+
+
+def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
+    """Nothing is bound to a table that could not be made: the path may still be mended
+    in the spec.
+    """
+    (desk.folder / "blocked").write_text("a file in the way")
+    with pytest.raises((SpecError, UnreachableError)):
+        desk.run(0, sink={"path": str(desk.folder / "blocked" / "table")})
+    assert not desk.run(0).recovered
+
+
+def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
+    """Of two specs that both find nothing bound, one binds the ledger; the other is
+    refused before it plans or commits anything.
+
+    1 A and B look: nothing is bound.  2 A makes its table and binds the ledger.  3 B
+    makes its own, empty, and finds A's bound.
+    """
+    late = desk.pipeline(**elsewhere(desk))
+    prepare = late.sink.prepare
+
+    def overtaken(binding: TableOwner) -> None:
+        prepare(binding)
+        desk.run(0)
+
+    late.sink.prepare = overtaken  # type: ignore[method-assign]
+    with pytest.raises(OwnerError, match="writes to"):
+        run(late, hour(1), PLAIN)
+    assert late.ledger.plan(hour(1)) is None
+    assert list(late.sink.receipts()) == []
+    assert not desk.run(1).recovered
+
+
+def forget_binding(desk: Desk) -> None:
+    """As a ledger of an older version is."""
+    with desk.pipeline().ledger.database.writing("test") as connection:  # type: ignore[attr-defined]
+        SINKS.drop(connection)
+
+
+def test_a_ledger_of_an_older_version_knows_the_table_by_its_receipts(desk: Desk) -> None:
+    """Without a record of its own it goes by what was committed, else by what was planned."""
+    desk.pipeline().ledger.freeze_plan(preview(desk.pipeline(), hour(0)))
+    forget_binding(desk)
+    with pytest.raises(OwnerError):
+        desk.run(1, **elsewhere(desk))
+    desk.run(0)
+    forget_binding(desk)
+    with pytest.raises(OwnerError):
+        desk.run(1, **elsewhere(desk))
+    assert not desk.run(1).recovered
+
+
+def test_a_moved_table_goes_on(desk: Desk) -> None:
+    """Moved with its dead letters: refused, looked at, recorded; what was planned
+    before goes to the new place, and all verifies.
+    """
+    first = desk.run(0).committed.receipt
+    ledger = desk.pipeline().ledger
+    planned = ledger.freeze_plan(preview(desk.pipeline(), hour(1)))
+    for name in ("table", "table_dead"):
+        (desk.folder / name).rename(desk.folder / name.replace("table", "second"))
+    with pytest.raises(OwnerError, match="isn't there"):
+        desk.run(1)
+    moved = desk.pipeline(**elsewhere(desk))
+    with pytest.raises(OwnerError, match="rebind"):
+        run(moved, hour(1), PLAIN)
+    proposed = propose(moved)
+    assert (proposed.there, proposed.windows, proposed.missing) == (True, 1, ())
+    assert ledger.sink("things") != moved.sink.identity
+    assert rebind(moved) == proposed
+    with pytest.raises(SpecError, match="nothing to rebind"):
+        propose(moved)
+    assert run(moved, hour(0), PLAIN).committed.receipt == first
+    assert run(moved, hour(1), PLAIN).committed.receipt.plan == planned
+    assert run(moved, hour(0), Request("again", replace=True)).committed.receipt.generation == 1
+    assert run(moved, hour(2), PLAIN).committed.receipt.plan.sink == moved.sink.identity
+    assert looked_over(moved) == []
+    with pytest.raises(OwnerError, match="writes to"):
+        desk.run(2)
+
+
+def test_a_table_that_was_removed_for_good(desk: Desk) -> None:
+    """The ledger forgets what was in it and keeps its boundaries: the windows run again
+    from the same offsets into a new table.
+    """
+    receipts = [desk.run(n).committed.receipt for n in range(2)]
+    shutil.rmtree(desk.folder / "table")
+    proposed = rebind(desk.pipeline())
+    assert (proposed.there, proposed.windows, proposed.missing) == (False, 0, (hour(0), hour(1)))
+    assert desk.pipeline().ledger.recorded("things") == []
+    assert looked_over(desk.pipeline()) == []
+    assert [desk.run(n).committed.receipt.plan for n in range(2)] == [r.plan for r in receipts]
+
+
+def test_a_table_that_lacks_windows(desk: Desk) -> None:
+    """One that was restored elsewhere from a backup: what it lacks is named, forgotten
+    by the ledger, and can be run again.
+    """
+    desk.run(0)
+    shutil.copytree(desk.folder / "table", desk.folder / "second")
+    shutil.copytree(desk.folder / "table_dead", desk.folder / "second_dead")
+    desk.run(1)
+    moved = desk.pipeline(**elsewhere(desk))
+    assert (
+        "1 committed window that the ledger knows is not in it: 2026-01-05T01:00:00Z"
+        in " ".join(propose(moved).changes)
+    )
+    assert rebind(moved).missing == (hour(1),)
+    assert not run(moved, hour(1), PLAIN).recovered
+    assert looked_over(moved) == []
+
+
+def test_only_the_pipelines_own_table_is_bound(desk: Desk) -> None:
+    """Neither another pipeline's, nor one of another ledger, nor one that holds a
+    window under another plan; nothing is recorded.
+    """
+    desk.run(0)
+    run(
+        desk.pipeline(id="others", **elsewhere(desk)),
+        Window("others", *(hour(0).span or ())),
+        PLAIN,
+    )
+    with pytest.raises(OwnerError, match="belongs to pipeline 'others'"):
+        rebind(desk.pipeline(**elsewhere(desk)))
+    third = {"sink": {"path": str(desk.folder / "third")}}
+    desk.run(0, **third, state=str(desk.folder / "other.db"))
+    with pytest.raises(OwnerError, match="belongs to ledger"):
+        rebind(desk.pipeline(**third))
+    twin = desk.pipeline(
+        sink={"path": str(desk.folder / "fourth")}, state=str(desk.folder / "twin.db")
+    )
+    twin.ledger.adopt_identity(desk.pipeline().ledger.identity())
+    run(twin, hour(0), PLAIN)
+    with pytest.raises(OwnerError, match="another plan"):
+        rebind(desk.pipeline(sink={"path": str(desk.folder / "fourth")}))
+    assert desk.pipeline().ledger.sink("things") == desk.pipeline().sink.identity
+
+
+def test_a_rebuild_does_not_move_a_pipeline(desk: Desk) -> None:
+    """A spec that names a second table of the same ledger gets no ledger of it: that is
+    a rebind's to say.
+
+    A lost ledger is bound anew.
+    """
+    desk.run(0)
+    shutil.copytree(desk.folder / "table", desk.folder / "second")
+    moved = desk.pipeline(**elsewhere(desk))
+    with pytest.raises(OwnerError, match="windrow rebind SPEC"):
+        rebuild("things", moved.sink, moved.ledger)
+    (desk.folder / "state.db").unlink()
+    rebuild("things", moved.sink, moved.ledger)
+    assert moved.ledger.sink("things") == moved.sink.identity
+
+
+def test_a_rebase_asks_for_the_right_table(desk: Desk) -> None:
+    """A second spec with the same id can't replace the first one's source."""
+    desk.run(0)
+    desk.broker.create_topic("anew", partitions=1)
+    wrong = desk.pipeline(
+        source={"bootstrap_servers": "127.0.0.1:9", "topic": "anew"}, **elsewhere(desk)
+    )
+    with pytest.raises(OwnerError):
+        rebase(wrong, None)

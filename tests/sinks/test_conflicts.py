@@ -1,0 +1,360 @@
+"""The one judge of every sink: what is there already, what may be committed, and what
+is refused, in this order.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.sinks.beside import BINDING
+from tests.sinks.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window, with_digest
+from windrow.ingest.errors import GridError, OverlapError, OwnerError, RefusedError, WindrowError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
+from windrow.ingest.model.label import Label
+from windrow.ingest.model.owner import TableOwner
+from windrow.ingest.model.receipt import Committed, Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.sinks.conflicts import Seen, adjacent, decide, refuse_overlap, refuse_torn
+from windrow.ingest.testing.sink import MemorySink
+
+AT = datetime(2026, 1, 2, 3, tzinfo=UTC)
+
+
+class Table:
+    """Plans ask only for the table's name."""
+
+    identity = "some:table"
+
+
+def proposed(
+    number: int, generation: int = 0, offsets: tuple[int, int] | None = None, attempt: str = "a1"
+) -> Receipt:
+    """A receipt of window n."""
+    return receipt(plan(Table(), number, offsets), [], generation, attempt)  # type: ignore[arg-type]
+
+
+def committed(
+    number: int, generation: int = 0, offsets: tuple[int, int] | None = None
+) -> Committed:
+    """The same as the table holds it."""
+    return Committed(proposed(number, generation, offsets), 7)
+
+
+def seen(made: Receipt, *held: Committed, binding: TableOwner = BINDING) -> Seen:
+    """What a sink sees that can name all that it holds."""
+    by_key = {one.receipt.window.key: one for one in held}
+    before, after = adjacent(made)
+    own, left, right = (by_key.get(key or "") for key in (made.window.key, before, after))
+    others = [one.receipt for key, one in by_key.items() if key != made.window.key]
+    return Seen("t", binding, own, left, right, others)
+
+
+def told(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
+    """In which stage, and where."""
+    return error.stage, error.topic, error.partition, error.offset
+
+
+def test_an_empty_table_takes_a_window() -> None:
+    """Nothing is there in its place."""
+    assert decide(proposed(0), seen(proposed(0))) is None
+
+
+@pytest.mark.parametrize(("generation", "there"), [(0, 0), (0, 1), (1, 1)])
+def test_what_is_there_already_is_named(generation: int, there: int) -> None:
+    """The same generation, or a later one, stands in place of the receipt; it is the
+    one that the table holds.
+    """
+    held = committed(0, there)
+    assert decide(proposed(0, generation, attempt="late"), seen(proposed(0), held)) is held
+
+
+def test_the_next_generation_replaces() -> None:
+    """One more than what is there may be committed; its own offsets are no overlap."""
+    assert (
+        decide(proposed(1, 1), seen(proposed(1), committed(0), committed(1), committed(2))) is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("generation", "held", "words"),
+    [
+        (1, (), "generation 1 was to replace generation 0, but the table doesn't hold this window"),
+        (2, (committed(0, 0),), "the table holds generation 0, so the next one is 1, not 2"),
+        (5, (committed(0, 2),), "the table holds generation 2, so the next one is 3, not 5"),
+    ],
+)
+def test_no_generation_is_left_out(
+    generation: int, held: tuple[Committed, ...], words: str
+) -> None:
+    """A replacement needs the generation before it; the error says which there is."""
+    made = proposed(0, generation)
+    with pytest.raises(RefusedError) as refused:
+        decide(made, seen(made, *held))
+    assert refused.value.what == f"window {made.window.key}: {words}"
+    assert refused.value.stage == "commit"
+    assert refused.value.do
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_another_plan_is_refused(generation: int) -> None:
+    """A window that is there under another plan is neither done nor to be committed;
+    the error names both digests, and what restores it.
+    """
+    held = committed(0)
+    other = with_digest(proposed(0, generation), plan(Table(), 0, offsets=(0, 9)))  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match="committed already") as refused:
+        decide(other, seen(other, held))
+    assert refused.value.what.endswith(
+        f"digest {held.receipt.digest[:12]} in the table, {other.digest[:12]} here"
+    )
+    assert refused.value.stage == "commit"
+    assert "--rebuild-ledger" in refused.value.do
+
+
+@pytest.mark.parametrize(
+    ("offsets", "first", "stop"),
+    [((9, 15), 9, 10), ((3, 7), 3, 7), ((0, 10), 0, 10), ((15, 21), 20, 21), ((15, 40), 20, 30)],
+)
+def test_an_overlap_is_refused(offsets: tuple[int, int], first: int, stop: int) -> None:
+    """A range that another window holds is refused, wherever that window lies; the
+    error names that window, and the offsets shared.
+    """
+    made, held = proposed(5, offsets=offsets), (committed(0), committed(2))
+    with pytest.raises(OverlapError, match="already committed under window") as refused:
+        decide(made, seen(made, *held))
+    other = held[0] if first < 10 else held[1]
+    key, theirs = made.window.key, other.receipt.window.key
+    assert (
+        refused.value.what
+        == f"offsets {first} to {stop} (exclusive) of window {key} are already committed under"
+        f" window {theirs}"
+    )
+    assert told(refused.value) == ("commit", TOPIC.topic, 0, first)
+    assert "--rebuild-ledger" in refused.value.do
+
+
+def test_an_overlap_names_the_partition_that_is_shared() -> None:
+    """The first of the plan's own splits is none of it."""
+    made, other = proposed(5, offsets=(50, 60)), proposed(0, offsets=(55, 58))
+    other = with_digest(other, replace(other.plan, splits=other.plan.splits[1:]))
+    with pytest.raises(OverlapError) as refused:
+        decide(made, seen(made, Committed(other, 7)))
+    assert told(refused.value) == ("commit", TOPIC.topic, 1, 55)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "neighbour", "mine", "theirs"), [((11, 20), 0, 11, 10), ((10, 19), 2, 19, 20)]
+)
+def test_a_window_joins_on(
+    offsets: tuple[int, int], neighbour: int, mine: int, theirs: int
+) -> None:
+    """What lies between a window and the committed ones beside it would be in no
+    window; the error names that one, and both cuts.
+    """
+    made, held = proposed(1, offsets=offsets), committed(neighbour)
+    with pytest.raises(OwnerError, match="two ledgers") as refused:
+        decide(made, seen(made, held))
+    cuts = (
+        f"is cut at offset {mine} where the committed window {held.receipt.window.key} is cut at"
+        f" offset {theirs}"
+    )
+    assert refused.value.what.startswith(f"window {made.window.key} {cuts}: ")
+    assert told(refused.value) == ("commit", TOPIC.topic, 0, mine)
+    assert "--rebuild-ledger" in refused.value.do
+
+
+T, T_ANEW, U, U_ANEW = (
+    TopicSeen("t", "1", 1),
+    TopicSeen("t", "2", 1),
+    TopicSeen("u", "1", 1),
+    TopicSeen("u", "2", 1),
+)
+
+
+def join(
+    stop: dict[TopicSeen, int], start: dict[TopicSeen, int], clusters: tuple[str, str] = ("c", "c")
+) -> None:
+    """Window 1, which begins at `start`, held against the committed window 0, which
+    ends at `stop`; and the other way round.
+    """
+    ends = [
+        Boundary.of(
+            window(1).start,
+            cluster,
+            at,
+            [Mark(seen.topic, 0, offset, "settled") for seen, offset in at.items()],
+        )
+        for cluster, at in zip(clusters, (stop, start), strict=True)
+    ]
+    lower, upper = (
+        with_digest(made, replace(made.plan, **{side: end}))
+        for made, side, end in zip((proposed(0), proposed(1)), ("stop", "start"), ends, strict=True)
+    )
+    refuse_torn(upper.plan, Committed(lower, 7), None)
+    refuse_torn(lower.plan, None, Committed(upper, 7))
+
+
+@pytest.mark.parametrize(
+    ("stop", "start"),
+    [
+        ({T: 5, U: 7}, {T: 5, U: 7}),
+        ({T: 5, U: 7}, {T: 5, U_ANEW: 0}),
+        ({T: 5, U: 7}, {T: 5}),
+        ({T: 5}, {T_ANEW: 0}),
+        ({T: 5, U: 7}, {T: 5, U_ANEW: 7}),
+    ],
+)
+def test_windows_join_on_after_a_rebase(
+    stop: dict[TopicSeen, int], start: dict[TopicSeen, int]
+) -> None:
+    """What has another id has other offsets, and what is gone has none: only topics
+    that stayed go on where they were.
+    """
+    join(stop, start)
+    join({T: 5, U: 7}, {T: 6, U: 9}, ("c", "another cluster"))
+
+
+@pytest.mark.parametrize(
+    ("stop", "start", "topic", "mine", "theirs"),
+    [
+        ({T: 5, U: 7}, {T: 5, U: 8}, "u", "at offset 8", "at offset 7"),
+        ({T: 5, U: 7}, {T: 6, U_ANEW: 0}, "t", "at offset 6", "at offset 5"),
+        ({T: 5, U: 7}, {U: 8}, "u", "at offset 8", "at offset 7"),
+        ({T: 5}, {T: 5, U: 8}, "u", "at offset 8", "nowhere"),
+        ({T: 5, U: 7}, {T: 6, U: 9}, "t", "at offset 6", "at offset 5"),
+    ],
+)
+def test_what_stayed_is_cut_alike(
+    stop: dict[TopicSeen, int], start: dict[TopicSeen, int], topic: str, mine: str, theirs: str
+) -> None:
+    """The first topic-partition in order that is cut differently is named, also where
+    one boundary doesn't cut it at all.
+    """
+    with pytest.raises(
+        OwnerError, match=f"is cut {mine} where the committed window .* is cut {theirs}: "
+    ) as refused:
+        join(stop, start)
+    assert told(refused.value) == (
+        "commit",
+        topic,
+        0,
+        start[next(seen for seen in start if seen.topic == topic)],
+    )
+
+
+def test_a_window_that_is_cut_nowhere_where_the_next_one_begins() -> None:
+    """It is the ending window's own cut that is missing, so no offset is named."""
+    made, after = proposed(0), proposed(1)
+    stop = Boundary.of(window(1).start, "c", [T], [Mark("t", 0, 5, "settled")])
+    start = Boundary.of(
+        window(1).start, "c", [T, U], [Mark("t", 0, 5, "settled"), Mark("u", 0, 8, "settled")]
+    )
+    made, after = (
+        with_digest(made, replace(made.plan, stop=stop)),
+        with_digest(after, replace(after.plan, start=start)),
+    )
+    with pytest.raises(
+        OwnerError, match=r"is cut nowhere where the committed window .* is cut at offset 8: "
+    ) as refused:
+        refuse_torn(made.plan, None, Committed(after, 7))
+    assert told(refused.value) == ("commit", "u", 0, None)
+
+
+def test_a_window_further_away_says_nothing() -> None:
+    """Between windows that aren't adjacent, others may come: only the neighbours are
+    held against it.
+    """
+    made = proposed(3, offsets=(33, 40))
+    assert decide(made, seen(made, committed(0), committed(1))) is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "error"),
+    [
+        (TableOwner("returns", "ledger-1", "hourly"), OwnerError),
+        (TableOwner("orders", "ledger-2", "hourly"), OwnerError),
+        (TableOwner("orders", "ledger-1", "daily"), GridError),
+    ],
+)
+def test_another_binding_comes_first(bound: TableOwner, error: type[RefusedError]) -> None:
+    """A table that is bound to something else takes nothing, and doesn't say that a
+    window is done: also where it is there.
+    """
+    for held in ((), (committed(0),)):
+        with pytest.raises(error, match="the table t "):
+            decide(proposed(0), seen(proposed(0), *held, binding=bound))
+
+
+@pytest.mark.parametrize(
+    ("grid", "start", "end", "expected"),
+    [
+        ("hourly", AT, AT + timedelta(hours=1), ("2026-01-02T02:00:00Z", "2026-01-02T04:00:00Z")),
+        (
+            "0 0,3 * * *",
+            AT,
+            AT + timedelta(hours=21),
+            ("2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"),
+        ),
+        ("batch", 0, 1, (None, "batch-000000001")),
+        ("batch", 7, 8, ("batch-000000006", "batch-000000008")),
+    ],
+)
+def test_the_windows_beside(
+    grid: str, start: Label, end: Label, expected: tuple[str | None, str]
+) -> None:
+    """The grid says which window lies before; the one after starts where this one ends."""
+    planned = plan_of(MemorySink("m", ROWS), Window("orders", start, end), (0, 1))
+    assert adjacent(receipt(planned, [], 0, "a", grid=grid)) == expected
+
+
+@given(
+    st.tuples(st.integers(0, 40), st.integers(1, 20)),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=4),
+)
+def test_overlaps_are_refused_exactly_where_offsets_are_shared(
+    mine: tuple[int, int], others: list[tuple[int, int]]
+) -> None:
+    """A plan is refused if and only if some offset of it lies in another window's range."""
+    sink = MemorySink("m", ROWS)
+    planned = plan(sink, 0, offsets=(mine[0], sum(mine)))
+    receipts = [
+        receipt(plan(sink, n + 1, offsets=(low, low + size)), [], 0, "a")
+        for n, (low, size) in enumerate(others)
+    ]
+    shared = any(
+        set(range(mine[0], sum(mine))) & set(range(low, low + size)) for low, size in others
+    )
+    if not shared:
+        refuse_overlap(planned, receipts)
+        return
+    with pytest.raises(OverlapError) as refused:
+        refuse_overlap(planned, receipts)
+    assert refused.value.offset is not None
+    assert mine[0] <= refused.value.offset < sum(mine)
+    assert any(r.window.key in str(refused.value) for r in receipts)
+
+
+def test_the_windows_own_receipt_is_no_overlap() -> None:
+    """A replacement covers the same offsets as what it replaces; offsets of another
+    topic id are others.
+    """
+    sink = MemorySink("m", ROWS)
+    planned = plan(sink, 0)
+    refuse_overlap(planned, [receipt(planned, [], 0, "a")])
+    anew = replace(TOPIC, topic_id="made anew")
+    refuse_overlap(
+        plan_of(sink, window(1), (0, PER_WINDOW), [anew]), [receipt(planned, [], 0, "a")]
+    )
+    with pytest.raises(OverlapError):
+        refuse_overlap(
+            plan_of(sink, window(1), (0, PER_WINDOW), [TOPIC]), [receipt(planned, [], 0, "a")]
+        )
+    with pytest.raises(OverlapError):
+        refuse_overlap(
+            planned, [receipt(planned, [], 0, "a"), receipt(plan(sink, 1, (0, 1)), [], 0, "a")]
+        )

@@ -1,0 +1,101 @@
+"""Where two boundaries under one label may differ: nowhere, unless the source was
+replaced there.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.source.enumerator.things import boundary, hour, mark
+from windrow.ingest.model.boundary import Boundary
+from windrow.ingest.source.enumerator.boundary_diff import difference, same_source, torn
+
+HERE = boundary(hour(1), mark(5), mark(7, partition=1))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (boundary(hour(1), mark(5, "clamped", 3), mark(7, partition=1)), ""),
+        (boundary(hour(1), mark(5), mark(8, partition=1)), "t[1] at 7 and 8"),
+        (boundary(hour(1), mark(4), mark(8, partition=1)), "t[0] at 5 and 4; t[1] at 7 and 8"),
+        (boundary(hour(1), mark(5)), "t[1] at 7 and 0"),
+        (boundary(hour(1), mark(5), seen={"t": 2}), "t[1] at 7 and nothing"),
+        (
+            boundary(hour(1), mark(5), mark(7, partition=1), mark(2, partition=3), seen={"t": 4}),
+            "t[3] at 0 and 2",
+        ),
+    ],
+)
+def test_a_difference_is_told_by_topic_partition(other: Boundary, said: str) -> None:
+    """However each cut was found; a partition that one side doesn't know yet is at 0
+    there, one that it left out is nowhere.
+    """
+    assert difference(HERE, other) == said
+
+
+def test_what_one_side_left_out_is_nowhere() -> None:
+    """On whichever side."""
+    other = boundary(hour(1), mark(5), seen={"t": 2})
+    assert (difference(HERE, other), difference(other, HERE)) == (
+        "t[1] at 7 and nothing",
+        "t[1] at nothing and 7",
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        boundary(hour(2), mark(5), mark(7, partition=1)),
+        boundary(hour(1), mark(5), mark(7, partition=1), cluster="d"),
+        boundary(hour(1), mark(5), mark(7, partition=1), t="anew"),
+        boundary(hour(1), mark(5), mark(7, partition=1), seen={"u": 1}),
+    ],
+)
+def test_another_label_or_source_is_told_before_any_offset(other: Boundary) -> None:
+    """In whichever order the two are held against each other, with both labels."""
+    assert difference(HERE, other).startswith(
+        "label, cluster or topic id differ (2026-01-02T01:00:00Z, 2026-01-02T0"
+    )
+    assert difference(other, HERE).endswith(", 2026-01-02T01:00:00Z)")
+
+
+def test_one_source_may_gain_topics_and_lose_none() -> None:
+    """A later boundary has all topics of an earlier one under the same ids; partitions
+    are no matter.
+    """
+    more = boundary(hour(2), mark(5), mark(0, topic="u"), seen={"t": 9})
+    assert same_source(HERE, more)
+    assert not same_source(more, HERE)
+    assert not same_source(HERE, boundary(hour(2), mark(5), t="anew"))
+    assert not same_source(HERE, boundary(hour(2), mark(5), cluster="d"))
+
+
+def test_a_window_starts_where_the_one_before_ended() -> None:
+    """On one source any difference tears, also a label's."""
+    assert torn(HERE, HERE) == ""
+    assert torn(HERE, boundary(hour(1), mark(5), mark(9, partition=1))) == "t[1] at 7 and 9"
+    assert "label" in torn(HERE, boundary(hour(2), mark(5), mark(7, partition=1), t="anew"))
+    assert "label" in torn(HERE, boundary(hour(2), mark(5), mark(7, partition=1)))
+
+
+def test_a_rebase_opens_the_label_anew() -> None:
+    """On another cluster nothing is compared; on the same one topics with the same id
+    go on, others begin anew or are gone.
+    """
+    stop = boundary(hour(1), mark(5), mark(7, topic="kept"), mark(9, topic="gone"))
+    assert torn(stop, boundary(hour(1), mark(1), cluster="d")) == ""
+    assert (
+        torn(
+            stop, boundary(hour(1), mark(0), mark(7, topic="kept"), mark(3, topic="new"), t="anew")
+        )
+        == ""
+    )
+    assert (
+        torn(stop, boundary(hour(1), mark(0), mark(6, topic="kept"), t="anew"))
+        == "kept[0] at 7 and 6"
+    )
+    added = boundary(
+        hour(1), mark(0), mark(7, topic="kept"), mark(2, partition=1, topic="kept"), t="anew"
+    )
+    assert torn(stop, added) == "kept[1] at 0 and 2"

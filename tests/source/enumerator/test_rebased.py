@@ -1,0 +1,149 @@
+"""After a topic was made anew, the opening goes on where that is right and begins anew
+where it isn't.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.ingest.errors import SpecError
+from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
+from windrow.ingest.model.source import AtLabel, Earliest, Latest, Partitions, Source, Topics
+from windrow.ingest.source.enumerator.rebased import opening
+from windrow.ingest.testing.broker import MemoryBroker
+
+SOURCE = Source(Topics(("kept", "anew")), AtLabel())
+ANEW = [TopicPartition("anew", p) for p in range(2)]
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    """Topics kept, anew and gone."""
+    broker = MemoryBroker()
+    for name in ("kept", "anew", "gone"):
+        broker.create_topic(name, 2)
+    return broker
+
+
+@pytest.fixture
+def newest(broker: MemoryBroker) -> Boundary:
+    """A boundary at offset 7 of all of them."""
+    seen = [TopicSeen(n, broker.topic(n).topic_id, 2) for n in broker.names()]
+    return Boundary.of(
+        4, broker.cluster_id(), seen, [Mark(t.topic, p, 7, "batch") for t in seen for p in range(2)]
+    )
+
+
+def recreate(broker: MemoryBroker, messages: int) -> None:
+    """The topic made anew, with messages; and another one deleted."""
+    broker.recreate_topic("anew", 2)
+    broker.delete_topic("gone")
+    for _ in range(messages):
+        broker.produce(ANEW[1], b"")
+
+
+def test_a_topic_made_anew_begins_at_0_and_the_others_go_on(
+    broker: MemoryBroker, newest: Boundary
+) -> None:
+    """Every partition of the new one from offset 0, those that are added later too;
+    what is gone is left out; each change is told.
+    """
+    recreate(broker, 3)
+    found = opening(broker, SOURCE, newest, None)
+    cuts = {
+        tp: found.opening.cut(tp)
+        for tp in [
+            *ANEW,
+            TopicPartition("anew", 5),
+            TopicPartition("kept", 1),
+            TopicPartition("gone", 0),
+        ]
+    }
+    assert [None if mark is None else mark.offset for mark in cuts.values()] == [0, 0, 0, 7, None]
+    assert found.opening.by_topic()["anew"].topic_id == broker.topic("anew").topic_id
+    assert found.opening.label == newest.label
+    assert [sentence.split()[0] for sentence in found.changes] == ["anew", "gone"]
+    assert "offset 0" in found.changes[0]
+
+
+def test_a_topic_made_anew_begins_where_it_is_told(broker: MemoryBroker, newest: Boundary) -> None:
+    """A start is for what is new alone, and for the partitions that are read."""
+    recreate(broker, 3)
+    begun = {m.tp: m for m in opening(broker, SOURCE, newest, Latest()).opening.marks}
+    assert [(begun[tp].offset, begun[tp].how) for tp in ANEW] == [(0, "position"), (3, "position")]
+    assert begun[TopicPartition("kept", 0)] == Mark("kept", 0, 7, "batch")
+    one = Source(Partitions((ANEW[1],)))
+    assert ANEW[0] not in opening(broker, one, newest, Latest()).opening.by_tp()
+
+
+def test_another_cluster_must_be_told_where_to_begin(newest: Boundary) -> None:
+    """Offsets mean nothing there: all topics are new, and what they hold may be in the
+    table already.
+    """
+    other = MemoryBroker("other")
+    other.create_topic("kept", 1)
+    other.create_topic("anew", 1)
+    other.produce(TopicPartition("kept", 0), b"")
+    with pytest.raises(SpecError, match=r"cluster is other now.*position"):
+        opening(other, SOURCE, newest, None)
+    found = opening(other, SOURCE, newest, Latest())
+    assert (found.opening.cluster_id, found.opening.label) == ("other", 4)
+    assert [(m.topic, m.offset, m.how) for m in found.opening.marks] == [
+        ("anew", 0, "position"),
+        ("kept", 1, "position"),
+    ]
+    assert "gone is not read there" in found.changes[-1]
+
+
+def test_where_nothing_has_changed_there_is_nothing_to_rebase(
+    broker: MemoryBroker, newest: Boundary
+) -> None:
+    """Also if a start is given: it is no way to move a pipeline that is well."""
+    with pytest.raises(SpecError, match="nothing to rebase"):
+        opening(broker, SOURCE, newest, Earliest())
+
+
+def test_each_change_is_told_with_both_ids(broker: MemoryBroker, newest: Boundary) -> None:
+    """And with the position that was chosen."""
+    old = broker.topic("anew").topic_id
+    recreate(broker, 3)
+    now = broker.topic("anew").topic_id
+    found = opening(broker, SOURCE, newest, Latest())
+    assert found.changes == (
+        f'anew had id {old} and has id {now} now: it begins at the position {{"type":"latest"}}.',
+        "gone is not in the cluster any more, and is left out.",
+    )
+    assert found.opening.cluster_id == broker.cluster_id()
+    assert found.opening.by_topic()["anew"] == TopicSeen("anew", now, 2)
+    assert opening(broker, SOURCE, newest, None).opening.by_topic()["anew"] == TopicSeen(
+        "anew", now, 0
+    )
+
+
+def test_another_clusters_topics_are_told(newest: Boundary) -> None:
+    """Each with its id there and where it begins."""
+    other = MemoryBroker("other")
+    ids = {name: other.create_topic(name, 1).topic_id for name in ("anew", "kept")}
+    found = opening(other, SOURCE, newest, Earliest())
+    assert found.changes == (
+        "The cluster is other now, and boundary batch-000000004 is of cluster memory.",
+        *(
+            f'{name} has id {ids[name]} there: it begins at the position {{"type":"earliest"}}.'
+            for name in ("anew", "kept")
+        ),
+        "gone is not read there, and is left out.",
+    )
+
+
+def test_why_there_is_no_rebase_is_told_with_what_to_do(
+    broker: MemoryBroker, newest: Boundary
+) -> None:
+    """In the stage that found it."""
+    for cluster, do in (
+        (broker, "Run the windows as they are."),
+        (MemoryBroker("other"), "Give the position to go on from, such as earliest"),
+    ):
+        with pytest.raises(SpecError) as told:
+            opening(cluster, SOURCE, newest, None)
+        assert told.value.stage == "plan"
+        assert told.value.do.startswith(do)
