@@ -36,7 +36,8 @@ PORT = "29092"
 """The one in the README."""
 
 OURS = ("DAGSTER_HOME", "WINDROW_HOME", "WINDROW_BOOTSTRAP", "WINDROW_STATE", "WINDROW_CRASH")
-TABLE, DAGSTER = section("Your first own table"), section("In your own Dagster project")
+TABLE = section("Your first own table")
+DAGSTER = (ROOT / "docs" / "dagster.md").read_text(encoding="utf-8")
 PYTHON = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
