@@ -258,7 +258,7 @@ ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none
 
 
 @pytest.mark.parametrize(
-    ("count", "checksum", "promises", "replaced", "level"),
+    ("count", "checksum", "capabilities", "replaced", "level"),
     [
         (9, "a", Capabilities(), False, ""),
         (9, "b", Capabilities(), False, "wrong"),

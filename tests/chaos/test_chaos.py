@@ -146,7 +146,7 @@ ONCE, NONE = Capabilities(delivery="at-least-once"), Capabilities(delivery="none
 
 
 @pytest.mark.parametrize(
-    ("found", "before", "received", "promises", "wrong"),
+    ("found", "before", "received", "capabilities", "wrong"),
     [
         ({("w1", 0): (18, 9), ("w1", 1): (9, 9)}, [], ["w1"], ONCE, 0),
         ({("w1", 0): (18, 4), ("w1", 1): (9, 9)}, [], ["w1"], ONCE, 1),

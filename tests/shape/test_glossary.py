@@ -1,6 +1,6 @@
 """One word, one meaning: the glossary of DESIGN.md holds in the code.
 
-Four rules. A class's name is there once. A class that is called like a word of the
+Three rules. A class that is called like a word of the
 glossary is the one that the word means, and stands where the glossary says. What stands
 in code formatting under "never for" names no class, field, function or parameter. And
 what other modules call or pass has a name that says what it is.
