@@ -14,7 +14,7 @@ from windrow.assets.factory import kafka_table
 from windrow.assets.names import identifier, kafka_key
 from windrow.assets.scaffold import PipelineScaffolder
 from windrow.assets.yamlschema import as_written
-from windrow.ingest.config.load import fill_spec, load_spec
+from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 
@@ -76,7 +76,7 @@ class KafkaTable(dg.Component):
             number = context.component_path.instance_key
             return cls(load_spec(file, number if isinstance(number, int) else 0))
         raw = attributes.root if isinstance(attributes, Attributes) else {}
-        return cls(fill_spec(raw, context.path))
+        return cls(parse_spec(raw, context.path))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """All of the pipeline's definitions.

@@ -23,7 +23,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.windows import windows_named
+from windrow.ingest.config.window import windows_named
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.window import Window
 from windrow.ingest.sinks.columns import DEAD_LETTERS

@@ -16,7 +16,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.cli.dead import DeadRequest, no_dead
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.windows import windows_named
+from windrow.ingest.config.window import windows_named
 from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refused_last
 
 

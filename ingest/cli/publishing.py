@@ -11,7 +11,7 @@ from windrow.ingest.assemble import assemble_to_look
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.windows import windows_named
+from windrow.ingest.config.window import windows_named
 from windrow.ingest.errors import SpecError
 from windrow.ingest.runner.dead_publishing import Doubt, PublishedDeadLetters, publish_dead_letters
 

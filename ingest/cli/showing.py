@@ -15,7 +15,7 @@ from windrow.ingest.assemble import assemble_to_look, open_table
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.windows import windows_named
+from windrow.ingest.config.window import windows_named
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.runner.ownership import refuse_other_table
 

@@ -11,7 +11,7 @@ from windrow.ingest.admin.unfinished import Ended, end_transactions, plans_of, t
 from windrow.ingest.assemble import assemble_to_look
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
-from windrow.ingest.config.windows import windows_named
+from windrow.ingest.config.window import windows_named
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.ports.transactions import HeldBack, OpenTransactions, Transactional

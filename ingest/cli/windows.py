@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windrow.ingest.config.pipeline import PipelineSpec
-from windrow.ingest.config.windows import windows_named
+from windrow.ingest.config.window import windows_named
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.window import Window
 

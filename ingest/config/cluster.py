@@ -1,6 +1,4 @@
-"""How a cluster is reached and its topics are fetched: said in a spec's own source, or
-once for many specs in a windrow.yaml.
-"""
+"""Connection and fetch settings of a cluster, in a spec's source or in a windrow.yaml."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def _not_zero(value: timedelta) -> timedelta:
 
 
 class ReaderTuning(TypedDict, total=False):
-    """The reader's own settings; what isn't there is left to the reader."""
+    """Keyword arguments for the reader; those that are missing keep its defaults."""
 
     rows_max: int
     bytes_max: int
@@ -41,7 +39,7 @@ class ReaderTuning(TypedDict, total=False):
 
 
 class TuningSpec(Section):
-    """How much is fetched, held and waited for. None: windrow's own default."""
+    """How much is fetched, held and waited for. None: windrow's default."""
 
     rack: Annotated[Text | None, Values("a name")] = Field(
         default=None, description="Reads from a replica of this rack, where there is one."
@@ -80,11 +78,11 @@ class TuningSpec(Section):
     )
 
     def over(self, other: TuningSpec) -> TuningSpec:
-        """These settings, and where there is none the other's."""
+        """These settings, with the other's where one is not set."""
         return other.model_copy(update=self.model_dump(exclude_none=True))
 
     def properties(self) -> frozenset[str]:
-        """Which of librdkafka's properties these settings set."""
+        """The properties of librdkafka that these settings set."""
         return frozenset(
             TUNED[name]
             for name, value in msgspec.structs.asdict(self.client()).items()
@@ -92,12 +90,12 @@ class TuningSpec(Section):
         )
 
     def without(self, properties: Collection[str]) -> TuningSpec:
-        """Those that set none of these properties."""
+        """The settings without those that set one of these properties."""
         mine = {field.removesuffix("_ms") for field, name in TUNED.items() if name in properties}
         return self.model_copy(update=dict.fromkeys(mine))
 
     def client(self) -> Tuning:
-        """What librdkafka is told."""
+        """The settings for librdkafka."""
         return Tuning(
             rack=self.rack,
             fetch_min_bytes=self.fetch_min_bytes,
@@ -110,7 +108,7 @@ class TuningSpec(Section):
         )
 
     def reader(self) -> ReaderTuning:
-        """What the reader is told."""
+        """The settings for the reader."""
         found = ReaderTuning()
         if self.batch_messages is not None:
             found["rows_max"] = self.batch_messages
@@ -126,8 +124,8 @@ def _milliseconds(value: timedelta | None) -> int | None:
 
 
 class ClusterSpec(Section):
-    """A cluster: its address, librdkafka properties out of the allow-list of
-    `ingest.kafka.client`, and tuning.
+    """A cluster's address, librdkafka properties of the allow-list in
+    `ingest.kafka.properties`, tuning and schema registry.
     """
 
     bootstrap_servers: Servers = Field(description="The cluster's first addresses.")
@@ -145,8 +143,8 @@ class ClusterSpec(Section):
     )
 
     def under(self, client: ClientProperties, tuning: TuningSpec) -> Self:
-        """The cluster for a pipeline with settings of its own: these win, property by
-        property, in whichever of both ways each is set.
+        """The cluster with a pipeline's own settings over it, property by property: each
+        may be set in either of two ways, as `client` or as `tuning`.
         """
         kept = {
             name: value for name, value in self.client.items() if name not in tuning.properties()

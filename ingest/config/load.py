@@ -1,10 +1,8 @@
-"""A spec file becomes a pipeline's spec, or all that is wrong with it.
+"""Loads a pipeline's spec, or reports all its mistakes at once.
 
-A spec file is Dagster's component file (the keys beside `attributes` are Dagster's
-business) or just the attributes. Values may hold `{{ env.NAME }}`, `{{ env('NAME') }}`
-and `{{ env('NAME', 'default') }}`, the form that Dagster components use. All mistakes
-are reported at once. The file is read here for the command and for Dagster alike, so it
-means the same to both.
+A spec file is Dagster's component file (its other keys beside `attributes` are
+Dagster's) or the attributes alone. The command and Dagster's component both load it
+here, so it means the same to both.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windrow.ingest.config.cluster import ClusterSpec
-from windrow.ingest.config.pipeline import NOT_WRITTEN, PipelineSpec
+from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.reading import client_mistakes, refusal, text_of, validated, written_out
 from windrow.ingest.config.shared import named_cluster
 from windrow.ingest.settings.document import Document, Mistake, read_document, read_values
@@ -23,33 +21,34 @@ from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.values import CODE_REFERENCE, cluster_name, section_of
 from windrow.ingest.sinks.kind import OnClusterSection
 
-_GIVEN = {
+_NOT_WRITTEN = {
     "folder": "relative paths are relative to the spec's own folder",
     "spec_file": "it is the spec's own",
     "named_clusters": (
         "a cluster of windrow.yaml is named as the cluster of source, sink or dead_letters"
     ),
 }
+"""Fields of a spec that are no settings, each with the reason why."""
 
 _NAMING: Mapping[str, tuple[str, ...]] = {
     "source": ("client", "tuning"),
     "sink": ("client",),
     "dead_letters": ("client",),
 }
-"""The sections that may name a cluster of windrow.yaml, and what each of them may say over it."""
+"""The sections that may name a cluster of windrow.yaml, and what each may override in it."""
 
 
 def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
-    """Read the spec in a YAML file.
+    """Loads the spec of a YAML file.
 
     Args:
         path: the file. Relative paths in it are relative to its folder.
-        document: which of several documents (from 0), as Dagster's component files may
-            hold; None: there must be one.
+        document: which of several YAML documents (from 0), which Dagster's component
+            files may have; None: the file must have one.
 
     Raises:
-        SpecError: the file can't be read, or is wrong: then with all its mistakes at
-            once, each with its line and dotted place.
+        SpecError: the file can't be read, or is wrong: then with all its mistakes, each
+            with its line and dotted place.
     """
     path = Path(path)
     text = text_of(path, f"The spec {path}", "Give the path of a pipeline's YAML file.")
@@ -59,18 +58,9 @@ def load_spec(path: Path | str, document: int | None = None) -> PipelineSpec:
 
 
 def parse_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
-    """The spec from attributes whose templates are resolved already.
+    """Makes the spec of attributes that come from Python.
 
-    `folder`: what relative paths are relative to.
-
-    Raises:
-        SpecError: with all mistakes, each with its dotted place.
-    """
-    return _made(Document(attributes), folder.absolute(), "the spec")
-
-
-def fill_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
-    """The spec from attributes that may hold templates, and that no file holds.
+    `folder`: relative paths are relative to it.
 
     Raises:
         SpecError: with all mistakes, each with its dotted place.
@@ -80,7 +70,7 @@ def fill_spec(attributes: Mapping[str, Any], folder: Path) -> PipelineSpec:
 
 def _made(document: Document, folder: Path, name: str) -> PipelineSpec:
     spec, wrong = _checked(document.attributes, folder)
-    # A place whose template failed has no value yet: what pydantic says of it there is noise.
+    # a place whose template failed has no value: pydantic's mistakes there are noise
     mistakes = [
         *document.mistakes,
         *(m for m in (*wrong, *written_out(document)) if not document.failed(m.place)),
@@ -91,13 +81,13 @@ def _made(document: Document, folder: Path, name: str) -> PipelineSpec:
 
 
 def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, list[Mistake]]:
-    """The spec, or everything that is wrong with it."""
+    """The spec, or all its mistakes."""
     if not isinstance(attributes, Mapping):
         return None, [Mistake((), "a spec is a mapping with id, source, window, decode and sink")]
     clusters, wrong = dict[str, ClusterSpec](), list[Mistake]()
     for place, over in _NAMING.items():
         section = section_of(attributes, place)
-        if place == "sink" and not _lies_on_a_cluster(section):
+        if place == "sink" and not _is_on_a_cluster(section):
             continue
         named = _named(section, place, folder)
         if isinstance(named, Mistake):
@@ -108,27 +98,27 @@ def _checked(attributes: object, folder: Path) -> tuple[PipelineSpec | None, lis
         wrong += client_mistakes({name: section.get(name) for name in over}, (place,), named)
     wrong += _file_mistakes(attributes, folder)
     wrong += [
-        Mistake((name,), f"unknown key; {_GIVEN[name]}")
-        for name in NOT_WRITTEN
+        Mistake((name,), f"unknown key; {why}")
+        for name, why in _NOT_WRITTEN.items()
         if name in attributes
     ]
     spec, found = validated(
-        PipelineSpec, {**attributes, "folder": folder, "named_clusters": clusters}, NOT_WRITTEN
+        PipelineSpec, {**attributes, "folder": folder, "named_clusters": clusters}
     )
-    told = {("named_clusters",), *(mistake.place for mistake in wrong)}
-    wrong += [mistake for mistake in found if mistake.place not in told]
+    known = {mistake.place for mistake in wrong}
+    wrong += [mistake for mistake in found if mistake.place not in known]
     return (None if wrong else spec), wrong
 
 
-def _lies_on_a_cluster(sink: Mapping[str, Any]) -> bool:
-    """Whether the sink is of a kind that says which cluster it lies on."""
+def _is_on_a_cluster(sink: Mapping[str, Any]) -> bool:
+    """Whether the sink is of a kind that is reached through a Kafka cluster."""
     kinds = OfItsKind.of(PipelineSpec.model_fields["sink"])
     return kinds is not None and issubclass(kinds.model(sink), OnClusterSection)
 
 
 def _named(section: Mapping[str, Any], place: str, folder: Path) -> ClusterSpec | Mistake | None:
-    """The cluster that a section names; None if it names none, or none that can be a
-    name, which its setting tells.
+    """The cluster that a section names; None if it names none, or if that can't be a
+    name, which its own field reports.
     """
     name = section.get("cluster")
     try:

@@ -1,4 +1,4 @@
-"""Which metadata columns a table has, and how they are called."""
+"""The `metadata` section: which metadata columns a table has, and their names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def checked_metadata(value: object) -> Mapping[str, str]:
-    """The mapping with the defaults filled in, in the order of `METADATA`."""
+    """Validates the section and adds the defaults, in the order of `METADATA`."""
     if not isinstance(value, Mapping):
         raise sentence("must be a mapping")
     wrong: list[tuple[Place, str]] = [

@@ -1,4 +1,4 @@
-"""What a user writes of one pipeline."""
+"""The spec of one pipeline: all that a user writes of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from pydantic import (
     AfterValidator,
     Field,
     PlainValidator,
-    ValidationInfo,
     WithJsonSchema,
-    field_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
@@ -46,14 +44,13 @@ from windrow.ingest.settings.values import (
     off_grid,
     place,
     section_of,
-    sentence,
 )
 from windrow.ingest.sinks.kind import OnClusterSection, SinkSection
 from windrow.ingest.sinks.kinds import SinkOfItsKind
 from windrow.ingest.source.enumerator.grid import BATCH, window_at
 
 NOT_WRITTEN = ("folder", "spec_file", "named_clusters")
-"""What whoever loads a spec puts in; written in one, these are unknown keys."""
+"""Fields that `ingest.config.load` fills in; in a file they are unknown keys."""
 
 
 def _pipeline_id(value: str) -> str:
@@ -70,17 +67,15 @@ PipelineId: TypeAlias = Annotated[
 
 
 def is_beyond_share(dead: int, messages: int, share: float | None) -> bool:
-    """Whether so many dead letters are more than a `max_dead_ratio` allows.
+    """Whether there are more dead letters than a `max_dead_ratio` allows.
 
-    One is always allowed, but for a share of 0.
+    One is always allowed, except by a share of 0.
     """
     return share is not None and dead > max(share * messages, 1 if share else 0)
 
 
 class StageLimits(Section):
-    """How many of a window's dead letters one stage may have refused, as a share of the
-    messages read and as a number; None: any.
-    """
+    """How many messages of a window one stage may refuse; None: any number."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=None,
@@ -96,11 +91,7 @@ class StageLimits(Section):
 
 
 class LimitsSpec(Section):
-    """How many dead letters a window may have, as a share of the messages read and as a
-    number; None: any.
-
-    In all, and by stage.
-    """
+    """How many dead letters a window may have, in all and by stage; None: any number."""
 
     max_dead_ratio: Annotated[Share | None, Values("0 to 1, `null`")] = Field(
         default=0.01,
@@ -137,7 +128,7 @@ class LimitsSpec(Section):
     )
 
     def of(self, stage: str) -> StageLimits:
-        """Those of one of `ingest.ports.decoder.STAGES`."""
+        """The limits of one of `ingest.ports.decoder.STAGES`."""
         by_stage = {
             "key": self.key,
             "header": self.header,
@@ -149,8 +140,8 @@ class LimitsSpec(Section):
 
 
 class DeadLettersSpec(Section):
-    """A topic for dead letters, beside their table: of the source's cluster, or of
-    another one that is told here.
+    """A topic for dead letters, in addition to their table; of the source's cluster or
+    another one.
     """
 
     topic: Annotated[TopicName, Values("a name")] = Field(
@@ -177,9 +168,9 @@ class DeadLettersSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """At most one way to say which cluster; the source's has its own properties."""
-        told = [name for name in ("cluster", "bootstrap_servers") if written.get(name) is not None]
-        if len(told) > 1:
+        """At most one setting says which cluster; the source's has its own properties."""
+        stated = [n for n in ("cluster", "bootstrap_servers") if written.get(n) is not None]
+        if len(stated) > 1:
             yield (
                 ("bootstrap_servers",),
                 (
@@ -187,7 +178,7 @@ class DeadLettersSpec(Section):
                     " cluster has the topic"
                 ),
             )
-        if "client" in written and not told:
+        if "client" in written and not stated:
             yield (
                 ("client",),
                 (
@@ -201,9 +192,8 @@ class PipelineSpec(Section):
     """One pipeline: topics become a table, window by window.
 
     `id` is the pipeline's identity for ever: its windows and frozen boundaries carry
-    it. Three are not written in a spec: `folder` is where it lies, `spec_file` which
-    one it is, if it is in one, `named_clusters` what a windrow.yaml says of the
-    clusters that it names.
+    it. Three fields are not written in a file: the spec's `folder`, its `spec_file` if
+    it comes from one, and the `named_clusters` that it refers to in a windrow.yaml.
     """
 
     id: PipelineId = Field(
@@ -257,32 +247,22 @@ class PipelineSpec(Section):
     folder: Path
     spec_file: SkipJsonSchema[Path | None] = None
     named_clusters: SkipJsonSchema[Mapping[str, ClusterSpec]] = Field(
-        default_factory=dict, repr=False, validate_default=True
+        default_factory=dict, repr=False
     )
 
-    @field_validator("named_clusters")
     @classmethod
-    def _names_them(
-        cls, found: Mapping[str, ClusterSpec], info: ValidationInfo
-    ) -> Mapping[str, ClusterSpec]:
-        """Exactly those that are named. `info.data` has no section that is wrong itself."""
-        if {"source", "sink", "dead_letters"} <= info.data.keys():
-            sections = (info.data["source"], info.data["sink"], info.data["dead_letters"])
-            if found.keys() != {getattr(section, "cluster", None) for section in sections} - {None}:
-                raise sentence(
-                    "goes with the cluster of source, sink and dead_letters:"
-                    " windrow.ingest.config.load looks them up"
-                )
-        return found
+    def known_keys(cls) -> list[str]:
+        """The sections and settings that a file may have."""
+        return [name for name in super().known_keys() if name not in NOT_WRITTEN]
 
     def schema_file(self) -> Path | None:
-        """The file that has the model of what is decoded; None of a model that is imported."""
+        """The file of the schema's model; None if the model is imported from a package."""
         file = (self.decode.schema_ or "").rpartition(":")[0]
         return self.folder / file if file.endswith(".py") else None
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What the source says must fit the windows."""
+        """Conflicts between sections."""
         source, window = section_of(written, "source"), section_of(written, "window")
         if source.get("start") == "label" and window.get("grid") == BATCH:
             yield (
@@ -324,15 +304,15 @@ class PipelineSpec(Section):
 
     @property
     def keeps(self) -> bool:
-        """Whether a row keeps what a change leaves alone: not where rows are
-        transformed, for what is made of no value is none either.
+        """Whether a row keeps the columns that a change leaves alone: not if rows are
+        transformed, for a transform sees no value there.
         """
         return self.sink.keeps and self.transform is None
 
     @property
     def in_order(self) -> bool:
-        """Whether a window that was refused holds those behind it back: run later, it
-        could not be committed any more.
+        """Whether a refused window holds back those after it: it could not be committed
+        behind them any more.
         """
         return self.sink.in_order or (
             self.keeps and getattr(self.decode, "unavailable", "dead") in {None, "keep"}
@@ -340,13 +320,13 @@ class PipelineSpec(Section):
 
     @property
     def named_cluster(self) -> ClusterSpec | None:
-        """The cluster of windrow.yaml that the source names; None if it tells its own."""
+        """The cluster of windrow.yaml that the source names; None if it has its own address."""
         return None if self.source.cluster is None else self.named_clusters[self.source.cluster]
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster as the pipeline reaches it: the source's own, or the named one
-        under what the source says besides.
+        """The cluster to read from: the source's own, or the named one with the source's
+        settings over it.
         """
         source = self.source
         if self.named_cluster is not None:
@@ -358,7 +338,7 @@ class PipelineSpec(Section):
 
     @property
     def dead_cluster(self) -> ClusterSpec | None:
-        """The cluster that is told for the topic of dead letters; None: it is the source's."""
+        """The cluster of the dead-letter topic; None: the source's."""
         dead_letters = self.dead_letters
         if dead_letters is None:
             return None
@@ -375,8 +355,8 @@ class PipelineSpec(Section):
 
     @property
     def reached_sink(self) -> SinkSection:
-        """The sink's section; of one that lies on a cluster with that told: its own,
-        the named one, or the source's.
+        """The sink's section; one on a Kafka cluster has that cluster's address filled in:
+        its own, the named one's, or the source's.
         """
         sink = self.sink
         if not isinstance(sink, OnClusterSection) or sink.bootstrap_servers is not None:
@@ -391,9 +371,7 @@ class PipelineSpec(Section):
 
     @property
     def registry(self) -> Registry | None:
-        """The schema registry that its formats ask: the source's own, or the named
-        cluster's; None if none asks one.
-        """
+        """The schema registry that the formats ask; None if none asks one."""
         return (
             self.stated_registry
             if any(
@@ -405,8 +383,8 @@ class PipelineSpec(Section):
 
     @property
     def stated_registry(self) -> Registry | None:
-        """That of its topics' schemas, whether its formats ask it or not: the source's
-        own, or the named cluster's.
+        """The schema registry of the topics, whether the formats ask it or not: the
+        source's own, or the named cluster's.
         """
         found = self._source_registry
         return None if found is None else registry_of(found, self.folder)
@@ -418,18 +396,18 @@ class PipelineSpec(Section):
         )
 
     def sink_path(self) -> str:
-        """Where the table is, as its kind says it."""
+        """The table's place, in the notation of its kind."""
         return self.sink.place(self.folder)
 
     def state_url(self) -> str:
         """The ledger, a path or a URL: the spec's own, else $WINDROW_STATE, else
         .windrow/state.db beside the spec.
 
-        Without WINDROW_STATE the same for one spec, whoever asks and from wherever: a
-        command and a UI can't have two ledgers.
+        It doesn't depend on the working directory, so that the command and Dagster
+        don't get two ledgers.
 
         Raises:
-            SpecError: WINDROW_STATE makes no sense.
+            SpecError: WINDROW_STATE is not a place.
         """
         own = self.folder / ".windrow" / "state.db"
         try:
@@ -445,8 +423,8 @@ class PipelineSpec(Section):
 def _delete_mistakes(
     sink: Mapping[str, Any], decode: Mapping[str, Any]
 ) -> Iterator[tuple[Place, str]]:
-    """Where a message without a value deletes, nothing else can be said of it; and what
-    deletes has no headers to go by.
+    """A null value that deletes a row can't have `on_null`; a primary key can't come from
+    headers, which a delete may lack.
     """
     key = names_in(sink.get("primary_key"))
     of_headers = [name for name in key if name in section_of(decode, "headers")]
@@ -476,8 +454,8 @@ def _loops(
     named_clusters: Mapping[str, Any],
     what: str,
 ) -> Iterator[tuple[Place, str]]:
-    """A topic that the pipeline itself reads would bring back what is written to it,
-    again and again.
+    """Refuses to write to a topic that the pipeline reads: messages would come back, again
+    and again.
     """
     named, pattern = source.get("topic"), source.get("topic_pattern")
     read = (
@@ -494,9 +472,8 @@ def _loops(
 
 
 def _addresses(section: Mapping[str, Any], named_clusters: Mapping[str, Any]) -> set[str]:
-    """Of the cluster that a section tells, none if it tells none.
-
-    One address of two clusters is enough to know that they are one.
+    """The addresses of the cluster that a section names or has; two clusters that share
+    an address are one.
     """
     named = named_clusters.get(str(section.get("cluster")))
     servers = (
@@ -512,7 +489,7 @@ def _addresses(section: Mapping[str, Any], named_clusters: Mapping[str, Any]) ->
 def _matches(pattern: object, topic: str) -> bool:
     try:
         return isinstance(pattern, str) and re.fullmatch(pattern, topic) is not None
-    except (re.error, OverflowError, RecursionError):  # told by the setting itself
+    except (re.error, OverflowError, RecursionError):  # reported by the setting itself
         return False
 
 
@@ -522,8 +499,8 @@ def _registry_mistakes(
     sink: Mapping[str, Any],
     named_clusters: Mapping[str, Any],
 ) -> Iterator[tuple[Place, str]]:
-    """A format that asks a registry has one, and one that is told for this pipeline
-    alone is asked.
+    """A format that asks a registry needs one; a registry of this pipeline alone must be
+    asked by some format.
     """
     writing = [
         ("sink", part, "format")
@@ -579,13 +556,13 @@ def _registry_mistakes(
 def _registry_of(
     named_clusters: Mapping[str, Any], section: Mapping[str, Any]
 ) -> RegistrySpec | None:
-    """That of the cluster that a section names."""
+    """The registry of the cluster that a section names."""
     cluster = named_clusters.get(str(section.get("cluster")))
     return cluster.registry if isinstance(cluster, ClusterSpec) else None
 
 
 def _start_mistakes(pipeline_id: str, window: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """A start that lies beside the grid; wrong kinds of values are told by their options."""
+    """Refuses a start that is not on the grid; the fields report wrong values themselves."""
     grid = window.get("grid")
     try:
         start = as_instant(window.get("start"))

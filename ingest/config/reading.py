@@ -1,23 +1,19 @@
-"""A file of settings becomes a model, or all that is wrong with it: the same for a spec
-and for a windrow.yaml.
-"""
+"""Turns a file of settings into a model, or into all its mistakes: a spec, a windrow.yaml."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
 from windrow.ingest.errors import SpecError, SpecMistakesError
 from windrow.ingest.kafka.client import problems
 from windrow.ingest.kafka.properties import ALLOWED
 from windrow.ingest.settings.document import Document, Mistake, Place, mistake_of
-from windrow.ingest.settings.kinds import OfItsKind
 from windrow.ingest.settings.secrets import FORMS, reference
 from windrow.ingest.settings.values import section_of
 from windrow.ingest.settings.yamltext import SIZE_MAX
@@ -28,16 +24,16 @@ _SECRETS = {"password", "key_password", *(name for name, known in ALLOWED.items(
 """The settings of a client or a registry that are secrets."""
 
 _TOLD_MAX = 50
-"""Mistakes that are told at once."""
+"""Most mistakes in one message."""
 
 
 def text_of(path: Path, name: str, do: str) -> str:
-    """The text of a file, if it isn't larger than a file of settings can be.
+    """Reads the text of a file of settings.
 
-    `name`, `do`: how an error calls the file, and what helps.
+    `name`, `do`: the file's name and the remedy in errors.
 
     Raises:
-        SpecError: it can't be read.
+        SpecError: it can't be read, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -55,7 +51,7 @@ def text_of(path: Path, name: str, do: str) -> str:
 
 
 def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMistakesError:
-    """All that is wrong with a file, each mistake with its line. `name`: the file's."""
+    """The error with all mistakes of a file, each with its line. `name`: the file's."""
     lines = list(dict.fromkeys(sorted((document.line(m), document.sentence(m)) for m in mistakes)))
     head = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     listed = [f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_TOLD_MAX]]
@@ -65,71 +61,23 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     return SpecMistakesError(f"{head} in {name}:\n" + "\n".join(listed), "spec", do)
 
 
-def validated(
-    model: type[M], values: Mapping[str, Any], unwritten: tuple[str, ...] = ()
-) -> tuple[M | None, list[Mistake]]:
-    """The model of some values, or what is wrong with them.
-
-    `unwritten`: its fields that nobody writes into the file.
-    """
+def validated(model: type[M], values: Mapping[str, Any]) -> tuple[M | None, list[Mistake]]:
+    """Makes a model of values, or lists their mistakes."""
     try:
         return model.model_validate(values), []
     except ValidationError as error:
-        return None, [
-            mistake_of(e, _keys_at(model, tuple(e["loc"][:-1]), values, unwritten))
-            for e in error.errors(include_url=False)
-        ]
-
-
-def _keys_at(
-    model: type[BaseModel], place: Place, written: object, unwritten: tuple[str, ...]
-) -> list[str]:
-    """The keys that a section knows.
-
-    `written`: the values; of some sections the options depend on what they say.
-    """
-    models: list[type[BaseModel]] = [model]
-    for part in place:
-        fields = [each.model_fields[str(part)] for each in models if str(part) in each.model_fields]
-        written = written.get(part) if isinstance(written, Mapping) else None
-        models = [below for field in fields for below in _sections(field, written)] or models
-    return list(
-        dict.fromkeys(
-            f.alias or name
-            for each in models
-            for name, f in each.model_fields.items()
-            if name not in unwritten
-        )
-    )
-
-
-def _sections(field: FieldInfo, written: object) -> Iterator[type[BaseModel]]:
-    """The sections that a field may be; only the one that is written, where that says which."""
-    chosen = OfItsKind.of(field)
-    if chosen is not None:
-        yield chosen.model(written)
-    else:
-        yield from _models(field.annotation)
-
-
-def _models(annotation: object) -> Iterator[type[BaseModel]]:
-    """The sections in an annotation, however deep in unions."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
+        return None, list(map(mistake_of, error.errors(include_url=False)))
 
 
 def client_mistakes(
     section: Mapping[str, Any], place: Place, above: ClusterSpec | None = None
 ) -> list[Mistake]:
-    """What is wrong with the client properties of a section as it was written, by
-    themselves and beside its tuning.
+    """Mistakes in a section's client properties, alone and together with its tuning.
 
     Args:
-        section: has `client` and `tuning`.
-        place: where it stands.
-        above: the named cluster that these settings go over.
+        section: as it was written, with `client` and `tuning`.
+        place: the section's place in the file.
+        above: the named cluster whose settings these override.
     """
     client: dict[str, Any] = {
         str(name): reference(value) or value
@@ -142,7 +90,7 @@ def client_mistakes(
             if _is_tuning(name, value)
         }
     )
-    # which is right by itself: what is wrong with both together is wrong here
+    # the named cluster is right by itself, so a conflict of both is a mistake here
     if above is not None:
         whole, other = above.under(client, tuning), " (with what the cluster has)"
         return [
@@ -153,9 +101,7 @@ def client_mistakes(
 
 
 def written_out(document: Document) -> list[Mistake]:
-    """Secrets of clients and registries that stand in a file as they are, where
-    everybody reads them who reads the file.
-    """
+    """Mistakes: secrets of clients and registries in plain text in the file."""
     return [
         Mistake(
             place,
@@ -177,7 +123,7 @@ def _at(values: Any, place: Place) -> object:
 
 
 def _is_tuning(name: str, value: object) -> bool:
-    """Whether a setting is right by itself; what is wrong with another is told by the section."""
+    """Whether a setting is right by itself; the section's model reports a wrong one."""
     try:
         TuningSpec.model_validate({name: value})
     except ValidationError:
@@ -188,9 +134,9 @@ def _is_tuning(name: str, value: object) -> bool:
 def _placed(
     problem: str, place: Place, client: Mapping[str, object], elsewhere: str = ""
 ) -> Mistake:
-    """A problem that begins with a property's name, or a setting's, belongs to its line.
+    """Places a problem at the property or setting with whose name it begins.
 
-    `elsewhere`: said where that isn't here.
+    `elsewhere`: added to a problem with a property that is not in this file.
     """
     name, _, rest = problem.partition(" ")
     if name.startswith("tuning."):

@@ -1,9 +1,8 @@
-"""What is told once for many pipelines: a windrow.yaml, which lies in the spec's folder
-or in one above it.
+"""Clusters that several pipelines share: a windrow.yaml in the spec's folder, or above it.
 
-The nearest one counts, alone. Up from the spec's own folder the search ends at a
-repository's root (a folder that holds .git), at the user's home, and below a folder
-that everybody may write to: what lies there could be anybody's.
+Only the nearest one counts. The search upwards ends at a repository's root (a folder
+with .git), at the user's home, and below a folder that everybody may write to, where
+the file could be anybody's.
 """
 
 from __future__ import annotations
@@ -26,19 +25,16 @@ FILE = "windrow.yaml"
 
 
 class SharedSpec(Section):
-    """A windrow.yaml: clusters by the names that specs call them by."""
+    """A windrow.yaml: clusters by the names that specs use."""
 
     clusters: Annotated[Mapping[ClusterName, ClusterSpec], Field(min_length=1)]
 
 
 def find_shared(folder: Path) -> tuple[Path | None, Path]:
-    """The windrow.yaml of a folder, None if there is none, and the last folder that was
-    looked into.
-    """
+    """Finds the windrow.yaml of a folder (None: there is none), and the last folder searched."""
     here, home = Path(os.path.realpath(folder)), Path(os.path.realpath(Path("~").expanduser()))
     for folder_ in chain([here], here.parents):
-        # whatever it is: passed over, the next one above could mean another cluster by
-        # that name
+        # also if it is no file: the next one above may give the name to another cluster
         if os.path.lexists(folder_ / FILE):
             return folder_ / FILE, folder_
         if folder_ == home or (folder_ / ".git").exists() or _anybodys(folder_.parent):
@@ -51,14 +47,14 @@ def _anybodys(folder: Path) -> bool:
 
 
 def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSpec | Mistake:
-    """The cluster of a name, as the windrow.yaml of a spec's folder has it; or, of the
-    spec's section that has it, that there is none.
+    """Finds a cluster by its name in the windrow.yaml of a spec's folder; else the mistake
+    of the spec's section that names it.
 
-    Of the file's other clusters nothing is asked: what their templates want may be in
-    another machine's environment.
+    The file's other clusters are not checked: their templates may need another
+    machine's environment.
 
     Raises:
-        SpecError: the file can't be read, or with all mistakes that stand in it, each
+        SpecError: the file can't be read, or is wrong: then with all its mistakes, each
             with its line.
     """
     place, (file, last) = (section, "cluster"), find_shared(folder)
@@ -105,9 +101,7 @@ def named_cluster(name: str, folder: Path, section: str = "source") -> ClusterSp
 def _checked(
     name: str, attributes: Mapping[str, Any], clusters: Mapping[str, Any]
 ) -> tuple[ClusterSpec | None, list[Mistake]]:
-    """The cluster of that name, or what is wrong with it, and with what the file says
-    besides clusters.
-    """
+    """The cluster of that name, or its mistakes and those outside of `clusters`."""
     wanted = {name: clusters[name]} if name in clusters else attributes.get("clusters")
     shared, wrong = validated(
         SharedSpec, {**attributes, **({} if wanted is None else {"clusters": wanted})}

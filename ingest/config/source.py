@@ -1,4 +1,4 @@
-"""What a spec says of its source: which topics, from where on, how strictly, how fast."""
+"""The `source` section: topics, start position, guarantees, tuning."""
 
 from __future__ import annotations
 
@@ -53,11 +53,9 @@ _CLUSTER = ("cluster", "bootstrap_servers")
 _SELECTING = ("topic", "topic_pattern", "partitions")
 _PATTERN_MAX = 1000
 
-# --------------------------------------------------------------------------------------------------
-
 
 def _topics(value: object) -> str | tuple[str, ...]:
-    """A name, or a list of them."""
+    """Validates a topic's name, or a list of names."""
     if not isinstance(value, list | tuple):
         return _name(value)
     names = tuple(_name(name) for name in value)
@@ -71,9 +69,7 @@ def _topics(value: object) -> str | tuple[str, ...]:
 
 def _name(value: object) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise ValueError(  # noqa: TRY004
-            "must be a topic name, or a list of them"
-        )  # pydantic collects ValueErrors only
+        raise sentence("must be a topic name, or a list of them", value)
     try:
         return topic_name(str(value))
     except ValueError as error:
@@ -108,9 +104,7 @@ def _some(value: Mapping[str, tuple[int, ...]]) -> Mapping[str, tuple[int, ...]]
 
 def _number(value: object) -> object:
     if isinstance(value, bool | float):
-        raise ValueError(  # noqa: TRY004
-            "must be a partition's number, 0 or more"
-        )  # pydantic collects ValueErrors only
+        raise sentence("must be a partition's number, 0 or more", value)
     return value
 
 
@@ -131,17 +125,12 @@ _Partition = Annotated[int, BeforeValidator(_number), Field(ge=0, le=PARTITION_M
 _Partitions = Annotated[tuple[_Partition, ...], AfterValidator(_partitions)]
 _ByTopic = Annotated[Mapping[TopicName, _Partitions], AfterValidator(_some)]
 
-# --------------------------------------------------------------------------------------------------
-
 
 class SourceSpec(Section):
-    """The topics and how to read them.
+    """The topics, and how to read them.
 
-    `client`: librdkafka properties out of the allow-list of `ingest.kafka.client`.
-
-    `cluster` names one of a windrow.yaml, instead of `bootstrap_servers`; what stands
-    under `client` and `tuning` then goes over what that one has: see
-    `ingest.config.cluster.ClusterSpec.under`.
+    `cluster` names one of a windrow.yaml, instead of `bootstrap_servers`; `client` and
+    `tuning` then override that cluster's: see `ingest.config.cluster.ClusterSpec.under`.
     """
 
     cluster: Annotated[ClusterName | None, Values("a name")] = Field(
@@ -222,7 +211,7 @@ class SourceSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Exactly one way to say which cluster, and which topics."""
+        """Exactly one setting says which cluster, and one which topics."""
         meant = {
             nearest(str(name), tuple(cls.model_fields))
             for name in written
@@ -252,9 +241,8 @@ class SourceSpec(Section):
     def _start_fits(
         cls, start: str | StartSpec | None, info: ValidationInfo
     ) -> str | StartSpec | None:
-        """Offsets are of what is read.
-
-        `info.data` has the fields before this one that are right.
+        """Refuses offsets of topics that are not read; `info.data` has the earlier fields
+        that are right.
         """
         chosen = {name: info.data[name] for name in _SELECTING if info.data.get(name) is not None}
         if isinstance(start, StartSpec) and start.offsets is not None and len(chosen) == 1:
@@ -264,18 +252,18 @@ class SourceSpec(Section):
         return start
 
     def selection(self) -> Selection:
-        """Which topic-partitions are read."""
+        """The topic-partitions to read."""
         return _selection(self.topic, self.topic_pattern, self.partitions)
 
     def topic_names(self) -> tuple[str, ...]:
-        """The topics that are named; none for a pattern."""
+        """The named topics; none for a pattern."""
         return _names(self.selection())
 
     def origin(self, grid: str) -> Source:
-        """What planning needs to know.
+        """The source as planning sees it.
 
-        By default windows in time begin where their first label cuts, micro-batches at
-        the log's start.
+        By default windows in time begin where their first label cuts the log,
+        micro-batches at the log's start.
         """
         start = self.start or ("earliest" if grid == BATCH else "label")
         initializer = (
@@ -335,7 +323,7 @@ def _names(selection: Selection) -> tuple[str, ...]:
 
 
 def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str]]:
-    """The offsets of what isn't read."""
+    """Mistakes: offsets of topic-partitions that are not read."""
     names = _names(selection)
     if None in offsets and len(names) != 1:
         yield (
@@ -351,12 +339,12 @@ def _unread(selection: Selection, offsets: ByTopic) -> Iterator[tuple[Place, str
         if not (selection.matches(topic) if isinstance(selection, Pattern) else topic in names):
             yield place, f"topic {topic} is not among those that are read"
         elif isinstance(selection, Partitions):
-            beside = sorted(p for p in numbers if TopicPartition(topic, p) not in selection.tps)
-            if beside:
+            unread = sorted(p for p in numbers if TopicPartition(topic, p) not in selection.tps)
+            if unread:
                 yield (
                     place,
                     (
-                        f"partition {', '.join(map(str, beside))} of {topic} is not among those"
+                        f"partition {', '.join(map(str, unread))} of {topic} is not among those"
                         " that are read"
                     ),
                 )

@@ -1,4 +1,4 @@
-"""Where a source begins, as a spec says it."""
+"""The `source.start` setting: where the first window begins in the log."""
 
 from __future__ import annotations
 
@@ -39,29 +39,26 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _moment(value: object) -> datetime:
-    """An ISO instant or epoch milliseconds.
+    """Validates an ISO instant, or epoch milliseconds.
 
-    Before 1970 Kafka's timestamps turn into words: -1 asks for the end, -2 for the start.
+    Kafka gives negative timestamps a meaning: -1 is the log's end, -2 its start.
     """
     if isinstance(value, bool):
-        raise ValueError(  # noqa: TRY004
-            "is not an instant: write it like 2026-01-02T03:00:00Z, or in epoch milliseconds"
-        )  # pydantic collects ValueErrors only
-    try:
-        found = moment(str(value)) if isinstance(value, int | str) else as_instant(value)
-    except ValueError as error:
-        raise ValueError(str(error)) from None
+        raise sentence(
+            "is not an instant: write it like 2026-01-02T03:00:00Z, or in epoch milliseconds", value
+        )
+    found = moment(str(value)) if isinstance(value, int | str) else as_instant(value)
     if found < _EPOCH:
         raise ValueError("must not lie before 1970, where Kafka's timestamps begin")
     return found
 
 
 ByTopic = Mapping[str | None, Mapping[int, int]]
-"""Offsets by topic and partition; None: of the one topic that is read."""
+"""Offsets by topic and partition; None: the only topic that is read."""
 
 
 def _offsets(value: object) -> ByTopic:
-    """`{TOPIC: {0: 42}}`, `{0: 42}`, or Flink's `partition:0,offset:42;...`."""
+    """Validates `{TOPIC: {0: 42}}`, `{0: 42}`, or Flink's `partition:0,offset:42;...`."""
     if isinstance(value, str):
         try:
             return {None: _in_range(flink_offsets(value))}
@@ -88,7 +85,7 @@ def _offsets(value: object) -> ByTopic:
 
 
 def _numbers(value: object) -> dict[int, int]:
-    """Offsets by partition; both may be texts, as keys in YAML are."""
+    """Validates offsets by partition; both may be texts, as keys in YAML are."""
     if not isinstance(value, Mapping) or not value:
         raise ValueError("must be offsets by partition, like {0: 42}")
     pairs = [(str(p).strip(), str(o).strip()) for p, o in value.items()]
@@ -120,8 +117,8 @@ _OFFSETS_SCHEMA = {
 
 
 class StartSpec(Section):
-    """A position that has to be looked up: exactly one of `timestamp`, `committed` and
-    `offsets`, and what if there is no answer.
+    """A position to look up: exactly one of `timestamp`, `committed` and `offsets`, with a
+    fallback where there is no answer.
     """
 
     timestamp: (
@@ -162,7 +159,7 @@ class StartSpec(Section):
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """One form, and only its own companion."""
+        """Exactly one position, and only its own fallback."""
         forms = [form for form in _FORMS if written.get(form) is not None]
         if not forms:
             yield (
@@ -179,7 +176,7 @@ class StartSpec(Section):
                 yield (companion,), f"belongs to {form}, which isn't there"
 
     def initializer(self, topics: tuple[str, ...]) -> Initializer:
-        """The position. `topics`: those named in the source."""
+        """The position as planning sees it. `topics`: those named in the source."""
         if self.timestamp is not None:
             return AtTime(self.timestamp, self.no_match)
         if self.committed is not None:

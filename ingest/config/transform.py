@@ -1,4 +1,4 @@
-"""What becomes of decoded rows before they are staged."""
+"""The `transform` section: a Spark function between decoding and the table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from windrow.ingest.formats.kind import SchemaReference
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.values import FunctionName, LeftOut, Section, section_of
 
-_UNTOLD = ("ordinal", "value-size")
+_PER_MESSAGE = ("ordinal", "value-size")
 
 
 class TransformSpec(Section):
-    """A function of Spark's between decoding and the table."""
+    """A function of DataFrames between decoding and the table."""
 
     spark: FunctionName = Field(
         description=(
@@ -36,9 +36,9 @@ class TransformSpec(Section):
 
 
 def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """What doesn't go with such a function, of a whole spec.
+    """Settings of a spec that conflict with such a function.
 
-    A sink's promises are asked where the spec is assembled.
+    The sink's capabilities are checked when the pipeline is assembled.
     """
     if written.get("transform") is None:
         return
@@ -51,7 +51,7 @@ def transform_mistakes(written: Mapping[str, Any]) -> Iterator[tuple[Place, str]
                 " columns say"
             ),
         )
-    for name in _UNTOLD:
+    for name in _PER_MESSAGE:
         if metadata.get(name) not in {None, "none"}:
             yield (
                 ("metadata", name),

@@ -1,10 +1,10 @@
-"""What a spec says of its windows: their grid, and when one is run."""
+"""The `window` section: the grid of windows, and when one is run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +20,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from windrow.ingest.errors import GridError, SpecError
+from windrow.ingest.model.label import label_text
+from windrow.ingest.model.window import Window
 from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.values import (
     Count,
@@ -31,7 +33,10 @@ from windrow.ingest.settings.values import (
     Written,
     sentence,
 )
-from windrow.ingest.source.enumerator.grid import BATCH, NAMED, cron
+from windrow.ingest.source.enumerator.grid import BATCH, NAMED, cron, parse_windows
+
+if TYPE_CHECKING:
+    from windrow.ingest.config.pipeline import PipelineSpec
 
 _CRON_FORM = "a cron expression of five fields of digits, * , - and /, such as */15 * * * *"
 
@@ -48,14 +53,14 @@ def _every(value: str) -> str:
     return value
 
 
-def _there(value: object) -> object:
+def _not_null(value: object) -> object:
     if value is None:
         raise sentence("is missing")
     return value
 
 
 def is_cron(text: str) -> bool:
-    """Whether a text is a grid of windows in time."""
+    """Whether a text is a grid in time: a cron expression, or the name of one."""
     try:
         cron(text)
     except SpecError:
@@ -63,16 +68,36 @@ def is_cron(text: str) -> bool:
     return True
 
 
-class TimeWindows(Section):
-    """Windows in time, on a grid in UTC. One can be run once its end lies `delay` in the past."""
+class _Windows(Section):
+    """Either kind of windows; each refuses the options of the other one."""
+
+    is_batch: ClassVar[bool]
+    of_other_kind: ClassVar[str]
+
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """The options of both kinds: the grid says which, and may be wrong itself."""
+        return list(dict.fromkeys([*TimeWindows.model_fields, *MicroBatches.model_fields]))
+
+    @classmethod
+    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+        """The options of the other kind."""
+        for name in cls.known_keys():
+            if name in written and name not in cls.model_fields:
+                yield (name,), cls.of_other_kind
+
+
+class TimeWindows(_Windows):
+    """Windows in time, on a grid in UTC. One is closed when `delay` has passed since its end."""
 
     is_batch: ClassVar[bool] = False
+    of_other_kind: ClassVar[str] = f"is for micro-batches (grid: {BATCH}) only"
     grid: Annotated[
         Written,
         AfterValidator(_grid),
         Values(", ".join([*(f"`{name}`" for name in NAMED), "a cron expression of five fields"])),
     ] = Field(description="Where windows begin and end, in UTC.")
-    start: Annotated[Instant, BeforeValidator(_there)] = Field(
+    start: Annotated[Instant, BeforeValidator(_not_null)] = Field(
         description="Where the first window begins: an instant of the grid."
     )
     delay: Duration = Field(
@@ -92,20 +117,12 @@ class TimeWindows(Section):
         ),
     )
 
-    @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Each kind of window has options of its own."""
-        yield from (
-            ((name,), f"is for micro-batches (grid: {BATCH}) only")
-            for name in _only(MicroBatches)
-            if name in written
-        )
 
-
-class MicroBatches(Section):
-    """Windows between two sequence numbers: whatever is waiting when one is cut."""
+class MicroBatches(_Windows):
+    """Windows between two sequence numbers: all that is waiting when one is cut."""
 
     is_batch: ClassVar[bool] = True
+    of_other_kind: ClassVar[str] = "is for windows in time; micro-batches don't have it"
     grid: Literal["batch"] = Field(description="Windows are numbered micro-batches.")
     every: Annotated[
         Written, AfterValidator(_every), Values("a cron expression of five fields")
@@ -116,15 +133,6 @@ class MicroBatches(Section):
     min_records: Count = Field(
         default=1, description="With fewer new offsets no micro-batch is cut."
     )
-
-    @classmethod
-    def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """Each kind of window has options of its own."""
-        yield from (
-            ((name,), "is for windows in time; micro-batches don't have it")
-            for name in _only(TimeWindows)
-            if name in written
-        )
 
     @field_validator("min_records")
     @classmethod
@@ -137,15 +145,11 @@ class MicroBatches(Section):
         return least
 
 
-def _only(kind: type[Section]) -> list[str]:
-    return [name for name in kind.model_fields if name != "grid"]
-
-
 _TIME, _BATCH = "~time", "~batch"
 
 
 def _kind_of(written: object) -> str:
-    """Which kind of windows a section says."""
+    """The tag of the kind that a section's grid says."""
     is_batch = (
         written.get("grid") == BATCH
         if isinstance(written, Mapping)
@@ -155,15 +159,14 @@ def _kind_of(written: object) -> str:
 
 
 class _ByGrid:
-    """The JSON schema of either kind: the grid says which."""
+    """Annotation for the JSON schema of either kind: the grid says which."""
 
     @classmethod
     def __get_pydantic_json_schema__(
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """In place of alternatives, of which an error could only say that none fits.
-
-        What a template makes of the grid is not known.
+        """Conditions instead of pydantic's alternatives, whose errors would say only that
+        none fits. Nothing is known of a grid that is a template.
         """
         in_time, batches = handler(schema)["oneOf"]
         return {
@@ -182,11 +185,11 @@ WindowSpec = Annotated[
     Discriminator(_kind_of),
     _ByGrid,
 ]
-"""What a pipeline's windows are: in time, or micro-batches."""
+"""A pipeline's windows: in time, or micro-batches."""
 
 
 def in_time(window: WindowSpec) -> TimeWindows:
-    """Windows that are in time, for who has no use for others.
+    """Passes on windows in time.
 
     Raises:
         GridError: they are micro-batches.
@@ -198,3 +201,27 @@ def in_time(window: WindowSpec) -> TimeWindows:
             "Name micro-batches by their numbers.",
         )
     return window
+
+
+def windows_named(spec: PipelineSpec, text: str) -> list[Window]:
+    """The windows of a pipeline that a text names, in order.
+
+    Args:
+        spec: the pipeline's.
+        text: the instant at which a window starts (`2026-01-05T09:00:00Z`, or as
+            Dagster's partition key, `2026-01-05-09:00`), a micro-batch's number or name
+            (`7`, `batch-000000007`), or `START/END` for all windows between two.
+
+    Raises:
+        SpecError: it names none, one that is not on the pipeline's grid, or one from
+            before the pipeline's start.
+    """
+    try:
+        windows = parse_windows(spec.id, spec.window.grid, text)
+    except GridError as error:
+        raise SpecError(error.what, "spec", error.do) from None
+    span, grid = windows[0].span, spec.window
+    if span is not None and isinstance(grid, TimeWindows) and span[0] < grid.start:
+        what = f"Window {windows[0].key} lies before the pipeline's start, {label_text(grid.start)}"
+        raise SpecError(what, "spec", f"Choose {label_text(grid.start)} or a later one.")
+    return windows

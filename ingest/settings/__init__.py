@@ -1,4 +1,1 @@
-"""How any setting is written and checked: YAML within bounds, templates, kinds of values, places.
-
-Knows no section and no option.
-"""
+"""Reads and checks settings of any section: YAML, templates, types of values, secrets."""

@@ -1,6 +1,6 @@
-"""A file of settings as text: YAML with line numbers, and templates.
+"""Reads a file of settings: YAML values with their line numbers, templates filled in.
 
-Knows nothing of what they mean.
+Knows nothing of what the settings mean.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENVELOPE = ("type", "attributes", "requirements", "post_processing", "template_v
 """The keys of Dagster's component file; all but `attributes` are for Dagster alone."""
 
 SENTENCE = "sentence"
-"""The type of a mistake whose sentence is whole: nothing is added to it."""
+"""The type of pydantic's error whose sentence is windrow's own: see `settings.values.sentence`."""
 
 SECRET: tuple[Place, ...] = (
     ("source", "client"),
@@ -41,22 +41,21 @@ SECRET: tuple[Place, ...] = (
     ("clusters", "*", "client"),
     ("clusters", "*", "registry"),
 )
-"""Places whose values are never repeated in a message; `*` is any name."""
+"""Places whose values are never repeated in a message; `*` stands for any name."""
 
 _SHOWN_MAX = 80
-"""Characters of a key or a value that are repeated in a message."""
+"""Longest key or value that is repeated in a message, in characters."""
 
 _SECRET_LEAST = 4
-"""Characters of what came from the environment that are looked for in a message; less
-is no secret, and stands in any sentence.
+"""Shortest value of the environment that is masked in messages, in characters.
+
+A shorter one is no secret, and is part of many sentences.
 """
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong at a place; a place within the attributes, or (`line`
-    set) one of the text.
-    """
+    """One mistake at a place of the attributes, or in a line of the text (`line`)."""
 
     place: Place
     what: str
@@ -71,19 +70,17 @@ class Mistake:
 
 @dataclass
 class Document:
-    """What a file holds: values with templates resolved, where each of them stands, and
-    what was wrong on the way.
-    """
+    """A file's values with their templates filled in, the line of each, and the mistakes."""
 
     attributes: object = None
     lines: dict[Place, int] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
     given: dict[Place, dict[str, str]] = field(default_factory=dict)
-    """What came from the environment, by place and by the template that asked for it."""
+    """Values of the environment, by place and by the template that asked for them."""
     values: int = 0
 
     def count(self, place: Place) -> None:
-        """One value more; aliases repeat them, and put what they stand for into one another."""
+        """Counts one more value, for the bounds: aliases can multiply values, and nest them."""
         self.values += 1
         if self.values > VALUES_MAX:
             raise _BoundsError(f"stand for more than {VALUES_MAX:,} values")
@@ -91,9 +88,7 @@ class Document:
             raise _BoundsError(f"nest deeper than {DEPTH_MAX} levels")
 
     def line(self, mistake: Mistake) -> int:
-        """The line of a mistake: of its place, or of the nearest place around it; 0
-        where there is no file.
-        """
+        """The line of a mistake's place, or of the nearest place around it; 0 without a file."""
         if mistake.line is not None:
             return mistake.line
         place = mistake.place
@@ -102,17 +97,13 @@ class Document:
         return self.lines.get(place, 0)
 
     def failed(self, place: Place) -> bool:
-        """Whether the value at a place, or around it, could not be made out."""
+        """Whether the value at a place, or one around it, could not be read."""
         return any(
             place[: len(m.place)] == m.place for m in self.mistakes if m.line is None or not m.place
         )
 
     def sentence(self, mistake: Mistake) -> str:
-        """The mistake's text.
-
-        What came from the environment is told as the template that asked for it: it may
-        be a secret.
-        """
+        """The mistake's text, with values of the environment masked by their templates."""
         text = mistake.text
         for place, given in self.given.items():
             if place[: len(mistake.place)] == mistake.place or mistake.place[: len(place)] == place:
@@ -123,18 +114,17 @@ class Document:
 
 
 class _BoundsError(Exception):
-    """More values, or deeper ones, than a spec can have; says which, to be read after
-    what holds them.
-    """
+    """More values, or deeper ones, than a file may have."""
 
 
 def read_document(text: str, number: int | None = None, *, envelope: bool = True) -> Document:
-    """The values of a file; what is wrong with its text is among its mistakes.
+    """Reads the values of a file; mistakes in its text are among the document's.
 
     Args:
         text: the file's.
-        number: of several documents, which (from 0); None: there must be one.
-        envelope: what is wanted may stand under `attributes`, in Dagster's component file.
+        number: which of several YAML documents (from 0); None: the file must have one.
+        envelope: whether the values may lie under `attributes`, as in Dagster's
+            component file.
     """
     document = Document()
     try:
@@ -164,7 +154,7 @@ def read_document(text: str, number: int | None = None, *, envelope: bool = True
 
 
 def read_values(attributes: object) -> Document:
-    """The same for attributes that no file holds, with templates in them."""
+    """Reads attributes that come from Python, with templates in them."""
     document = Document()
     try:
         document.attributes = _filled(attributes, (), document)
@@ -210,7 +200,7 @@ def _unwrap(root: yaml.Node, document: Document) -> yaml.Node:
 
 
 def _value(node: yaml.Node, place: Place, document: Document, above: tuple[yaml.Node, ...]) -> Any:
-    """The value of a node; notes lines, duplicate keys and template trouble in the document."""
+    """The value of a node; the document takes up its lines and mistakes."""
     if node in above:
         document.mistakes.append(
             Mistake(place, "an alias that contains itself", node.start_mark.line + 1)
@@ -263,8 +253,8 @@ def _items(
 
 
 def _text(text: str, place: Place, document: Document) -> str | None:
-    """A text with its templates filled in; None if it can't be used, which is a mistake."""
-    if not strange(text):  # before templates: no variable of the environment can have such a name
+    """A text with its templates filled in; None, and a mistake, if it can't be used."""
+    if not strange(text):  # before templates: no environment variable can have such a name
         found = fill(text)
         if found.given:
             document.given[place] = found.given
@@ -284,7 +274,7 @@ def suggest(key: str, known: Sequence[str]) -> str:
 
 
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """The known key that may have been meant."""
+    """The known key that is most like another one, if any is."""
     return next(iter(difflib.get_close_matches(key[:_SHOWN_MAX], known, n=1)), None)
 
 
@@ -292,44 +282,34 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
 
 
-def mistake_of(error: ErrorDetails, siblings: Sequence[str]) -> Mistake:
-    """Pydantic's finding in our words.
-
-    `siblings`: the keys that the section around the place knows.
-    """
+def mistake_of(error: ErrorDetails) -> Mistake:
+    """One of pydantic's errors in windrow's words."""
     place = tuple(
         part for part in error["loc"] if not isinstance(part, str) or not _is_branch(part)
     )
-    kind = error["type"]
+    kind, context, value = error["type"], error.get("ctx", {}), error["input"]
     if kind == SENTENCE:
-        value = error["ctx"].get("value")
-        return Mistake(
-            place, error["ctx"]["what"] + ("" if value is None else _shown(place, value))
-        )
-    if kind == "extra_forbidden":
-        return Mistake(place, f"unknown key{suggest(str(place[-1]), siblings)}")
-    if kind == "missing":
-        return Mistake(place, "is missing")
-    if kind in {"model_type", "mapping_type", "dict_type"}:
-        return Mistake(place, "must be a mapping")
-    if kind == "tuple_type":
-        return Mistake(place, "must be a list" + _shown(place, error["input"]))
-    if kind in {"too_short", "string_too_short"} and error["ctx"]["min_length"] == 1:
-        return Mistake(place, "must not be empty")
-    if kind == "value_error":
-        return Mistake(place, str(error["ctx"]["error"]) + _shown(place, error["input"]))
-    if kind == "literal_error":
-        return Mistake(place, f"must be {error['ctx']['expected']}" + _shown(place, error["input"]))
-    return Mistake(
-        place,
-        error["msg"].removeprefix("Input ").replace("should", "must", 1)
-        + _shown(place, error["input"]),
-    )
+        what, value = context["what"], context["value"]
+    elif kind == "missing":
+        what, value = "is missing", None
+    elif kind in {"model_type", "mapping_type", "dict_type"}:
+        what, value = "must be a mapping", None
+    elif kind == "tuple_type":
+        what = "must be a list"
+    elif kind in {"too_short", "string_too_short"} and context["min_length"] == 1:
+        what, value = "must not be empty", None
+    elif kind == "value_error":
+        what = str(context["error"])
+    elif kind == "literal_error":
+        what = f"must be {context['expected']}"
+    else:
+        what = error["msg"].removeprefix("Input ").replace("should", "must", 1)
+    return Mistake(place, what + _shown(place, value))
 
 
 def _is_branch(part: str) -> bool:
-    """Pydantic appends the branch of a union that it tried, and that a key was wrong:
-    not a place in the file.
+    """Whether a part of pydantic's place is a union's branch or a key's mark, which no
+    file has.
     """
     return part.startswith("~") or part in {"bool", "int", "float", "str", "[key]"}
 
@@ -343,9 +323,7 @@ def is_secret(place: Place) -> bool:
 
 
 def _shown(place: Place, value: object) -> str:
-    """The value that was found, where it is short and can't be a secret; what looks
-    like a URL, or has a user in it, may hold one.
-    """
+    """`, not VALUE` for a short value that is no secret: a URL, or an `@`, may hold one."""
     if is_secret(place) or not isinstance(value, str | int | float):
         return ""
     if isinstance(value, int) and value.bit_length() > 64:

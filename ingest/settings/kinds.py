@@ -1,7 +1,7 @@
-"""Sections whose options depend on one of them: what `decode` may say is the format's
-business, and each format is a folder of its own.
+"""Sections of several kinds: the options of `decode` depend on its `format`, those of
+`sink` on its `kind`.
 
-A table of kinds says where each of them is described; it is loaded when a spec names it.
+A table of kinds has the module of each, which is loaded when a spec names the kind.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from windrow.ingest.settings.values import Section, sentence
 
 
 def kind_at(place: str) -> Any:
-    """What stands at `package.module:NAME`."""
+    """Loads `package.module:NAME`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True, eq=False)
 class OfItsKind:
-    """Pydantic's annotation of a section: one option names the kind, the `section` of
-    that kind is the model of all of them.
+    """Annotation of a section of several kinds, for pydantic.
 
-    `kinds`: by name, where each is described (`package.module:NAME`); `default`: the
-    kind of a section that names none.
+    `option`: the setting that names the kind; `default`: the kind of a section that
+    names none; `kinds`: `package.module:NAME` of each kind's description, by name.
     """
 
     option: str
@@ -38,12 +37,12 @@ class OfItsKind:
     kinds: Mapping[str, str]
 
     def sections(self) -> dict[str, type[Section]]:
-        """The model of each kind, by its name; loads the descriptions of all of them."""
+        """The model of each kind, by its name; loads all of them."""
         return {name: kind_at(place).section for name, place in self.kinds.items()}
 
     def model(self, written: object) -> type[Section]:
-        """The model of a section as it is written; that of the default kind where it
-        names none, or none that there is.
+        """The model of a section as it is written; that of the default kind if it names
+        none, or an unknown one.
         """
         name = written.get(self.option) if isinstance(written, Mapping) else None
         section: type[Section] = kind_at(
@@ -53,21 +52,19 @@ class OfItsKind:
 
     @classmethod
     def of(cls, field: FieldInfo) -> OfItsKind | None:
-        """The annotation of a model's field; None if its options don't depend on a kind."""
+        """The annotation of a model's field; None if the field has no kinds."""
         return next((each for each in field.metadata if isinstance(each, cls)), None)
 
     def __get_pydantic_core_schema__(
         self, _source: object, _handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Checked by the kind's own model."""
+        """Validates by the kind's own model."""
         return core_schema.no_info_plain_validator_function(self._checked)
 
     def __get_pydantic_json_schema__(
         self, _schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """The names of all kinds, and for each what it takes; one that isn't named is
-        the default.
-        """
+        """The JSON schema: the names of all kinds, and the options of each."""
         cases = []
         for name, section in self.sections().items():
             named = {"properties": {self.option: {"const": name}}}

@@ -1,4 +1,4 @@
-"""What libpq is told, and what it says of a PostgreSQL server that isn't to be trusted.
+"""Defaults for libpq's connections to PostgreSQL, and remedies for its TLS errors.
 
 Text only: no driver is needed.
 """
@@ -10,10 +10,10 @@ TCP = {
     "keepalives_idle": "15",
     "keepalives_interval": "5",
     "keepalives_count": "3",
-    # milliseconds: a server that is gone is noticed while something is sent to it, too
+    # milliseconds: a dead server is noticed also while something is sent to it
     "tcp_user_timeout": "30000",
 }
-"""What libpq is told where the URL doesn't say."""
+"""Connection parameters where the URL has none."""
 
 _AUTHORITY = (
     "`sslrootcert` in the URL (or PGSSLROOTCERT) names the file with the certificate of the"
@@ -34,14 +34,13 @@ _CURES = {
         "Set ssl=on at the server, with a certificate. With sslmode=disable all would go in clear."
     ),
 }
-"""Words of libpq's own errors and of OpenSSL's, which no SQLSTATE tells apart, and what to do."""
+"""What to do, by words in the errors of libpq and OpenSSL, which have no SQLSTATE."""
 
 
 def tls_cure(text: str) -> str | None:
-    """What to do about an error of libpq's, if it is that TLS failed by what the URL or
-    the server's certificate says; None of any other.
+    """What to do if an error of libpq is a TLS failure that another try wouldn't cure;
+    None for other errors.
 
-    The next try would end the same way. Of several hosts one that isn't trusted is
-    enough: somebody has to mend it before it is needed.
+    One untrusted host among several is enough: it must be repaired before it is needed.
     """
     return next((cure for words, cure in _CURES.items() if words in text), None)

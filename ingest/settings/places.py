@@ -1,4 +1,4 @@
-"""Places as a spec names them, a path or a URL, and what must not be part of one.
+"""Paths and URLs as a spec names them, and the secrets that must not be in one.
 
 Text only: nothing is opened.
 """
@@ -14,15 +14,13 @@ WAY_OUT = (
     " the storage's own SDK by the environment (AWS_ACCESS_KEY_ID, AWS_REGION,"
     " GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY ...)"
 )
-"""Why a URL holds no secret, and where the secret goes instead."""
+"""Why a URL must have no secret, and where to put it instead."""
 
 _USER_IS_NO_SECRET = ("abfs", "abfss", "hdfs")
-"""Schemes in which what stands before the @ is a container, or a name."""
+"""Schemes in which the text before the @ is a container, or a user without a password."""
 
 _USER = re.compile(r"[^@]*:.*@", re.DOTALL)
-"""A user and a password, which may hold any character: the secret keys of AWS have
-slashes in them.
-"""
+"""A user and a password, with any characters: secret keys of AWS have slashes."""
 
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^@]*:.*@|[^/@?#]*@)", re.DOTALL)
 
@@ -33,9 +31,7 @@ def is_url(place: str) -> bool:
 
 
 def secret_part(place: str) -> str | None:
-    """What a URL holds that may be secret, in words; None for a path, and for a URL
-    that names a place and nothing else.
-    """
+    """Words for the part of a URL that may be secret; None if it has none, or is a path."""
     scheme, _, rest = place.partition("://")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if _USER.match(rest) or ("@" in authority and scheme not in _USER_IS_NO_SECRET):
@@ -44,23 +40,23 @@ def secret_part(place: str) -> str | None:
 
 
 def without_secrets(place: str) -> str:
-    """A place without what may be secret in it."""
+    """The place without the parts that may be secret."""
     if not is_url(place) or secret_part(place) is None:
         return place
     return re.split(r"[?#]", _CREDENTIALS.sub("", place, count=1), maxsplit=1)[0]
 
 
 def absolute(place: str, folder: Path) -> str:
-    """The place, a relative path from a folder on; a URL as it is.
+    """Makes a path absolute, relative to a folder; passes on a URL.
 
     Raises:
-        ValueError: it begins with the home of a user who isn't there.
+        ValueError: it begins with the home of an unknown user.
     """
     return place if is_url(place) else os.path.normpath(folder / home(place))
 
 
 def home(place: str) -> Path:
-    """A path with ~ filled in.
+    """Expands ~ in a path.
 
     Raises:
         ValueError: there is no such home.

@@ -1,9 +1,8 @@
-"""Secrets by reference: a setting says where its secret is, and each process that needs
-it reads it there for itself.
+"""Secrets by reference: `{env: NAME}` or `{file: PATH}`, read by each process that needs
+the secret.
 
-What is planned on one machine and done on another is pickled in between, and Spark may
-keep that on disk. So what travels has references in it, and never what they stand for.
-Loads no model of a spec: workers use it.
+Tasks are pickled on their way to workers, and Spark may keep pickles on disk: they hold
+references, never secrets. Workers import this module, so it loads no model of a spec.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class InEnvironment(msgspec.Struct, frozen=True):
 
 
 class InFile(msgspec.Struct, frozen=True):
-    """The secret is what a file holds, without a line's end behind it.
+    """The secret is the text of a file, without its last line break.
 
     `path`: absolute, and the same on every machine.
     """
@@ -44,7 +43,7 @@ _EVERYWHERE = (
 
 
 def reference(written: object) -> Secret | None:
-    """The reference that is written as a mapping; None if it is none."""
+    """Reads a reference from a mapping; None if it is none."""
     if not isinstance(written, Mapping) or len(written) != 1:
         return None
     [(form, where)] = written.items()
@@ -56,21 +55,19 @@ def reference(written: object) -> Secret | None:
 
 
 def written(value: object) -> object:
-    """A setting as a document has it: of a secret its reference, of anything else the
-    value itself.
-    """
+    """Writes a setting as YAML has it: a secret as its reference, another value as it is."""
     if isinstance(value, InEnvironment):
         return {"env": value.variable}
     return {"file": value.path} if isinstance(value, InFile) else value
 
 
 def read(secret: Secret, setting: str) -> str:
-    """What a reference stands for, as it is in this process now.
+    """Reads the secret, in this process, now.
 
-    `setting`: what is told by it, for errors.
+    `setting`: its name, for errors.
 
     Raises:
-        SpecError: the variable isn't set, or the file can't be read; names no value.
+        SpecError: the variable isn't set, or the file can't be read.
     """
     if isinstance(secret, InEnvironment):
         value = os.environ.get(secret.variable)

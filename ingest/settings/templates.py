@@ -1,9 +1,8 @@
-"""Templates in a spec: what the environment holds, and nothing else.
+"""Fills in a spec's templates from the environment.
 
-The form is that of Dagster's components, of which this is the part that can do no harm:
-there are no loops, no arithmetic and one filter, so a template can't fill the memory or
-run for ever. The command and Dagster's component both fill in here, so one file means
-one thing.
+The syntax is a harmless part of that of Dagster's components: no loops, no arithmetic,
+one filter, so a template can't fill the memory or run for ever. The command and the
+component both use it, so that one file means one thing.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ _TEMPLATE = re.compile(
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """A text with its templates filled in.
+    """A text with its templates filled in, and the mistakes in them (`wrong`).
 
-    `given`: what came from the environment, by the template that asked for it.
+    `given`: values of the environment, by the template that asked for them.
     """
 
     text: str
@@ -34,14 +33,12 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def has_template(text: str) -> bool:
-    """Whether a text is one that is filled in, or refused: nothing makes a spec take it
-    as it stands.
-    """
+    """Whether a text has a template, good or wrong: a spec can't mean such a text itself."""
     return "{{" in text or "{%" in text
 
 
 def fill(text: str) -> Filled:
-    """The text with its templates filled in, and all that is wrong with them."""
+    """Fills in the templates of a text."""
     if not has_template(text):
         return Filled(text)
     given: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The kinds of values in a spec: how each is written, and what is wrong with one that isn't.
+"""Types of a spec's values: how each is written, and the message for a wrong one.
 
 Knows no section and no option.
 """
@@ -29,7 +29,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from windrow.ingest.errors import GridError
 from windrow.ingest.model.instants import parse_instant, to_utc
 from windrow.ingest.model.label import instant
-from windrow.ingest.settings.document import SENTENCE, Place
+from windrow.ingest.settings.document import SENTENCE, Place, suggest
 from windrow.ingest.settings.places import home, is_url
 from windrow.ingest.settings.secrets import FORMS, Secret, reference, written
 
@@ -49,30 +49,28 @@ _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""A URL with a slash too few: as a path it would be a folder of the machine."""
+"""A URL with one slash instead of two: as a path it would be a folder of the machine."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """Which values a setting takes, in words; stands among a type's annotations, for
-    `docs/settings.md`.
-    """
+    """Annotation: the values that a setting takes, in words for `docs/settings.md`."""
 
     words: str
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What holds where a setting is left out whose default is no value of its own, in
-    words for `docs/settings.md`.
+    """Annotation: the default of a setting that is no value of its own, in words for
+    `docs/settings.md`.
     """
 
     words: str
 
 
 class Section(BaseModel):
-    """Immutable, strict about its keys, and silent about its values when something is
-    wrong: one of them may be a secret.
+    """Base of all sections: immutable, no unknown keys, no values in errors (one may be
+    a secret).
     """
 
     model_config = ConfigDict(
@@ -80,9 +78,14 @@ class Section(BaseModel):
     )
 
     @classmethod
+    def known_keys(cls) -> list[str]:
+        """The keys that a file may have in this section."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+    @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-        """What is wrong between the options of this section as they were written, each
-        mistake with its place in the section.
+        """Mistakes between the options of this section as they were written, each with
+        its place in the section.
         """
         del written
         yield from ()
@@ -90,25 +93,27 @@ class Section(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _whole(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """The mistakes of the options, and where they conflict, all at once."""
+        """Raises the mistakes of the options, and their conflicts, all at once."""
         conflicts = list(cls.conflicts(data)) if isinstance(data, Mapping) else []
         try:
             made = handler(data)
         except ValidationError as error:
-            places = {place for place, _ in conflicts}
-            found = [
-                e
-                for e in error.errors(include_url=False)
-                if e["type"] != "extra_forbidden" or e["loc"] not in places
-            ]
-            raise _error([*map(_again, found), *_details(conflicts)]) from None
+            known = {place for place, _ in conflicts}
+            details = _details(conflicts)
+            for found in error.errors(include_url=False):
+                if found["type"] != "extra_forbidden":
+                    details.append(_again(found))
+                elif found["loc"] not in known:
+                    unknown = f"unknown key{suggest(str(found['loc'][-1]), cls.known_keys())}"
+                    details += _details([(found["loc"], unknown)])
+            raise _error(details) from None
         if conflicts:
             refuse(conflicts)
         return made
 
 
 def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
-    """Several mistakes of one value at once, each with its place within it.
+    """Refuses a value for several mistakes at once, each with its place within it.
 
     Raises:
         ValidationError: always; pydantic puts its mistakes among the others.
@@ -117,9 +122,9 @@ def refuse(mistakes: Iterable[tuple[Place, str]]) -> NoReturn:
 
 
 def sentence(what: str, value: object = None) -> PydanticCustomError:
-    """One mistake, in a whole sentence of our own.
+    """An error for pydantic to collect, in windrow's words.
 
-    `value`: what was written, which is said behind it where it can't be a secret.
+    `value`: the wrong value, which is shown after them where it can't be a secret.
     """
     return PydanticCustomError(SENTENCE, "{what}", {"what": what, "value": value})
 
@@ -135,14 +140,9 @@ def _error(details: list[InitErrorDetails]) -> ValidationError:
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
-    kind = (
-        sentence(error["ctx"]["what"], error["ctx"].get("value"))
-        if error["type"] == SENTENCE
-        else error["type"]
-    )
-    return InitErrorDetails(
-        type=kind, loc=error["loc"], input=error["input"], ctx=error.get("ctx", {})
-    )
+    context = error.get("ctx", {})
+    kind = sentence(**context) if error["type"] == SENTENCE else error["type"]
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
 
 
 def _duration(value: object) -> object:
@@ -195,13 +195,12 @@ def as_instant(value: object) -> datetime:
         return to_utc(value)
     if isinstance(value, date):
         return parse_instant(value.isoformat())
-    # pydantic collects ValueErrors only
-    raise ValueError("is not an instant: write it like 2026-01-02T03:00:00Z")
+    raise sentence("is not an instant: write it like 2026-01-02T03:00:00Z", value)
 
 
 def off_grid(written: object, start: datetime, error: GridError) -> str:
-    """Why an instant is refused that lies beside the grid; one that was written with
-    another offset is told on both clocks.
+    """The message for an instant that is not on the grid; also in UTC, if it was written
+    with another offset.
     """
     elsewhere = isinstance(written, str) and datetime.fromisoformat(
         written.strip()
@@ -213,34 +212,32 @@ def off_grid(written: object, start: datetime, error: GridError) -> str:
 
 
 def _whole_number(value: object) -> object:
-    """Pydantic takes true for 1."""
+    """Refuses what pydantic would take for a whole number: true, and 1.0."""
     if isinstance(value, bool | float):
-        raise ValueError("must be a whole number")  # pydantic collects ValueErrors only  # noqa: TRY004
+        raise sentence("must be a whole number", value)
     return value
 
 
 def _no_switch(value: object) -> object:
-    """Pydantic takes true for 1.0, which of a share is all of it."""
+    """Refuses true, which pydantic would take for 1.0."""
     if isinstance(value, bool):
-        raise ValueError("must be a number")  # pydantic collects ValueErrors only  # noqa: TRY004
+        raise sentence("must be a number", value)
     return value
 
 
 def scalar(value: object) -> object:
-    """A value that is one alone.
+    """Passes on a value that is no list, no mapping and not null.
 
     Raises:
-        ValueError: it is a list or a mapping, or none.
+        ValueError: it is one of these.
     """
     if not isinstance(value, bool | int | float | str):
-        raise ValueError(  # noqa: TRY004
-            "must be a text, a number, true or false"
-        )  # pydantic collects ValueErrors only
+        raise sentence("must be a text, a number, true or false")
     return value
 
 
 def _scalar_or_secret(value: object) -> object:
-    """A value, or a reference to a secret."""
+    """A scalar, or a reference to a secret."""
     return _or_reference(value, scalar, "a text, a number, true or false")
 
 
@@ -249,7 +246,7 @@ def _text_or_secret(value: object) -> object:
 
 
 def _or_reference(value: object, plain: Callable[[object], object], kinds: str) -> object:
-    if isinstance(value, Secret):  # of a section that is made of another one's
+    if isinstance(value, Secret):  # a section made from another one
         return value
     if not isinstance(value, Mapping):
         return plain(value)
@@ -262,7 +259,7 @@ def _or_reference(value: object, plain: Callable[[object], object], kinds: str) 
 def _some_text(value: object) -> object:
     text = _written(value)
     if not isinstance(text, str):
-        raise ValueError("must be a text")  # pydantic collects ValueErrors only  # noqa: TRY004
+        raise sentence("must be a text")
     if not text:
         raise ValueError("must not be empty")
     return text
@@ -273,11 +270,11 @@ def _none(value: object) -> object:
 
 
 def _written(value: object) -> object:
-    """A whole number stands in YAML as it is written, so it may be a name; others
-    don't: 1.10 would become 1.1.
+    """A text; also a whole number, which YAML keeps as written. Not 1.10: it would
+    become 1.1.
     """
     if isinstance(value, bool | float):
-        raise ValueError("must be a text: put it in quotes")  # pydantic collects ValueErrors only  # noqa: TRY004
+        raise sentence("must be a text: put it in quotes", value)
     return str(value) if isinstance(value, int) and value.bit_length() <= 64 else value
 
 
@@ -293,10 +290,10 @@ def _servers(value: str) -> str:
 
 
 def place(value: str) -> str:
-    """A path, or a URL, of a table or a ledger.
+    """Passes on the path or URL of a table or a ledger.
 
     Raises:
-        ValueError: it is neither; names no value, for a URL may hold a secret.
+        ValueError: it is neither; without the value, for a URL may hold a secret.
     """
     if is_url(value):
         if not value.partition("://")[2]:
@@ -309,10 +306,10 @@ def place(value: str) -> str:
 
 
 def cluster_name(value: str) -> str:
-    """A name that a cluster may have in a windrow.yaml.
+    """Passes on a name that a cluster may have in a windrow.yaml.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it can't be one.
     """
     if not _CLUSTER.fullmatch(value):
         raise ValueError("must be a cluster's name: 1 to 60 of a-z A-Z 0-9 _ -")
@@ -320,10 +317,10 @@ def cluster_name(value: str) -> str:
 
 
 def topic_name(value: str) -> str:
-    """A name that Kafka takes.
+    """Passes on a name that Kafka takes for a topic.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it can't be one.
     """
     if not _TOPIC.fullmatch(value) or value in {".", ".."}:
         raise ValueError("must be a topic name: 1 to 249 of a-z A-Z 0-9 . _ -")
@@ -402,13 +399,13 @@ CountOrNone = Annotated[Count | None, OrNone, Values("a number from 1 on, `none`
 
 
 def section_of(attributes: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section as it was written; an empty one where it is missing or is none."""
+    """A section as it was written; an empty one if it is missing or no mapping."""
     section = attributes.get(name)
     return section if isinstance(section, Mapping) else {}
 
 
 def names_in(written: object) -> list[str]:
-    """The names in a list as it was written; what else is wrong with it, its own type says."""
+    """The texts of a list as it was written; other mistakes are found by its own type."""
     return (
         [name for name in written if isinstance(name, str)]
         if isinstance(written, list | tuple)

@@ -1,12 +1,13 @@
-"""A connection to a PostgreSQL server that waits for no answer without limit.
+"""A connection to PostgreSQL that doesn't wait for an answer for ever.
 
-A statement may take hours, so silence alone says nothing; and a server that is stopped
-is as silent as one that is at work: its kernel still takes bytes and answers
-keepalives, so libpq's own timeouts don't end. A proxy that has lost the server's answer
-is as silent, too. So who has waited for a while asks on a new connection what his
-session does. It is given up, as the connection is lost, where three times in a row
-nobody answers, or the session waits for its client, or is gone; what that means is its
-user's to say. Where it waits for a lock, it is said who holds it.
+1. A statement may take hours, so silence alone proves nothing. A stopped server is as
+   silent as a busy one: its kernel still takes bytes and answers keepalives, so libpq's
+   own timeouts don't fire. So is a proxy that lost the server's answer.
+2. After `QUIET` seconds of silence a second connection asks `pg_stat_activity` what the
+   session does.
+3. The session is given up, as a lost connection, after `UNANSWERED` questions in a row
+   to which nobody answers, or by which the session waits for its client, or is gone.
+4. If it waits for a lock, a warning names the holder.
 """
 
 from __future__ import annotations
@@ -23,45 +24,46 @@ from psycopg.abc import RV, PQGen
 from windrow.ingest import waiting
 
 QUIET = 5.0
-"""Seconds without a byte after which the server is asked."""
+"""Seconds of silence after which the server is asked."""
 
 ANSWER = 10
-"""Whole seconds that it may take to answer."""
+"""Seconds that it has to answer; libpq takes whole ones."""
 
 UNANSWERED = 3
-"""Questions in a row by which nobody is at work on an answer, after which the session is given up.
+"""Questions in a row without a sign of work, after which the session is given up.
 
-Within a minute, where nobody takes the question's connection; within two, where one is
-taken slowly and nothing is said on it.
+That takes up to a minute if nobody accepts the second connection, up to two if it is
+accepted slowly and stays silent.
 """
 
 LONGEST = 86_400.0
-"""Seconds without a byte after which a session is given up, whatever the server says:
-its own process may be stopped alone.
+"""Seconds of silence after which a session is given up, whatever the server answers:
+the session's own process may be stopped.
 """
 
 _DOES = """
 SELECT a.wait_event_type, a.wait_event, b.pid, b.usename::text, b.application_name
-FROM pg_stat_activity a LEFT JOIN pg_stat_activity b ON b.pid = (pg_blocking_pids(a.pid))[1] WHERE a.pid = %s
-"""  # noqa: E501
+FROM pg_stat_activity a
+LEFT JOIN pg_stat_activity b ON b.pid = (pg_blocking_pids(a.pid))[1]
+WHERE a.pid = %s
+"""
 _FOR_ITS_CLIENT = {"ClientRead", "ClientWrite"}
 _LOG = logging.getLogger("windrow.postgres")
 
 
 class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """See above. Whatever waits on it may raise OperationalError, and leaves it closed.
+    """A connection whose statements may raise OperationalError, which leaves it closed.
 
-    `session`: the process that serves it, if that has been asked; a pooler says another
-    one when it is connected to. `said`: that it is waited for, once for all of its
-    statements.
+    `session`: the server's process for it, where a pooler in between hides that; None:
+    the one that the connection names. `said`: whether a wait was announced already.
     """
 
     session: int | None = None
     said: bool = False
 
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
-        """See `psycopg.Connection.wait`, which all that waits for the server goes
-        through; it wakes up ten times a second.
+        """Overrides `psycopg.Connection.wait`, through which every wait for the server goes;
+        it wakes up ten times a second.
         """
         return super().wait(self._limited(gen), *args, **options)
 
@@ -95,9 +97,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             return result
 
     def _ask(self) -> tuple[bool, str | None]:
-        """Whether an answer may still come, as far as anybody new is told; and who
-        holds the lock that it waits for.
-        """
+        """Whether an answer may still come; and the holder of the lock it waits for, if any."""
         mine = {
             option.keyword.decode(): option.val.decode()
             for option in self.pgconn.info
@@ -109,7 +109,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
                 row = question.execute(_DOES, [self.session or self.info.backend_pid]).fetchone()
         except psycopg.errors.ConnectionTimeout:
             return False, None
-        except psycopg.Error:  # it takes no more connections, say: as long as it answers, nothing is known of the session  # noqa: E501
+        except psycopg.Error:  # too many connections, say: it answers, so it may be at work
             return pq.PGconn.ping(asked.encode()) != pq.Ping.NO_RESPONSE, None
         if row is None or row[1] in _FOR_ITS_CLIENT:
             return False, None
@@ -122,7 +122,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class _Question(psycopg.Connection[tuple[Any, ...]]):
-    """Waits no longer than a server may take to answer."""
+    """A connection that waits at most `ANSWER` seconds."""
 
     def wait(self, gen: PQGen[RV], *args: Any, **options: Any) -> RV:
         return super().wait(gen, *args, **{**options, "timeout": ANSWER})

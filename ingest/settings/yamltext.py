@@ -1,8 +1,7 @@
-"""YAML as a spec needs it: documents of plain values, within bounds, and nothing that
-YAML 1.1 turns into something else.
+"""Reads YAML within bounds, and refuses what YAML 1.1 turns into something else.
 
-PyYAML's constructors are not used: they run out of stack, memory or digits on input
-that a few bytes can write, and they read `010` as 8 and `on` as true.
+PyYAML's constructors are not used: a few bytes of input make them run out of stack,
+memory or digits, and they read `010` as 8 and `on` as true.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Any
 import yaml
 
 SIZE_MAX = 256 * 1024
-"""Bytes of a file."""
+"""Most bytes of a file."""
 
 DEPTH_MAX = 20
-"""Collections within one another; a spec needs five."""
+"""Deepest nesting of collections; a spec needs five levels."""
 
 VALUES_MAX = 20_000
-"""Values of a file, those that its aliases repeat among them."""
+"""Most values of a file, those that aliases repeat among them."""
 
 _STRING = "tag:yaml.org,2002:str"
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,18}")
@@ -29,11 +28,10 @@ _QUOTED = re.compile(r"""(['"])[\w!./:-]{2,}\1""")
 
 
 def compose(text: str) -> list[yaml.Node]:
-    """The documents of a text, unread values with their lines.
+    """Parses the documents of a text into nodes, which have lines and no values yet.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or outside the bounds. `problem` says which
-            without quoting the text.
+        yaml.YAMLError: it is no YAML, or outside the bounds; `problem` has the message.
     """
     loader = _Loader(text)
     found: list[yaml.Node] = []
@@ -45,7 +43,7 @@ def compose(text: str) -> list[yaml.Node]:
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that stops at the bounds and at tags; only its composer is used."""
+    """Stops at the bounds and at tags; only its composer is used."""
 
     depth = 0
     values = 0
@@ -77,8 +75,8 @@ def _problem(what: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
-    """What is wrong, and in which line, without a word of the text: an alias that isn't
-    there may be a password with a * in front.
+    """The message of a parse error, and its line; never a word of the text: an unknown
+    alias may be a password that begins with `*`.
     """
     mark = error.problem_mark or error.context_mark
     what = str(error.problem or error.context)
@@ -93,17 +91,16 @@ def problem(error: yaml.MarkedYAMLError) -> tuple[str, int]:
 
 
 def strange(text: str) -> bool:
-    """Whether a text holds what no setting has: control characters, or halves of characters."""
+    """Whether a text has control characters or lone surrogates, which no setting has."""
     return _BARE.search(text) is not None
 
 
 def scalar(node: yaml.ScalarNode, *, secret: bool = False) -> str | int | float | bool | None:
-    """The value of a scalar as it stands there: a number is one only if its text says
-    it in the usual way, a date is a text.
+    """The value of a scalar as it is written: plain digits are a number, a date is a text.
 
     Raises:
-        ValueError: YAML 1.1 reads something else than what stands there; says what,
-            unless it is `secret`.
+        ValueError: YAML 1.1 would read another value; the message has it, unless it is
+            `secret`.
     """
     text, kind = str(node.value), node.tag.rpartition(":")[2]
     if kind == "null":
@@ -134,7 +131,7 @@ def _ambiguous(text: str, read: str, do: str, *, secret: bool) -> str:
 
 
 def _number(node: yaml.ScalarNode) -> str:
-    """What YAML makes of digits that aren't plain."""
+    """What YAML reads in digits that aren't plain, as 0x10."""
     if len(node.value) > 40:
         return f"a number of {len(node.value):,} digits"
     try:

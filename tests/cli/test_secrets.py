@@ -16,7 +16,7 @@ import yaml
 from tests.cli.conftest import Stage, hour
 from tests.commands import with_spec
 from tests.config.test_settings import FIELDS
-from windrow.ingest.config.load import fill_spec, load_spec
+from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.errors import SpecError, UnreachableError, WindrowError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.ledger.sql import open_ledger
@@ -121,7 +121,7 @@ def test_what_a_template_gave(stage: Stage, place: str) -> None:
         )
         Path(stage.spec).write_text(yaml.safe_dump(made, allow_unicode=True))
         assert CANARY not in _mistakes(lambda: load_spec(Path(stage.spec))) + _mistakes(
-            lambda made=made: fill_spec(made, stage.folder)
+            lambda made=made: parse_spec(made, stage.folder)
         )
 
 

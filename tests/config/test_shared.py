@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.config.cluster import ClusterSpec, TuningSpec
-from windrow.ingest.config.load import fill_spec, load_spec, parse_spec
+from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.shared import find_shared
 from windrow.ingest.errors import SpecError
@@ -85,7 +85,7 @@ def test_a_spec_names_its_cluster(folder: Path) -> None:
     source = {"topic": "t", "cluster": "prod"}
     assert parse_spec({**attributes, "source": source}, folder).cluster == found
     assert (
-        fill_spec(
+        parse_spec(
             {**attributes, "source": {**source, "cluster": "{{ env('NOT_SET', 'prod') }}"}}, folder
         ).cluster
         == found

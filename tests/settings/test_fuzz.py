@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from windrow.ingest.config.load import fill_spec, load_spec, parse_spec
+from windrow.ingest.config.load import load_spec, parse_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.errors import SpecError
 
@@ -218,7 +218,5 @@ SPECS = st.fixed_dictionaries(
 @example({"source": {"client": {0: None}}})
 def test_values_from_python(attributes: dict[str, object]) -> None:
     """Attributes of any kinds end in a SpecError or a spec, too."""
-    with suppress(SpecError):
-        assert repr(fill_spec(attributes, Path("/nowhere")))
     with suppress(SpecError):
         assert repr(parse_spec(attributes, Path("/nowhere")))
