@@ -13,15 +13,20 @@ exchanged is told. A table that is set back names an older page, and holds what 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 
 from windrow.ingest.errors import DamagedError
-from windrow.ingest.model.plan import Covered
+from windrow.ingest.model.plan import Covered, covered
+from windrow.ingest.model.receipt import Receipt
+from windrow.ingest.model.window import Window
+from windrow.ingest.ports.sink import Unreadable
+from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.ranges import Ranges
 from windrow.ingest.sinks.receipt_files import Folder, NamedReceipt
+from windrow.ingest.sinks.table_store import StoredReceipt
 
 PAGES = "_windrow/pages"
 
@@ -202,6 +207,55 @@ def name_of(content: bytes) -> str:
 def path_of(name: str) -> str:
     """The file of a page."""
     return f"{PAGES}/{name}.json"
+
+
+class PagedState:
+    """What pages and receipt files tell of a state of a table (`sinks.table_store.TableState`).
+
+    Args:
+        files: the files below the table.
+        page_files: the table's pages.
+    """
+
+    def __init__(self, files: Folder, page_files: PageFiles) -> None:
+        self._folder, self._page_files = files, page_files
+
+    @cached_property
+    def pages(self) -> Pages:
+        """The pages that count in this state."""
+        return self.read_pages()
+
+    def read_pages(self) -> Pages:
+        """Read the pages that count in this state."""
+        raise NotImplementedError
+
+    def note(self, name: str) -> int | None:
+        return self.pages.note(name)
+
+    def notes(self) -> Mapping[str, int]:
+        return self.pages.notes
+
+    def committed(self) -> Collection[str]:
+        return self.pages.windows.keys()
+
+    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
+        return receipt_files.read(self._folder, self.pages.named(keys))
+
+    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
+        return self.pages.overlapping(ranges)
+
+    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
+        named = self.pages.windows[window.key]
+        receipt_files.restore(self._folder, window, named, text, dry_run=dry_run)
+
+    def put_page(self, receipt: Receipt | None, notes: Mapping[str, int], version: int) -> str:
+        """Put what a commit names: the file of its receipt, then its page; the page's name."""
+        page = Page(notes=dict(notes))
+        if receipt is not None:
+            named = receipt_files.write(self._folder, receipt)
+            line = PageLine(named.generation, named.digest, version)
+            page = page_of({receipt.window.key: line}, notes, covered(receipt.plan))
+        return self._page_files.write(self._folder, self.pages, page)
 
 
 class _AnyForm(msgspec.Struct):

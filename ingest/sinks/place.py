@@ -4,6 +4,7 @@ staged Parquet files and receipts.
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,15 @@ _DRAFTS = "_windrow/drafts"
 
 FILES_LOG = "_windrow/log"
 """Where a table of `kind: files` has its log, by which other kinds know such a table."""
+
+_NO_ROOM = (
+    "database or disk is full",
+    *(
+        text
+        for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        for text in (f"(os error {code})", f"[Errno {code}]")
+    ),
+)
 
 _CHECK = (
     "Check the storage: that it answers, that it has room and that you may write there; then run"
@@ -118,6 +128,22 @@ def is_same(one: str, other: str) -> bool:
     return one == other or (
         not is_url(one) and not is_url(other) and os.path.realpath(one) == os.path.realpath(other)
     )
+
+
+def is_same_table(one: str, other: str) -> bool:
+    """Whether two places hold one table and one table of its dead letters.
+
+    A link may lead to the table alone, and not to the dead letters' beside it.
+    """
+    return is_same(one, other) and is_same(dead_place(one), dead_place(other))
+
+
+def is_full(error: str) -> bool:
+    """Whether the text of an error says that a disk has no room or a quota is used up.
+
+    For errors of libraries that keep no number: Rust's, Python's and SQLite's words for it.
+    """
+    return any(words in error for words in _NO_ROOM)
 
 
 def _local(uri: str) -> str:

@@ -20,10 +20,9 @@ from datetime import UTC, datetime, timedelta
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.sinks.place import ListedFile, millis
 from windrow.ingest.sinks.settle import settle
-from windrow.ingest.sinks.staged_check import refuse_gone
+from windrow.ingest.sinks.staged_files import HasSize, StagedFiles, refuse_gone
 from windrow.ingest.sinks.table_store import (
     SWEPT,
-    StagedFiles,
     TableChange,
     TableState,
     TableStore,
@@ -85,14 +84,14 @@ def sweep(store: TableStore, older_than: timedelta, *, dry_run: bool) -> list[st
     return [f"{staged.uri}/{path}" for path in gone]
 
 
-def _orphans(store: TableStore, staged: StagedFiles, cutoff: int) -> dict[str, int]:
+def _orphans(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
     """Listed before the look: what is staged and committed after that is in neither."""
     listed = _listed(staged)
     with store.reading() as state:
         return {} if state is None else state.unneeded(listed, cutoff)
 
 
-def _given_up(store: TableStore, staged: StagedFiles, cutoff: int) -> dict[str, int]:
+def _given_up(store: TableStore, staged: StagedFiles[HasSize], cutoff: int) -> dict[str, int]:
     """The orphans, once the table says that no commit may name them."""
     gone: dict[str, int] = {}
 
@@ -114,5 +113,5 @@ def _given_up(store: TableStore, staged: StagedFiles, cutoff: int) -> dict[str, 
     return gone
 
 
-def _listed(staged: StagedFiles) -> list[ListedFile]:
+def _listed(staged: StagedFiles[HasSize]) -> list[ListedFile]:
     return [file for folder in staged.folders for file in staged.place.walk(folder)]

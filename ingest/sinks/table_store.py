@@ -26,8 +26,8 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities, StagerFactory, Unreadable
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.place import ListedFile, Place
-from windrow.ingest.sinks.staged_check import HasSize
+from windrow.ingest.sinks.place import ListedFile
+from windrow.ingest.sinks.staged_files import HasSize, StagedFiles
 from windrow.ingest.sinks.staging import Layout
 
 SWEPT = "swept"
@@ -207,28 +207,6 @@ class KeyedState(TableState, Protocol):
         """The reason why nobody can say which keys a window took out; None if it can be said."""
 
 
-class StagedFiles(Protocol):
-    """The place where a store's stagers keep files until a commit.
-
-    `uri`: the place; `folders`: those in it that hold files of attempts. `consumed`: a commit
-    copies the rows out, so the files can go right behind it, and a file that is missing fails the
-    copy. Else the files become the table's: they must be seen before a commit names them, and a
-    sweep has to say in the table what it gives up before it removes anything.
-    """
-
-    @property
-    def uri(self) -> str: ...
-    @property
-    def place(self) -> Place: ...
-    @property
-    def folders(self) -> Sequence[str]: ...
-    @property
-    def consumed(self) -> bool: ...
-
-    def named(self, committables: Iterable[str]) -> Sequence[HasSize]:
-        """The files that committables name."""
-
-
 class TableStore(Protocol):
     """One table of some kind, at a place that a spec names.
 
@@ -249,7 +227,7 @@ class TableStore(Protocol):
     @property
     def lists_windows(self) -> bool: ...
     @property
-    def staged(self) -> StagedFiles | None: ...
+    def staged(self) -> StagedFiles[HasSize] | None: ...
 
     @property
     def waits(self) -> Sequence[float]:

@@ -5,7 +5,7 @@ Runs on executors; nothing becomes visible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
@@ -128,11 +128,6 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
             split,
             growing(Place(self.uri), path, self.layout.schema, self.layout.metadata, cut),
         )
-
-
-def staged_files(committables: Iterable[str]) -> list[StagedFile]:
-    """The files that committables name."""
-    return [msgspec.json.decode(word, type=StagedFile) for word in committables]
 
 
 def by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:

@@ -24,32 +24,29 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Capabilities, Unreadable
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.schema.metadata import fields
 from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
-from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import prepare
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
 from windrow.ingest.sinks.delta.demands import refuse_demands
 from windrow.ingest.sinks.delta.names import STAGED
-from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile, staged_files
+from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
 from windrow.ingest.sinks.delta.table import Writing
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.wide import WideFiles
-from windrow.ingest.sinks.pages import Page, PageFiles, PageLine, Pages, page_of
+from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.parquet_files import as_said, batches_of
-from windrow.ingest.sinks.place import ListedFile, Place, dead_place, is_same, millis, normal
-from windrow.ingest.sinks.staged_check import refuse_gone
+from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normal
+from windrow.ingest.sinks.staged_files import StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     SWEPT,
     Answer,
-    StoredReceipt,
     TableChange,
     Written,
 )
@@ -83,7 +80,7 @@ class DeltaStore:
         self.place = normal(uri)
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
         self.files = Place(self.place)
-        self.staged = StagedParquet(self.place, self.files)
+        self.staged = StagedFiles(self.place, (STAGED,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
         self._kept: tuple[DeltaState, tuple[bytes | None, ...]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
@@ -110,11 +107,7 @@ class DeltaStore:
         return self.primary_key is None
 
     def is_at(self, identity: str) -> bool:
-        """A link may lead to the table alone, without the dead letters' beside it: that
-        is another one.
-        """
-        other = identity.removeprefix(_KIND)
-        return is_same(other, self.place) and is_same(dead_place(other), dead_place(self.place))
+        return is_same_table(identity.removeprefix(_KIND), self.place)
 
     def places(self) -> Sequence[str]:
         return [self.place]
@@ -192,10 +185,11 @@ class DeltaStore:
             return None
 
 
-class DeltaState:
+class DeltaState(PagedState):
     """One version of the table (`sinks.table_store.KeyedState`)."""
 
     def __init__(self, store: DeltaStore, table: DeltaTable) -> None:
+        super().__init__(store.files, store.pages)
         self._store, self._table = store, table
         self.version = table.version()
 
@@ -203,29 +197,13 @@ class DeltaState:
     def owner(self) -> TableOwner:
         return tables.owner_of(self._store.place, self._table, self._store.shape)
 
-    @cached_property
-    def _pages(self) -> Pages:
+    def read_pages(self) -> Pages:
         head = tables.newest_page(self._store.place, self._table)
         return self._store.pages.read(self._store.files, head)
 
     @cached_property
     def _files(self) -> pa.Table:
         return tables.listed(self._table)
-
-    def note(self, name: str) -> int | None:
-        return self._pages.notes.get(name)
-
-    def notes(self) -> Mapping[str, int]:
-        return self._pages.notes
-
-    def committed(self) -> Collection[str]:
-        return self._pages.windows.keys()
-
-    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        return receipt_files.read(self._store.files, self._pages.named(keys))
-
-    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        return self._pages.overlapping(ranges)
 
     def holding(self, keys: Collection[str] | None = None) -> set[str]:
         """Where rows lie by their keys, nobody knows without reading them: none."""
@@ -277,10 +255,6 @@ class DeltaState:
         old = {f.path: at for f in listed if (at := millis(f.modified)) <= cutoff}
         return {path: at for path, at in sorted(old.items()) if path not in needed}
 
-    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        named = self._pages.windows[window.key]
-        receipt_files.restore(self._store.files, window, named, text, dry_run=dry_run)
-
     # ------------------------------------------------------------------------------ a primary key
 
     def rows(self) -> int:
@@ -308,9 +282,11 @@ class DeltaState:
             if store.primary_key is None:
                 writing = self._appended(change, change.window.key, become)
             elif receipt is not None:
-                receipt, writing = self._merged(receipt, staged_files(change.staged), become)
+                receipt, writing = self._merged(
+                    receipt, self._store.staged.named(change.staged), become
+                )
             tables.refuse_append_only(store.place, self._table, writing)
-        page = store.pages.write(store.files, self._pages, self._page(receipt, change.notes))
+        page = self.put_page(receipt, change.notes, self.version + 1)
         note = _note(receipt) if receipt is not None else ", ".join(change.notes)
 
         answer = tables.failed(
@@ -319,14 +295,6 @@ class DeltaState:
         )
         return answer or Written(self.version + 1, receipt)
 
-    def _page(self, receipt: Receipt | None, notes: Mapping[str, int]) -> Page:
-        """The page of a commit; a receipt's file is there before the page that names it."""
-        if receipt is None:
-            return page_of({}, notes, ())
-        named = receipt_files.write(self._store.files, receipt)
-        line = PageLine(named.generation, named.digest, self.version + 1)
-        return page_of({receipt.window.key: line}, notes, covered(receipt.plan))
-
     def _appended(self, change: TableChange, key: str, become: Evolution) -> Writing:
         """Staged files as they are, or written anew as wide as the table.
 
@@ -334,7 +302,7 @@ class DeltaState:
         """
         table, files, parts = (
             self._table,
-            staged_files(change.staged),
+            self._store.staged.named(change.staged),
             {key} if change.replaces else set[str](),
         )
         if not become.widened and not become.narrow:
@@ -380,18 +348,6 @@ class DeltaState:
             None if older is None else older.receipt,
         )
         return msgspec.structs.replace(receipt, merged=merged), _renewing(actions, become)
-
-
-class StagedParquet(msgspec.Struct, frozen=True):
-    """The files of attempts, which become the table's when a commit names them."""
-
-    uri: str
-    place: Place
-    folders: tuple[str, ...] = (STAGED,)
-    consumed: bool = False
-
-    def named(self, committables: Iterable[str]) -> list[StagedFile]:
-        return staged_files(committables)
 
 
 def _renewing(actions: list[AddAction | RemoveAction], become: Evolution) -> Writing:

@@ -21,9 +21,9 @@ from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableErro
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta.names import PAGES_APP
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.delta.trouble import LOG, is_full, reason, torn_entry, unfinished
+from windrow.ingest.sinks.delta.trouble import LOG, reason, torn_entry, unfinished
 from windrow.ingest.sinks.parquet_files import SaidOfFile
-from windrow.ingest.sinks.place import Place, to_check, waiting_for_storage
+from windrow.ingest.sinks.place import Place, is_full, to_check, waiting_for_storage
 from windrow.ingest.sinks.table_store import Conflict, Unanswered
 
 NEWEST_CHECKPOINT = f"{LOG}/_last_checkpoint"

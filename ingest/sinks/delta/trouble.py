@@ -5,7 +5,6 @@ Reads the log's newest file, changes nothing.
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,14 +19,6 @@ LOG = "_delta_log"
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _ENTRY = re.compile(r"\d{20}\.json")
-_NO_ROOM = tuple(
-    text
-    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    for text in (f"(os error {code})", f"[Errno {code}]")
-)
-"""How deltalake's Rust, and Python, write "No space left on device", "Disk quota
-exceeded" and "File too large".
-"""
 
 
 def reason(error: Exception) -> str:
@@ -39,11 +30,6 @@ def reason(error: Exception) -> str:
         line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
     ]
     return ": ".join([first, *causes])[:300] or type(error).__name__
-
-
-def is_full(why: str) -> bool:
-    """Whether a reason says that there is no room."""
-    return any(code in why for code in _NO_ROOM)
 
 
 @contextmanager

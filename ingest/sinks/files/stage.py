@@ -6,7 +6,7 @@ Staging runs on executors; nothing becomes visible.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
@@ -183,11 +183,6 @@ class FilesStagerFactory(msgspec.Struct, frozen=True):
         )
         stager = TextStager if self.texts or self.written.format != "parquet" else FileStager
         return stager(self.uri, self.layout, split, file)
-
-
-def row_files(committables: Iterable[str]) -> list[RowFile]:
-    """The files that committables name."""
-    return [msgspec.json.decode(word, type=RowFile) for word in committables]
 
 
 # --------------------------------------------------------------------------------------------------

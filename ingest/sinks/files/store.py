@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-import msgspec
 import pyarrow as pa
 
 from windrow.ingest.errors import DamagedError, SpecError, UnreachableError
@@ -41,20 +40,19 @@ from windrow.ingest.sinks.files.stage import (
     DATA,
     FileFormat,
     FilesStagerFactory,
-    row_files,
     rows_of,
 )
 from windrow.ingest.sinks.place import (
     FILES_LOG,
     ListedFile,
     Place,
-    dead_place,
-    is_same,
+    is_same_table,
     millis,
     normal,
     to_check,
 )
 from windrow.ingest.sinks.ranges import Ranges
+from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     Answer,
@@ -93,7 +91,7 @@ class FilesStore:
         self.place = normal(uri)
         self.written = written
         self.files = Place(self.place)
-        self.staged = StagedRowFiles(self.place, self.files)
+        self.staged = StagedFiles(self.place, (DATA,), RowFile, self.files)
         self.puts = put_if_absent.put_if_absent(self.place, self.files)
         self._seen: tuple[Log, Ranges] | None = None
 
@@ -106,11 +104,7 @@ class FilesStore:
         return f"{_KIND}{self.place}"
 
     def is_at(self, identity: str) -> bool:
-        """A link may lead to the table alone, and not to the dead letters' beside it:
-        that is another one.
-        """
-        other = identity.removeprefix(_KIND)
-        return is_same(other, self.place) and is_same(dead_place(other), dead_place(self.place))
+        return is_same_table(identity.removeprefix(_KIND), self.place)
 
     def places(self) -> Sequence[str]:
         return [self.place]
@@ -361,7 +355,7 @@ class FilesState:
     def _brought(self, change: TableChange, receipt: Receipt) -> Brought:
         key = receipt.window.key
         stay = () if change.replaces else self._files(key)
-        files = (*stay, *row_files(change.staged))
+        files = (*stay, *self._store.staged.named(change.staged))
         named = receipt_files.write(self._store.files, receipt)
         return Brought(key, files, covered(receipt.plan), named)
 
@@ -378,17 +372,3 @@ class FilesState:
     def _columns_after(self, columns: pa.Schema) -> tuple[ColumnText, ...]:
         written, place = self._store.written.format, self._store.place
         return columns_after(self._table.columns, in_words(columns), written, place)
-
-
-class StagedRowFiles(msgspec.Struct, frozen=True):
-    """The files of attempts, which become the table's when a manifest names them
-    (`sinks.table_store.StagedFiles`).
-    """
-
-    uri: str
-    place: Place
-    folders: tuple[str, ...] = (DATA,)
-    consumed: bool = False
-
-    def named(self, committables: Iterable[str]) -> list[RowFile]:
-        return row_files(committables)

@@ -4,7 +4,6 @@ its errors stand for.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Mapping
@@ -36,10 +35,6 @@ WAITS = (0.2, 1.0, 3.0)
 """Seconds before each further try after a failure that was no conflict."""
 
 _FILE_IO = "windrow.ingest.sinks.iceberg.files.SyncedFileIO"
-_NO_ROOM = (
-    "database or disk is full",
-    *(f"[Errno {code}]" for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)),
-)
 _PUBLIC = frozenset({"type", "warehouse", "py-io-impl", "name"})
 """Properties whose values may stand in an error; any other one may be a secret."""
 
@@ -117,11 +112,6 @@ def reason(at: TableAt, error: BaseException) -> str:
     addresses and parameters.
     """
     return _reason(error, revealed(at.properties))
-
-
-def is_full(why: str) -> bool:
-    """Whether a reason says that there is no room."""
-    return any(code in why for code in _NO_ROOM)
 
 
 def _reason(error: BaseException, properties: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import pyarrow as pa
@@ -119,11 +119,6 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
 def field_id(field: pa.Field) -> int:
     """The field id that a column of a file has."""
     return int(field.metadata[b"PARQUET:field_id"])
-
-
-def staged_files(committables: Iterable[str]) -> list[LakeFile]:
-    """The files that committables name."""
-    return [msgspec.json.decode(word, type=LakeFile) for word in committables]
 
 
 def _new_path(window_key: str, attempt: str) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 
 import msgspec
 import pyarrow as pa
@@ -23,15 +22,14 @@ from pyiceberg.table import DataScan, FileScanTask, Table
 
 from windrow.ingest.errors import RefusedError, SchemaChangedError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import Capabilities, Unreadable
+from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.dead_letters import window_of
 from windrow.ingest.sinks.iceberg.at import TableAt
-from windrow.ingest.sinks.iceberg.catalogs import WAITS, is_full, load, reason
+from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
 from windrow.ingest.sinks.iceberg.columns import Evolve, as_held, check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import rows_of
@@ -44,16 +42,16 @@ from windrow.ingest.sinks.iceberg.prepare import (
     make,
     refuse_strange,
 )
-from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergStagerFactory, LakeFile, staged_files
+from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergStagerFactory, LakeFile
 from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
-from windrow.ingest.sinks.pages import Page, PageFiles, PageLine, Pages, page_of
-from windrow.ingest.sinks.place import ListedFile, Place, millis
+from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
+from windrow.ingest.sinks.place import ListedFile, is_full, millis
 from windrow.ingest.sinks.settle import gone
+from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.staging import Layout, RowLayout
 from windrow.ingest.sinks.table_store import (
     Answer,
     Conflict,
-    StoredReceipt,
     TableChange,
     Unanswered,
     Written,
@@ -142,10 +140,10 @@ class IcebergStore:
         return self._newest
 
     @property
-    def staged(self) -> StagedLakeFiles | None:
+    def staged(self) -> StagedFiles[LakeFile] | None:
         """The place where the newest look found the table, which its catalog alone knows."""
         state = self._newest or self._look()
-        return None if state is None else StagedLakeFiles(_location(state.table), state.files)
+        return None if state is None else state.staged
 
     def stager(self, layout: Layout, window: Window) -> IcebergStagerFactory:
         """The columns of a file have the field ids, and the width, that the table gives them.
@@ -172,10 +170,12 @@ class IcebergStore:
         ready.send()
 
 
-class IcebergState:
+class IcebergState(PagedState):
     """The table as its catalog gave it (`sinks.table_store.TableState`)."""
 
     def __init__(self, store: IcebergStore, table: Table) -> None:
+        self.files = LakePlace(table.metadata.location, lambda: storage_properties(table))
+        super().__init__(self.files, store.pages)
         self._store, self.table = store, table
 
     @property
@@ -187,16 +187,14 @@ class IcebergState:
     def owner(self) -> TableOwner:
         return bound_to(self._store.place, self.table)
 
-    @cached_property
-    def files(self) -> LakePlace:
-        """The files below the table."""
-        return LakePlace(self.table.metadata.location, lambda: storage_properties(self.table))
+    @property
+    def staged(self) -> StagedFiles[LakeFile]:
+        """The files of attempts; they become the table's when a snapshot names them."""
+        return StagedFiles(_location(self.table), (STAGED,), LakeFile, self.files)
 
     # ------------------------------------------------------------------------------------ pages
 
-    @cached_property
-    def pages(self) -> Pages:
-        """What the table says of its windows."""
+    def read_pages(self) -> Pages:
         snapshot = self.table.current_snapshot()
         while snapshot is not None:
             said = {} if snapshot.summary is None else snapshot.summary.additional_properties
@@ -234,25 +232,6 @@ class IcebergState:
             if said is not None:
                 found.append(name)
         return found
-
-    def note(self, name: str) -> int | None:
-        return self.pages.note(name)
-
-    def notes(self) -> Mapping[str, int]:
-        return self.pages.notes
-
-    def committed(self) -> Collection[str]:
-        return self.pages.windows.keys()
-
-    def receipts(self, keys: Collection[str] | None = None) -> Iterator[StoredReceipt | Unreadable]:
-        return receipt_files.read(self.files, self.pages.named(keys))
-
-    def overlapping(self, ranges: Sequence[Covered]) -> set[str]:
-        return self.pages.overlapping(ranges)
-
-    def restore(self, window: Window, text: str, *, dry_run: bool) -> None:
-        named = self.pages.windows[window.key]
-        receipt_files.restore(self.files, window, named, text, dry_run=dry_run)
 
     # ------------------------------------------------------------------------------------- rows
 
@@ -368,7 +347,7 @@ class IcebergState:
 
     def _prepared(self, change: TableChange) -> Prepared:
         key = "" if change.window is None else change.window.key
-        files = staged_files(change.staged)
+        files = self.staged.named(change.staged)
         removed = self._only_of(key) if change.replaces else []
         ready = Prepared(self.table)
         if change.columns is None:
@@ -379,17 +358,12 @@ class IcebergState:
             ready.become(become.schema if become.changes else None)
         added = [data_file(self.table, file, key) for file in files]
         said = _for_people(change.receipt)
-        ready.change(added, removed, said, lambda snapshot: self._put_page(change, snapshot))
-        return ready
 
-    def _put_page(self, change: TableChange, snapshot: int) -> str:
-        page = Page(notes=dict(change.notes))
-        receipt = change.receipt
-        if receipt is not None:
-            named = receipt_files.write(self.files, receipt)
-            line = PageLine(named.generation, named.digest, snapshot)
-            page = page_of({receipt.window.key: line}, change.notes, covered(receipt.plan))
-        return self._store.pages.write(self.files, self.pages, page)
+        def page(snapshot: int) -> str:
+            return self.put_page(change.receipt, change.notes, snapshot)
+
+        ready.change(added, removed, said, page)
+        return ready
 
     def _only_of(self, key: str) -> list[DataFile]:
         """The files of a window, to be taken out whole.
@@ -410,18 +384,6 @@ class IcebergState:
             )
             raise SchemaChangedError(what, "commit", do)
         return files
-
-
-class StagedLakeFiles(msgspec.Struct, frozen=True):
-    """The files of attempts, which become the table's when a snapshot names them."""
-
-    uri: str
-    place: Place
-    folders: tuple[str, ...] = (STAGED,)
-    consumed: bool = False
-
-    def named(self, committables: Iterable[str]) -> list[LakeFile]:
-        return staged_files(committables)
 
 
 def _location(table: Table) -> str:

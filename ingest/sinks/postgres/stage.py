@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -34,6 +34,7 @@ from windrow.ingest.sinks.postgres.columns import HASH, column_type
 from windrow.ingest.sinks.postgres.encode import HEAD, TAIL, UnfitValueError, rows_of
 from windrow.ingest.sinks.postgres.form import KeyedForm
 from windrow.ingest.sinks.postgres.server import Connection, TablePlace
+from windrow.ingest.sinks.staged_files import StagedFiles
 from windrow.ingest.sinks.staging import DeadLetterLayout, Layout, writable
 
 _BLOCK = 1 << 20
@@ -188,24 +189,17 @@ class PostgresStager:
         self._crc = zlib.crc32(octets, self._crc)
 
 
-class CopyFiles:
-    """The files of attempts at one table (`sinks.table_store.StagedFiles`): a commit
-    copies their rows out, block by block.
+class CopyFiles(StagedFiles[CopyFile]):
+    """The staged files of one table; a commit copies their rows out, block by block.
 
     Args:
         staging: a place that executors and driver share.
         table: the table's.
     """
 
-    consumed = True
-
     def __init__(self, staging: str, table: TablePlace) -> None:
-        self.uri, self.place = staging, Place(staging)
-        self.folders = (f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}",)
-
-    def named(self, committables: Iterable[str]) -> list[CopyFile]:
-        """The files that committables name."""
-        return [msgspec.json.decode(word, type=CopyFile) for word in committables]
+        folder = f"postgres-{hashlib.sha256(table.identity.encode()).hexdigest()[:16]}"
+        super().__init__(staging, (folder,), CopyFile, consumed=True)
 
     def blocks(self, file: CopyFile) -> Iterator[bytes]:
         """The bytes of a file; the end is reached only if they are what was staged.

@@ -24,12 +24,12 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks.columns import refuse_unstorable, whole_schema
 from windrow.ingest.sinks.files.columns import columns_after, in_words
-from windrow.ingest.sinks.files.stage import FileFormat, FilesStagerFactory, row_files
-from windrow.ingest.sinks.files.store import StagedRowFiles
+from windrow.ingest.sinks.files.manifest import RowFile
+from windrow.ingest.sinks.files.stage import DATA, FileFormat, FilesStagerFactory
 from windrow.ingest.sinks.parquet_files import BATCH_BYTES, BATCH_ROWS, batches_of
-from windrow.ingest.sinks.place import ListedFile, Place, is_same, millis, normal
+from windrow.ingest.sinks.place import ListedFile, is_same, millis, normal
 from windrow.ingest.sinks.sqlite.columns import batch_of, declared, rows_of
-from windrow.ingest.sinks.staged_check import refuse_gone
+from windrow.ingest.sinks.staged_files import StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import Answer, StoredReceipt, TableChange, Unanswered, Written
 from windrow.ingest.sinks.write_check import refuse_network, refuse_unwritable
@@ -93,7 +93,7 @@ class SqliteStore:
         self.path, self.table = normal(path), table
         self.place = f"{self.path}#{table}"
         staging = f"{self.path}.staged/{table.lower()}"
-        self.staged = StagedRowFiles(staging, Place(staging), consumed=True)
+        self.staged = StagedFiles(staging, (DATA,), RowFile, consumed=True)
 
     @property
     def identity(self) -> str:
@@ -353,7 +353,8 @@ class SqliteState:
 
     def _copy_in(self, staged: Sequence[str]) -> None:
         """Insert the rows of staged files; one batch of them is in memory at a time."""
-        place, files, taken = self._store.staged.place, row_files(staged), 0
+        place, taken = self._store.staged.place, 0
+        files = self._store.staged.named(staged)
         refuse_gone(place, files, None)
         for batch in (batch for file in files for batch in batches_of(place, file.path)):
             names, marks = (

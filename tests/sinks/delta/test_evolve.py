@@ -23,7 +23,6 @@ from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks import parquet_files, staged_file
 from windrow.ingest.sinks.delta.columns import Evolve
-from windrow.ingest.sinks.delta.stage import staged_files
 from windrow.ingest.sinks.delta.wide import WideFiles
 
 pytestmark = pytest.mark.some(2)
@@ -427,7 +426,7 @@ def test_wide_files_that_are_gone(plain: Evolving, monkeypatch: pytest.MonkeyPat
     sink, rival = plain.sink(WIDE, "widen"), plain.sink(NARROW)
 
     staged = plain.staged(sink, 3)
-    own = {word.path for part in staged[1] for word in staged_files(part.rows)}
+    own = {word.path for part in staged[1] for word in sink.store.staged.named(part.rows)}
 
     def vacuumed() -> None:
         plain.commit(rival, 2)

@@ -20,12 +20,8 @@ from deltalake.transaction import CommitProperties, Transaction
 
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.hooks import on_put
-from windrow.ingest.model.plan import covered
-from windrow.ingest.sinks import receipt_files
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.names import PAGES_APP
-from windrow.ingest.sinks.delta.stage import staged_files
-from windrow.ingest.sinks.pages import PageLine, page_of
 from windrow.ingest.sinks.table_store import Answer, TableChange, Written
 
 
@@ -54,21 +50,17 @@ class AppendByPath(RealSink):
     """
 
     def put(self, state: Any, change: TableChange) -> Answer:
-        receipt, store = change.receipt, self.store
+        receipt = change.receipt
         assert receipt is not None
         key = receipt.window.key
         rows = pa.concat_tables(
             pq.read_table(f"{self.uri}/{file.path}", partitioning=None)
-            for file in staged_files(change.staged)
+            for file in self.store.staged.named(change.staged)
         )
         rows = rows.append_column(
             pa.field("_window", pa.string(), nullable=False), [[key] * rows.num_rows]
         )
-        named = receipt_files.write(store.files, receipt)
-        line = PageLine(named.generation, named.digest, state.version + 1)
-        page = store.pages.write(
-            store.files, state._pages, page_of({key: line}, {}, covered(receipt.plan))
-        )
+        page = state.put_page(receipt, {}, state.version + 1)
         apps = CommitProperties(app_transactions=[Transaction(PAGES_APP, int(page, 16))])
         write_deltalake(self.uri, rows, mode="append", commit_properties=apps)
         return Written(None, receipt)

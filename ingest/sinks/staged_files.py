@@ -1,12 +1,11 @@
-"""Whether what was staged is still there to be committed.
-
-The same for every sink that stages files.
-"""
+"""Staged files: where a store keeps them, and whether they are still whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.sinks.place import Place, millis
@@ -22,6 +21,41 @@ class HasSize(Protocol):
     @property
     def size(self) -> int:
         """In bytes."""
+
+
+File_co = TypeVar("File_co", bound=HasSize, covariant=True)
+
+
+class StagedFiles(Generic[File_co]):
+    """The files that a store's stagers keep until a commit.
+
+    Args:
+        uri: the place that they are below.
+        folders: the folders in it that hold files of attempts.
+        file: a file as its stager describes it; a committable is one of them in JSON.
+        place: the same place, where it is opened in another way than by its URI.
+        consumed: a commit copies the rows out, so the files can go right behind it, and a
+            file that is missing fails the copy. Else the files become the table's: they must
+            be seen before a commit names them, and a sweep has to say in the table what it
+            gives up before it removes anything.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        folders: Sequence[str],
+        file: type[File_co],
+        place: Place | None = None,
+        *,
+        consumed: bool = False,
+    ) -> None:
+        self.uri, self.folders, self.consumed = uri, folders, consumed
+        self.place = Place(uri) if place is None else place
+        self._file = file
+
+    def named(self, committables: Iterable[str]) -> list[File_co]:
+        """The files that committables name."""
+        return [msgspec.json.decode(word, type=self._file) for word in committables]
 
 
 def refuse_gone(place: Place, files: Iterable[HasSize], swept: int | None) -> None:
