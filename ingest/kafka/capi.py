@@ -71,7 +71,7 @@ class MessageHead(ctypes.Structure):
     )
 
 
-class Unusable(Exception):  # not an error of a read: another way to read is taken  # noqa: N818
+class Unusable(Exception):  # caught by who has another way, or says what to install  # noqa: N818
     """Says why the library can't be used in this way."""
 
 
@@ -92,7 +92,6 @@ class Api:
         self.conf_set = self._bound("conf_set", whole, pointer, text, text, text, size)
         self.conf_set_error_cb = self._bound("conf_set_error_cb", None, pointer, pointer)
         self.conf_set_log_cb = self._bound("conf_set_log_cb", None, pointer, pointer)
-        self.conf_set_events = self._bound("conf_set_events", None, pointer, whole)
         self.new = self._bound("new", pointer, whole, pointer, text, size)
         self.destroy = self._bound("destroy", None, pointer)
         self.destroy_flags = self._bound("destroy_flags", None, pointer, whole)
@@ -123,22 +122,13 @@ class Api:
         self.topic_partition_set_leader_epoch = self._bound(
             "topic_partition_set_leader_epoch", None, pointer, ctypes.c_int32
         )
-        self.topic_partition_get_leader_epoch = self._bound(
-            "topic_partition_get_leader_epoch", ctypes.c_int32, pointer
-        )
         self.topic_new = self._bound("topic_new", pointer, pointer, text, pointer)
         self.topic_name = self._bound("topic_name", text, pointer)
         self.topic_destroy = self._bound("topic_destroy", None, pointer)
         self.message_errstr = self._bound("message_errstr", text, pointer)
-        self.message_set_headers = self._bound("message_set_headers", None, pointer, pointer)
-        self.headers_new = self._bound("headers_new", pointer, size)
-        self.header_add = self._bound(
-            "header_add", whole, pointer, text, ctypes.c_ssize_t, pointer, ctypes.c_ssize_t
-        )
         self.produce = self._bound(
             "produce", whole, pointer, ctypes.c_int32, whole, pointer, size, pointer, size, pointer
         )
-        self.purge = self._bound("purge", whole, pointer, whole)
         self.event_destroy = self._bound("event_destroy", None, pointer)
         self.event_message_array = self._bound("event_message_array", size, pointer, pointer, size)
 

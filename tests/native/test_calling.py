@@ -316,9 +316,9 @@ import sys
 import pyarrow as pa
 from windrow.ingest.formats.shared.gather import SPREADING
 from windrow.ingest.formats.json.layout import PASS
-from windrow.ingest.source.reader.choice import load_compiled
+from windrow.ingest.source.reader.librdkafka import passes
 from windrow.ingest.schema.checksum import checksum
-load_compiled()
+passes.look
 checksum(pa.record_batch({"a": ["text"]}))
 SPREADING.spread, PASS.scan
 print("numba" in sys.modules)

@@ -1,19 +1,13 @@
-"""librdkafka's message objects to Arrow columns, with as little Python per message as there can be.
-
-Measured: methods mapped over a list beat loops and comprehensions, and a few thousand
-messages at a time stay in the processor's cache.
-"""
+"""Batches of messages in Arrow: how they are made of columns, and the bytes in each row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Message
 
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.schema.messages import HEADERS, MESSAGES, TIMESTAMP_TYPES
@@ -28,23 +22,6 @@ UNREADABLE_HEADERS: HeaderList = [(UNREADABLE, None)]
 _NO_TIMESTAMP = -1
 _STAMP = pa.timestamp("ms", tz="UTC")
 _NO_HEADERS = pa.nulls(0, HEADERS.value_type)  # pa.array would load pandas
-
-
-def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
-    """One `MESSAGES` batch of messages without errors, at least one, all of one topic-partition."""
-    count = len(messages)
-    pairs = list(map(Message.timestamp, messages))
-    types = np.fromiter([kind for kind, _ in pairs], np.int8, count)
-    return columns_to_batch(
-        tp,
-        np.fromiter(map(Message.offset, messages), np.int64, count),
-        np.fromiter([stamp for _, stamp in pairs], np.int64, count),
-        types,
-        pa.array(list(map(Message.key, messages)), pa.binary()),
-        pa.array(list(map(Message.value, messages)), pa.binary()),
-        headers_to_array(_headers_of(messages)),
-        pa.array(list(map(Message.leader_epoch, messages)), pa.int32()),
-    )
 
 
 def columns_to_batch(
@@ -108,23 +85,6 @@ def header_ends(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 def _stamps(stamps: npt.NDArray[np.int64], types: npt.NDArray[np.int8]) -> pa.Array:
     missing = (stamps == _NO_TIMESTAMP) | (types == 0)
     return pa.array(stamps, mask=missing if missing.any() else None).view(_STAMP)
-
-
-def _headers_of(messages: Sequence[Message]) -> list[HeaderList | None]:
-    """The headers; a mark instead of a message's if a name is not UTF-8, which
-    confluent-kafka can't give: it must not block the window.
-
-    No message is asked twice: the second time it gives what it had made of such headers
-    by then, and whoever looks at that crashes.
-    """
-    found: list[HeaderList | None] = []
-    answers = map(Message.headers, messages)
-    while len(found) < len(messages):
-        try:
-            found.extend(cast("Iterator[HeaderList | None]", answers))  # up to the one that fails
-        except (SystemError, UnicodeDecodeError):
-            found.append(UNREADABLE_HEADERS)
-    return found
 
 
 def headers_to_array(headers: Sequence[HeaderList | None]) -> pa.Array:

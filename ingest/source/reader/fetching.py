@@ -1,8 +1,8 @@
-"""What a cursor stands on: a client, assigned to one topic-partition, that hands over what has come.
+"""The client under a cursor: assigned to one topic-partition, it hands over messages.
 
-There are two: confluent-kafka's consumer (`confluent`), and librdkafka called without a
-Python object per message (`librdkafka`).
-"""  # noqa: E501
+`librdkafka` implements it. Tests compare it with confluent-kafka's consumer, and give
+cursors clients that fail.
+"""
 
 from __future__ import annotations
 

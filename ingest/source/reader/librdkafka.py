@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -18,8 +19,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from windrow.ingest.errors import BugError
-from windrow.ingest.kafka.capi import CONSUMER, ERROR_CB, LOG_CB, TEXT_SIZE, Api, MessageHead
+from windrow.ingest.errors import BugError, SpecError
+from windrow.ingest.kafka.capi import (
+    CONSUMER,
+    ERROR_CB,
+    LOG_CB,
+    TEXT_SIZE,
+    Api,
+    MessageHead,
+    Unusable,
+    load_api,
+)
 from windrow.ingest.kafka.identity import LOG
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.native.calling import Compiled
@@ -35,6 +45,7 @@ from windrow.ingest.source.reader.fetching import (
     WAIT_SECONDS,
     Event,
     Fetched,
+    Fetcher,
     Hear,
     Last,
     Start,
@@ -55,6 +66,29 @@ _LEVELS = (50, 50, 50, 40, 30, 20, 20, 10)
 """Python's for syslog's, as confluent-kafka has them."""
 
 _CLOSED = 8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
+
+
+def connect(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
+    """Makes a client at its start: see `fetching.Fetching`.
+
+    Raises:
+        SpecError: the library of this environment can't be used.
+    """
+    return LibrdkafkaFetcher(library(), properties, start, hear)
+
+
+@cache
+def library() -> Api:
+    """The library that confluent-kafka brings, loaded once in a process."""
+    try:
+        return load_api()
+    except Unusable as why:
+        raise SpecError(
+            f"Messages can't be read in this environment: {why}",
+            "setup",
+            "Install confluent-kafka's own wheel, of the version that windrow requires, where"
+            " the tasks run.",
+        ) from None
 
 
 class AssignedClient:

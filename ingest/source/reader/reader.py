@@ -1,7 +1,4 @@
-"""One split of real Kafka into Arrow batches: `ports.reader.Reader`.
-
-What fetches the messages is chosen where the task runs.
-"""
+"""Reads one split of a Kafka topic into Arrow batches: `ports.reader.Reader`."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ from windrow.ingest.ports.reader import ReadPlan, ReadSummary, Take
 from windrow.ingest.settings.secrets import Secret
 from windrow.ingest.source.reader.arrow import byte_ends, first_later, header_ends
 from windrow.ingest.source.reader.batching import Gatherer
-from windrow.ingest.source.reader.choice import fastest
 from windrow.ingest.source.reader.cursor import Cursor
 from windrow.ingest.source.reader.fetching import Fetching
 from windrow.ingest.source.reader.gaps import Gaps
+from windrow.ingest.source.reader.librdkafka import connect
 
 ROWS_MAX = 32_768
 BYTES_MAX = 16 * 1024 * 1024
@@ -66,7 +63,7 @@ class KafkaReader:
     stall_seconds: float = STALL_SECONDS
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
-    fetching: Fetching = fastest
+    fetching: Fetching = connect
 
     def __post_init__(self) -> None:
         """An isolation level that nobody chose would be librdkafka's own."""

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any
+from tests.source.reader.confluent import ConfluentFetcher
+from windrow.ingest.source.reader.fetching import Fetching
+from windrow.ingest.source.reader.librdkafka import connect
 
-from windrow.ingest.source.reader.choice import load_compiled
-from windrow.ingest.source.reader.confluent import ConfluentFetcher
-from windrow.ingest.source.reader.fetching import Fetcher, Fetching, Hear, Start
-
-_load = cache(load_compiled)
-
-
-def compiled(properties: Mapping[str, Any], start: Start, hear: Hear) -> Fetcher:
-    """The compiled way; where it can't be had, a test fails instead of trying the other."""
-    return _load()(properties, start, hear)
-
-
-WAYS: dict[str, Fetching] = {"confluent": ConfluentFetcher, "librdkafka": compiled}
+WAYS: dict[str, Fetching] = {"confluent": ConfluentFetcher, "librdkafka": connect}

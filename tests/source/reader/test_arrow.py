@@ -13,10 +13,10 @@ from confluent_kafka import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.source.reader.confluent import to_batch
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.schema.messages import MESSAGES
-from windrow.ingest.source.reader import arrow as columns
-from windrow.ingest.source.reader.arrow import byte_ends, first_later, header_ends, to_batch
+from windrow.ingest.source.reader.arrow import byte_ends, first_later, header_ends
 
 TP = TopicPartition("t", 3)
 BLOB = st.none() | st.binary(max_size=5)
@@ -109,30 +109,3 @@ def test_the_first_message_of_a_later_leader(epochs: list[int], expected: int | 
     )
     assert first_later(batch, 3) == expected
     assert first_later(batch, None) is None
-
-
-def test_headers_that_the_client_cannot_decode_block_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A header name that is not UTF-8 makes confluent-kafka fail: that message gets a
-    mark in its place, the others keep theirs.
-    """
-
-    class Stub:
-        def __init__(self, headers: list[tuple[str, bytes | None]] | None) -> None:
-            self._headers = headers
-            self._asked = False
-
-        def headers(self) -> list[tuple[str, bytes | None]]:
-            assert not self._asked, "the real one crashes the second time"
-            self._asked = True
-            if self._headers is None:
-                raise SystemError
-            return self._headers
-
-    monkeypatch.setattr(columns, "Message", Stub)
-    made = columns.headers_to_array(
-        columns._headers_of([Stub(None), Stub([("a", b"1")]), Stub(None), Stub([])])
-    )  # type: ignore[list-item]
-    mark = [{"key": columns.UNREADABLE, "value": None}]
-    assert made.to_pylist() == [mark, [{"key": "a", "value": b"1"}], mark, []]

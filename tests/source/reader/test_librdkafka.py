@@ -23,7 +23,7 @@ from tests.contracts.logs import Headers, Logs, Sent
 from tests.contracts.reader_contract import plan_of, seen, some
 from tests.contracts.reading import batches_of, gathered
 from tests.kafka import produce
-from tests.source.reader.clients import WAYS, compiled
+from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import BugError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.capi import PRODUCER, load_api
@@ -35,7 +35,7 @@ from windrow.ingest.ports.reader import ReadSummary
 from windrow.ingest.source.reader import fields, librdkafka
 from windrow.ingest.source.reader.arrow import UNREADABLE
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Hear, Start
-from windrow.ingest.source.reader.librdkafka import LibrdkafkaFetcher, passes
+from windrow.ingest.source.reader.librdkafka import LibrdkafkaFetcher, connect, passes
 from windrow.ingest.source.reader.reader import KafkaReader
 
 pytestmark = pytest.mark.broker
@@ -303,7 +303,7 @@ def test_a_fatal_error_is_an_event() -> None:
 def made(
     properties: dict[str, Any], start: Start | None = None, listen: Hear = lambda _: None
 ) -> LibrdkafkaFetcher:
-    fetcher = compiled(properties, start or Start("t", 0, 0, None), listen)
+    fetcher = connect(properties, start or Start("t", 0, 0, None), listen)
     assert isinstance(fetcher, LibrdkafkaFetcher)
     return fetcher
 

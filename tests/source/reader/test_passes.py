@@ -16,11 +16,12 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.source.reader.confluent import to_batch
 from windrow.ingest.kafka.capi import MessageHead
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.schema.messages import MESSAGES
 from windrow.ingest.source.reader import fields, librdkafka
-from windrow.ingest.source.reader.arrow import UNREADABLE, to_batch
+from windrow.ingest.source.reader.arrow import UNREADABLE
 from windrow.ingest.source.reader.librdkafka import passes
 
 TP = TopicPartition("t", 3)

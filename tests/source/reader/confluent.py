@@ -1,19 +1,25 @@
-"""Messages by confluent-kafka's own consumer, one Python object each: runs wherever
-confluent-kafka does.
+"""Reads messages by confluent-kafka's own consumer, one Python object each: the slow
+twin that the compiled reader is compared with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from windrow.ingest.kafka.identity import LOG
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.source.reader.arrow import to_batch
+from windrow.ingest.source.reader.arrow import (
+    UNREADABLE_HEADERS,
+    HeaderList,
+    columns_to_batch,
+    headers_to_array,
+)
 from windrow.ingest.source.reader.fetching import WAIT_SECONDS, Fetched, Hear, Last, Start, goes_on
 
 _AT_ONCE = 2000  # messages of one call: they stay in the cache while their columns are built
@@ -89,3 +95,37 @@ def _last(messages: list[Message]) -> Last | None:
 def _offset(message: Message) -> int:
     """The offset; 0 for an event that has none."""
     return message.offset() or 0
+
+
+def to_batch(tp: TopicPartition, messages: Sequence[Message]) -> pa.RecordBatch:
+    """One `MESSAGES` batch of messages without errors, at least one, all of one topic-partition."""
+    count = len(messages)
+    pairs = list(map(Message.timestamp, messages))
+    types = np.fromiter([kind for kind, _ in pairs], np.int8, count)
+    return columns_to_batch(
+        tp,
+        np.fromiter(map(Message.offset, messages), np.int64, count),
+        np.fromiter([stamp for _, stamp in pairs], np.int64, count),
+        types,
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        headers_to_array(_headers_of(messages)),
+        pa.array(list(map(Message.leader_epoch, messages)), pa.int32()),
+    )
+
+
+def _headers_of(messages: Sequence[Message]) -> list[HeaderList | None]:
+    """The headers; a mark instead of a message's if a name is not UTF-8, which
+    confluent-kafka can't give: it must not block the window.
+
+    No message is asked twice: the second time it gives what it had made of such headers
+    by then, and whoever looks at that crashes.
+    """
+    found: list[HeaderList | None] = []
+    answers = map(Message.headers, messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(cast("Iterator[HeaderList | None]", answers))  # up to the one that fails
+        except (SystemError, UnicodeDecodeError):
+            found.append(UNREADABLE_HEADERS)
+    return found
