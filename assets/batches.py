@@ -14,10 +14,10 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.assets import reporting
+from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.describing import table_description
 from windrow.assets.events import last_observed, made_already, show
-from windrow.assets.mending import Mend, mended
 from windrow.assets.names import table_key, upstream_keys
 from windrow.assets.reporting import (
     definition_metadata,
@@ -38,7 +38,7 @@ from windrow.ingest.schema.columns import Columns
 from windrow.ingest.source.enumerator.grid import parse_windows
 
 
-class Batches(Mend):
+class Batches(DeadReplayConfig):
     """Which micro-batches a run commits."""
 
     drain: bool = Field(
@@ -58,14 +58,14 @@ class Batches(Mend):
         default=False,
         description=(
             "With replay: go on although fewer messages are left than were read before, or some"
-            " were edited to mend them."
+            " were edited before a dead-letter replay."
         ),
     )
 
-    mend: str | None = Field(
+    replay_dead_letters: str | None = Field(
         default=None,
         description=(
-            "Mend the dead letters of these committed batches instead; named as under replay."
+            "Replay the dead letters of these committed batches instead; named as under replay."
         ),
     )
 
@@ -75,8 +75,8 @@ class Batches(Mend):
         Raises:
             SpecError: options that don't go together, or batches that don't exist.
         """
-        if self.mend is not None:
-            return self._mended(context, pipeline, self.mend)
+        if self.replay_dead_letters is not None:
+            return self._replayed_dead_letters(context, pipeline, self.replay_dead_letters)
         self.refuse_without()
         request = request_id(context)
         if self.replay is not None:
@@ -99,17 +99,19 @@ class Batches(Mend):
             else _one(pipeline, asked, progress)
         )
 
-    def _mended(
+    def _replayed_dead_letters(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str
     ) -> Iterator[Result]:
         if self.replay is not None or not self.drain:
             raise SpecError(
-                "Batches are mended, replayed or drained",
+                "Batches are replayed, have their dead letters replayed, or are drained",
                 "spec",
-                "Leave replay and drain out: each batch under mend is mended.",
+                "Leave replay and drain out: replay_dead_letters names the batches.",
             )
         batches = self._named(pipeline, names)
-        yield from refused_last(mended(context, pipeline, batches, self), len(batches))
+        yield from refused_last(
+            replayed_dead_letters(context, pipeline, batches, self), len(batches)
+        )
 
     def _replayed(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, names: str, request: Request
@@ -153,7 +155,11 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
     )
     def table(context: dg.AssetExecutionContext, config: Batches) -> Iterator[Any]:
         what = "A micro-batch" if config.replay is None else f"The replay of {config.replay}"
-        what = what if config.mend is None else f"The mending of {config.mend}"
+        what = (
+            what
+            if config.replay_dead_letters is None
+            else f"The dead-letter replay of {config.replay_dead_letters}"
+        )
 
         def tag(_: RefusedError) -> None:
             context.instance.add_run_tags(context.run.run_id, refused_tag(spec))
@@ -161,7 +167,10 @@ def batch_asset(spec: PipelineSpec, columns: Columns, clock: Clock) -> dg.Assets
         batches = 0
         warn_of_processes(context)
         with errors_reported(
-            context, spec, what, tag if config.replay is None and config.mend is None else None
+            context,
+            spec,
+            what,
+            tag if config.replay is None and config.replay_dead_letters is None else None,
         ):
             pipeline = pipeline_of(spec, context.resources, clock)
             topics = last_observed(context, spec)

@@ -78,7 +78,7 @@ def _why(wrong: Sequence[str], windows: int) -> str:
         )
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     return (
-        f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is mended by"
+        f"{wrong[0]}{more}. The table's receipts are right. What Dagster shows is corrected by"
         " materializing the window again, which writes nothing; a ledger by `windrow doctor SPEC"
         " --rebuild-ledger`; for windows that don't tile see `windrow verify SPEC`."
     )

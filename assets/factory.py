@@ -15,8 +15,8 @@ from windrow.assets.dependencies import SYSTEM, Clock
 from windrow.assets.health import health_checks
 from windrow.assets.names import SPARK_KEY, kafka_key, ledger_key, sink_key
 from windrow.assets.schedule import (
+    dead_replay_job_of,
     job_of,
-    mend_job_of,
     schedule_of,
     topics_job_of,
     topics_schedule_of,
@@ -64,11 +64,11 @@ def _made(spec: PipelineSpec, clock: Clock) -> dg.Definitions:
     columns = table_columns(spec)
     table = (batch_asset if spec.window.is_batch else window_asset)(spec, columns, clock)
     job, topics = job_of(spec, table), topics_job_of(spec)
-    mending = [] if spec.window.is_batch else [mend_job_of(spec, table)]
+    dead_replay = [] if spec.window.is_batch else [dead_replay_job_of(spec, table)]
     return dg.Definitions(
         assets=[*topic_assets(spec), table],
         asset_checks=[receipts_check(spec), *health_checks(spec, clock)],
-        jobs=[job, topics, *mending],
+        jobs=[job, topics, *dead_replay],
         schedules=[schedule_of(spec, job), topics_schedule_of(spec, topics)],
         resources=_named(spec),
     )

@@ -111,11 +111,11 @@ MEANINGS: Mapping[str, str] = {
         " start and the commit"
     ),
     "rows_per_second": "in that time",
-    "mended": (
+    "dead_replayed": (
         "dead letters that became rows, or were found to need none, since the window was read"
     ),
     "edited": "those of them that were changed for it",
-    "generation": "how often the window was replaced or mended",
+    "generation": "how often the window was replaced, or its dead letters replayed",
     "recovered": "the window was committed before: the run wrote nothing",
     "published": "what came of telling the consumer group",
     "rows_by_table": "how many of the rows went into each other table",
@@ -238,8 +238,8 @@ def _sometimes(result: Result) -> dict[str, Value]:
         "aborted": counts.aborted,
         "skipped": counts.skipped,
         "generation": receipt.generation,
-        "mended": 0 if receipt.mending is None else receipt.mending.messages,
-        "edited": 0 if receipt.mending is None else receipt.mending.edited,
+        "dead_replayed": 0 if receipt.dead_replay is None else receipt.dead_replay.messages,
+        "edited": 0 if receipt.dead_replay is None else receipt.dead_replay.edited,
     }
     found: dict[str, Value] = {name: n for name, n in usually_zero.items() if n}
     if result.recovered:

@@ -45,9 +45,9 @@ def job_name(spec: PipelineSpec) -> str:
     return f"{identifier(spec.id)}_{'batches' if spec.window.is_batch else 'windows'}"
 
 
-def mend_name(spec: PipelineSpec) -> str:
-    """The name of the job that mends windows."""
-    return f"{identifier(spec.id)}_mend"
+def dead_replay_job_name(spec: PipelineSpec) -> str:
+    """The name of the job that replays dead letters."""
+    return f"{identifier(spec.id)}_replay_dead_letters"
 
 
 def topics_name(spec: PipelineSpec) -> str:

@@ -142,7 +142,7 @@ def errors_reported(
 
     `tell_refused`: what lets the schedule leave alone what is refused for its data. A
     window that isn't closed yet isn't, nor one that was refused for a wrong ledger,
-    table or schema: once that is mended, it is asked for again.
+    table or schema: once that is fixed, it is asked for again.
     """  # noqa: E501
     try:
         yield

@@ -12,9 +12,9 @@ import dagster as dg
 
 from windrow.assets.events import REFUSED
 from windrow.assets.names import (
+    dead_replay_job_name,
     identifier,
     job_name,
-    mend_name,
     table_key,
     topics_name,
     upstream_keys,
@@ -71,7 +71,7 @@ LEFT_TAG = "windrow/left"
 """The run tag that says how many older windows the tick left."""
 
 BATCH_REFUSED = (
-    "The newest run refused a micro-batch, which is in the way of all later ones. See why, mend it"
+    "The newest run refused a micro-batch, which is in the way of all later ones. See why, fix it"
     " and start a run of this job by hand; then the schedule goes on."
 )
 STILL_GOING = "The run before is still going; the next tick asks for what it leaves."
@@ -85,15 +85,19 @@ def job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAsset
     )
 
 
-def mend_job_of(spec: PipelineSpec, table: dg.AssetsDefinition) -> dg.UnresolvedAssetJobDefinition:
-    """The job that a person starts for partitions whose dead letters can be mended: the
+def dead_replay_job_of(
+    spec: PipelineSpec, table: dg.AssetsDefinition
+) -> dg.UnresolvedAssetJobDefinition:
+    """The job that a person starts to replay dead letters of partitions: the
     table and its checks.
 
     The table's run goes by the job's name: Dagster gives a job's own config to runs of
     one partition only, not of a range.
     """
     return dg.define_asset_job(
-        mend_name(spec), selection=[table], description=f"Mends dead letters of {spec.id}"
+        dead_replay_job_name(spec),
+        selection=[table],
+        description=f"Replays dead letters of {spec.id}",
     )
 
 

@@ -12,11 +12,11 @@ import dagster as dg
 from pydantic import Field
 
 from windrow.assets import reporting
+from windrow.assets.dead_replay import DeadReplayConfig, replayed_dead_letters
 from windrow.assets.dependencies import Clock, keys_of, pipeline_of
 from windrow.assets.describing import table_description
 from windrow.assets.events import last_observed, made_already, show, show_refused
-from windrow.assets.mending import Mend, mended
-from windrow.assets.names import mend_name, table_key, upstream_keys
+from windrow.assets.names import dead_replay_job_name, table_key, upstream_keys
 from windrow.assets.partitions import partitions_of, windows_of
 from windrow.assets.reporting import (
     definition_metadata,
@@ -36,52 +36,52 @@ from windrow.ingest.runner.pipeline import all_refused, run_past_refused
 from windrow.ingest.schema.columns import Columns
 
 
-class OnCommitted(Mend):
+class OnCommitted(DeadReplayConfig):
     """What a run does with windows that are committed already."""
 
-    on_committed: Literal["report", "replace", "mend"] = Field(
+    on_committed: Literal["report", "replace", "replay_dead_letters"] = Field(
         default="report",
         description=(
             "report: show the receipt, write nothing. replace: read the same offsets again, replace"
-            " the rows. mend: take the dead letters through today's schema again, and add what"
-            " becomes rows."
+            " the rows. replay_dead_letters: take the dead letters through today's"
+            " schema again, and add what becomes rows."
         ),
     )
     accept_fewer: bool = Field(
         default=False,
         description=(
             "Let a replacement go on although it sees fewer messages than were read before, or some"
-            " were edited to mend them."
+            " were edited before a dead-letter replay."
         ),
     )
 
-    def mends(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> bool:
-        """Whether the run is told to mend, or is one of the job that does.
+    def replays_dead_letters(self, context: dg.AssetExecutionContext, pipeline: Pipeline) -> bool:
+        """Whether the run's config or its job asks for a dead-letter replay.
 
         Raises:
             SpecError: it is told to replace besides.
         """
-        by_job = context.run.job_name == mend_name(pipeline.spec)
+        by_job = context.run.job_name == dead_replay_job_name(pipeline.spec)
         if by_job and self.on_committed == "replace":
             raise SpecError(
-                f"The job {context.run.job_name} mends, and replaces nothing",
+                f"The job {context.run.job_name} replays dead letters, and replaces nothing",
                 "spec",
                 "Leave on_committed out, or start another.",
             )
-        return by_job or self.on_committed == "mend"
+        return by_job or self.on_committed == "replay_dead_letters"
 
     def results(
         self, context: dg.AssetExecutionContext, pipeline: Pipeline, windows: Sequence[Window]
     ) -> Iterator[Result | PassedOver]:
-        """Run or mend windows; each result as soon as its window is committed.
+        """Run windows or replay their dead letters; each result as soon as its window is committed.
 
         One that is refused doesn't stop a run of others.
 
         Raises:
             SpecError: options that don't go together.
         """
-        if self.mends(context, pipeline):
-            yield from mended(context, pipeline, windows, self)
+        if self.replays_dead_letters(context, pipeline):
+            yield from replayed_dead_letters(context, pipeline, windows, self)
             return
         self.refuse_without()
         request = Request(

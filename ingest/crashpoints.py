@@ -56,7 +56,7 @@ SPLIT_POINTS: tuple[CrashPoint, ...] = get_args(SplitPoint)
 
 
 class CrashError(BaseException):
-    """Raised by a crash point set to `raise`; not an Exception, so that no handler mends it."""
+    """Raised by a crash point set to `raise`; not an Exception, so that no handler catches it."""
 
 
 def crash_point(name: CrashPoint) -> None:

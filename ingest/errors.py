@@ -1,7 +1,7 @@
 """What can go wrong, as a tree whose branches are reactions.
 
     WindrowError
-    ├── SpecError            exit 2   the spec, the schema or the command line is wrong: mend it
+    ├── SpecError            exit 2   the spec, the schema or the command line is wrong: fix it
     │   └── SpecMistakesError      all that is wrong with one spec
     ├── RefusedError         exit 1   the data was refused, nothing became visible: a person decides
     │   ├── DataLossError          retention or truncation removed what the window needs
@@ -23,7 +23,7 @@
     │   └── OpenTransactionError       an open transaction may still bring messages of the window's
         time
     └── BugError             exit 70  a mistake of windrow's own, or of what it stands on: report
-                            it, nobody's retry mends it
+                            it, nobody's retry fixes it
         └── AccountingError            the counters disagree
 
 Every error names its stage, where possible its topic-partition and offset, and what to
@@ -137,7 +137,7 @@ class RefusedError(WindrowError):
     """The window was refused; nothing of it became visible.
 
     `of_setting`: it is how the pipeline is set up that is wrong, not the window's data.
-    Every window is refused until that is mended, and then this one can be run like any
+    Every window is refused until that is fixed, and then this one can be run like any
     other. Most classes say it of all their errors; of others it depends on where they
     are raised.
     """
@@ -225,7 +225,7 @@ class UnfitRowsError(RefusedError):
 
 class DamagedError(RefusedError):
     """The ledger, or a receipt that the table names, is missing, damaged or of a later
-    form: to be mended before any window can be run.
+    form: to be fixed before any window can be run.
     """
 
     of_setting = True
@@ -262,7 +262,7 @@ class OpenTransactionError(NotClosedError):
 class BugError(WindrowError):
     """A mistake of windrow's own, or of what it stands on: report it.
 
-    Nothing became visible; trying again mends nothing.
+    Nothing became visible; trying again fixes nothing.
     """
 
     exit_code = 70
@@ -301,5 +301,5 @@ class BugError(WindrowError):
 class AccountingError(BugError):
     """Independent counters disagree.
 
-    The data is not refused: whichever counter is wrong, no setting and no decision mends it.
+    The data is not refused: whichever counter is wrong, no setting and no decision fixes it.
     """

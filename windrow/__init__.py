@@ -17,9 +17,12 @@ load than this module.
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.dead_letters import Chosen
+    from windrow.ingest.admin.dead_replay import (
+        DeadReplayRequest,
+        DeadReplayResult,
+        replay_dead_letters,
+    )
     from windrow.ingest.admin.edit import RefusedMessage
-    from windrow.ingest.admin.mend import Mended, MendRequest
-    from windrow.ingest.admin.mend import mend as mend_window
     from windrow.ingest.admin.receipts import read_receipts
     from windrow.ingest.assemble import assemble as open_pipeline
     from windrow.ingest.config.load import load_spec
@@ -46,8 +49,8 @@ _HOMES = {
     "BugError": "windrow.ingest.errors:BugError",
     "Chosen": "windrow.ingest.admin.dead_letters:Chosen",
     "Committed": "windrow.ingest.model.receipt:Committed",
-    "MendRequest": "windrow.ingest.admin.mend:MendRequest",
-    "Mended": "windrow.ingest.admin.mend:Mended",
+    "DeadReplayRequest": "windrow.ingest.admin.dead_replay:DeadReplayRequest",
+    "DeadReplayResult": "windrow.ingest.admin.dead_replay:DeadReplayResult",
     "NotClosedError": "windrow.ingest.errors:NotClosedError",
     "Pipeline": "windrow.ingest.runner.context:Pipeline",
     "PipelineSpec": "windrow.ingest.config.pipeline:PipelineSpec",
@@ -64,7 +67,7 @@ _HOMES = {
     "WindrowKafka": "windrow.ingest.dataframes.formats:WindrowKafka",
     "WindrowSource": "windrow.ingest.dataframes.formats:WindrowSource",
     "load_spec": "windrow.ingest.config.load:load_spec",
-    "mend_window": "windrow.ingest.admin.mend:mend",
+    "replay_dead_letters": "windrow.ingest.admin.dead_replay:replay_dead_letters",
     "open_pipeline": "windrow.ingest.assemble:assemble",
     "preview_window": "windrow.ingest.runner.pipeline:preview",
     "read_receipts": "windrow.ingest.admin.receipts:read_receipts",
@@ -81,8 +84,8 @@ __all__ = [
     "BugError",
     "Chosen",
     "Committed",
-    "MendRequest",
-    "Mended",
+    "DeadReplayRequest",
+    "DeadReplayResult",
     "NotClosedError",
     "Pipeline",
     "PipelineSpec",
@@ -99,10 +102,10 @@ __all__ = [
     "WindrowKafka",
     "WindrowSource",
     "load_spec",
-    "mend_window",
     "open_pipeline",
     "preview_window",
     "read_receipts",
+    "replay_dead_letters",
     "run_batches",
     "run_window",
     "windows_named",

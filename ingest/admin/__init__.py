@@ -1,3 +1,3 @@
 """What else can be asked of a pipeline, or done to it: how far it is behind, whether it
-is right, what mends it, how one begins.
+is right, what fixes it, how one begins.
 """

@@ -68,7 +68,7 @@ def load_edit(script: Path) -> Edit:
         names = runpy.run_path(str(script), run_name=script.stem)
     except SyntaxError as error:
         raise SpecError(
-            f"{script} is not Python: line {error.lineno}", "spec", "Mend the script."
+            f"{script} is not Python: line {error.lineno}", "spec", "Fix the script."
         ) from None
     except Exception as error:  # whatever a user's script raises  # noqa: BLE001
         raise _failed(f"{script} can't be run", error, script) from None
@@ -138,7 +138,7 @@ def _are_headers(headers: object) -> bool:
 
 
 def _refused(what: str, message: RefusedMessage) -> SpecError:
-    do = "Nothing was committed. Mend the script, and mend the window again."
+    do = "Nothing was committed. Fix the script, and replay the dead letters again."
     return SpecError(what, "decode", do, message.topic, message.partition, message.offset)
 
 
@@ -154,7 +154,7 @@ def _failed(
     place = f"{script}:{lines[-1]}" if lines else str(script)
     said = f"{what}: {type(error).__name__} at {place}"
     return (
-        SpecError(said, "spec", "Mend the script.") if message is None else _refused(said, message)
+        SpecError(said, "spec", "Fix the script.") if message is None else _refused(said, message)
     )
 
 

@@ -111,16 +111,16 @@ def dead_replay(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be mended.")
+        bool, typer.Option("--dry-run", help="Only show what would be replayed.")
     ] = False,
     keep_going: KeepGoing = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Mend: take dead letters of committed windows through today's schema again,
+    """Take dead letters of committed windows through today's schema again,
     exactly once, into their own windows.
 
-    What is refused again stays as it was. A window that isn't committed is run, not mended.
+    What is refused again stays as it was. A window that isn't committed is to be run instead.
     """
     if window is None and reason is None and stage is None:
         raise typer.BadParameter("name --window, --reason or --stage")
@@ -128,7 +128,7 @@ def dead_replay(
         refuse_absent(spec)
         from windrow.ingest.admin.dead_letters import Chosen
         from windrow.ingest.cli.dead import DeadRequest
-        from windrow.ingest.cli.mending import replay_dead
+        from windrow.ingest.cli.dead_replay import replay_dead
 
         asked = DeadRequest(window, Chosen(stage, reason), None, payload=False)
         replay_dead(output, spec, asked, edit, dry_run=dry_run, keep_going=keep_going)

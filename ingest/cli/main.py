@@ -200,7 +200,9 @@ def replay(
         bool,
         typer.Option(
             "--accept-fewer",
-            help="Replace although messages are gone since, or were edited to mend them.",
+            help=(
+                "Replace although messages are gone since, or were edited for a dead-letter replay."
+            ),
         ),
     ] = False,
     keep_going: KeepGoing = False,

@@ -24,7 +24,7 @@ from windrow.ingest.runner.publish import Published
 from windrow.ingest.source.enumerator.tiling import between
 
 if TYPE_CHECKING:
-    from windrow.ingest.admin.mend import Mended
+    from windrow.ingest.admin.dead_replay import DeadReplayResult
 
 
 def _by_window(
@@ -188,14 +188,14 @@ def _notes(run: Run) -> list[Text]:
 def window_table(committed: Sequence[Committed]) -> Table:
     """One line per committed window."""
     receipts = [one.receipt for one in committed]
-    counted, partial, mended = (
+    counted, partial, replays = (
         _counted(receipts),
         any(r.partial for r in receipts),
-        ("mended",) if any(r.mending for r in receipts) else (),
+        ("dead replayed",) if any(r.dead_replay for r in receipts) else (),
     )
     generation = ("generation",) if any(r.generation for r in receipts) else ()
     numbers, last = (
-        (*counted, *mended, *generation, "version"),
+        (*counted, *replays, *generation, "version"),
         (
             "committed from",
             *(("partial",) if partial else ()),
@@ -204,10 +204,10 @@ def window_table(committed: Sequence[Committed]) -> Table:
     table = _by_window((r.window.key for r in receipts), "offsets", numbers=numbers, last=last)
     several = _several(receipts)
     for one, r in zip(committed, receipts, strict=True):
-        mendings = (f"{r.mending.messages:,}" if r.mending else "0",) if mended else ()
+        replayed = (f"{r.dead_replay.messages:,}" if r.dead_replay else "0",) if replays else ()
         counts = (
             *(_number(r.counts, name) for name in counted),
-            *mendings,
+            *replayed,
             *((f"{r.generation:,}",) if generation else ()),
         )
         lost, staged = (
@@ -342,11 +342,11 @@ def dead_table(letters: Sequence[DeadLetter], *, payload: bool) -> Table:
     return table
 
 
-def mended_table(mended: Sequence[Mended]) -> Table:
+def dead_replay_table(results: Sequence[DeadReplayResult]) -> Table:
     """One line per window whose dead letters were taken through today's schema."""
-    numbers = ("open before", "tried", "mended", "edited", "rows", "open now", "generation")
-    table = _by_window((m.window for m in mended), numbers=numbers)
-    for m in mended:
+    numbers = ("open before", "tried", "accepted", "edited", "rows", "open now", "generation")
+    table = _by_window((m.window for m in results), numbers=numbers)
+    for m in results:
         counts = (
             m.open,
             m.tried,
@@ -360,7 +360,7 @@ def mended_table(mended: Sequence[Mended]) -> Table:
     return table
 
 
-def still_refused(mended: Iterable[Mended]) -> list[Text]:
+def still_refused(results: Iterable[DeadReplayResult]) -> list[Text]:
     """What is wrong today with the messages that stay dead letters though they were
     tried, each stage of each window a line.
     """
@@ -370,7 +370,7 @@ def still_refused(mended: Iterable[Mended]) -> list[Text]:
             f" {'; '.join(f'{what} ({n})' for what, n in one.kinds)}",
             style="yellow",
         )
-        for m in mended
+        for m in results
         for one in m.refused
     ]
 

@@ -416,7 +416,7 @@ class PipelineSpec(Section):
             raise SpecError(
                 f"WINDROW_STATE {error}",
                 "spec",
-                "Mend the environment variable, or set state in the spec.",
+                "Fix the environment variable, or set state in the spec.",
             ) from None
 
 

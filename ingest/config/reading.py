@@ -57,7 +57,7 @@ def refusal(name: str, mistakes: list[Mistake], document: Document) -> SpecMista
     listed = [f"  line {line}: {text}" if line else f"  {text}" for line, text in lines[:_TOLD_MAX]]
     if len(lines) > _TOLD_MAX:
         listed.append(f"  and {len(lines) - _TOLD_MAX:,} more")
-    do = "Nothing was read. Mend it and try again."
+    do = "Nothing was read. Fix it and try again."
     return SpecMistakesError(f"{head} in {name}:\n" + "\n".join(listed), "spec", do)
 
 

@@ -114,7 +114,7 @@ def _undecodable(split: Split, messages: pa.RecordBatch, decoded: Decoded) -> Re
     return RefusedError(
         f"A message can't become a row: {reason}: {detail}{others}",
         "decode",
-        "Mend the schema, read columns=messages, or say mode=dropmalformed, which leaves such"
+        "Fix the schema, read columns=messages, or say mode=dropmalformed, which leaves such"
         " messages out.",
         split.topic,
         split.partition,

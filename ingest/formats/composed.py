@@ -112,7 +112,7 @@ class ComposedDecoder:
             raise SpecError(
                 what,
                 "spec",
-                "Mend the schema, or what decode says of key and headers; nothing was read.",
+                "Fix the schema, or what decode says of key and headers; nothing was read.",
             )
         return whole
 

@@ -45,7 +45,7 @@ from windrow.ingest.runner.context import Pipeline
 from windrow.ingest.runner.schemas import decoder_for
 from windrow.ingest.schema.columns import Columns
 
-_MEND = "Mend the schema, or the producer."
+_FIX = "Fix the schema, or the producer."
 _BATCH = 4096
 
 
@@ -205,7 +205,7 @@ def refusals(unfit: Sequence[Unfit], sampled: int, limits: LimitsSpec) -> Iterat
             "wrong" if beyond else "info",
             "messages",
             f"{what}; {where}",
-            _MEND if beyond else "The limits allow as many.",
+            _FIX if beyond else "The limits allow as many.",
         )
 
 
@@ -317,7 +317,7 @@ def of_schema(
             f"{name[0].upper()}{name[1:]} is of kind {schema.kind}, and the spec's format is"
             f" {subject.format}"
         )
-        yield Finding("wrong", "registry", what, "Mend decode.format.")
+        yield Finding("wrong", "registry", what, "Fix decode.format.")
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
     offers = offers_of_schema(schema, messages, subject.part)
@@ -341,7 +341,7 @@ def compared(
     for column in columns.columns:
         if column.name in unfit:
             yield Finding(
-                "wrong", about, f"A column can't come from {name}: {unfit[column.name]}", _MEND
+                "wrong", about, f"A column can't come from {name}: {unfit[column.name]}", _FIX
             )
         elif column.name not in fields and column.nullable:
             yield Finding(
@@ -352,7 +352,7 @@ def compared(
                 "wrong",
                 about,
                 f"Column {column.name} can't be null, and no field of {name} has its name",
-                _MEND,
+                _FIX,
             )
     names = {column.name for column in columns.columns}
     for offer in offers:

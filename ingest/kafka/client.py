@@ -107,7 +107,7 @@ def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
 def _parsed(user: Mapping[str, object], tuning: Tuning) -> dict[str, Value | Secret]:
     found = problems(user, tuning)
     if found:
-        do = f"Mend them {PLACE}, and those that tuning sets beside it."
+        do = f"Fix them {PLACE}, and those that tuning sets beside it."
         raise SpecError("The client properties can't be used: " + "; ".join(found), "spec", do)
     chosen = (*user.items(), *((n, v) for _, n, v in _tuned(tuning)))
     return {

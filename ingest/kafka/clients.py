@@ -150,5 +150,5 @@ def made(
     except KafkaException as why:
         text = scrubbed(why.args[0].str(), properties)
         raise SpecError(
-            f"The client properties can't be used: {text}", "spec", f"Mend them {PLACE}."
+            f"The client properties can't be used: {text}", "spec", f"Fix them {PLACE}."
         ) from None

@@ -106,7 +106,7 @@ class KafkaDeadTopic:
                 raise questions.named(
                     f"the topic of dead letters {self._topic}", None, found.args[0]
                 )
-            do = "Create it, or mend dead_letters.topic: windrow doesn't make it."
+            do = "Create it, or fix dead_letters.topic: windrow doesn't make it."
             raise SpecError(
                 f"There is no topic {self._topic} for dead letters on {self._bootstrap}",
                 "setup",

@@ -65,7 +65,7 @@ class IdentityCheck:
                 f" {client_words(failure.args[0], properties)}"
             )
             raise SpecError(
-                what, "read", f"Mend them {PLACE}; files that they name must be there too."
+                what, "read", f"Fix them {PLACE}; files that they name must be there too."
             ) from None
 
     def once(self, split: Split, cluster_id: str, topic_id: str, seconds: float) -> None:

@@ -163,7 +163,7 @@ class Questions:
             )
         if code == KafkaError.TOPIC_EXCEPTION:
             return SpecError(
-                "Kafka does not take this for a topic's name", "plan", "Mend source.topic.", topic
+                "Kafka does not take this for a topic's name", "plan", "Fix source.topic.", topic
             )
         if code in LOGIN or self._login is not None:
             CLIENTS.leave(self._client)
@@ -213,7 +213,7 @@ class Questions:
 
     @property
     def _login(self) -> str | None:
-        """Why the login was refused, which no further try would mend."""
+        """Why the login was refused, which no further try would fix."""
         refused = [
             error for _, error in self._client.said_since(self._began) if error.code() in LOGIN
         ]

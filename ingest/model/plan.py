@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def digest(self) -> str:
         """Covers source ranges and sink, not code or schema: after a refusal the usual
-        cure is to mend the schema and try again.
+        cure is to fix the schema and try again.
         """
         ids = {t.topic: t.topic_id for t in self.stop.topics}
         ranges = [(ids.get(s.topic), s.topic, s.partition, s.start, s.stop) for s in self.splits]

@@ -220,13 +220,13 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
         )
 
 
-class Mending(msgspec.Struct, frozen=True):
-    """What a generation that mends says of itself: the rows of the one before stay, and
-    rows of its dead letters are added.
+class DeadReplay(msgspec.Struct, frozen=True):
+    """A generation made by a dead-letter replay: the rows of the one before stay, and rows
+    of its dead letters are added.
 
     `of`: the attempt that it stands on, whose open dead letters it took. `read_by`: the
     attempt that read the log, whose dead letters are all that was refused then. Since
-    that, `messages` of them were mended, by this generation and those before it;
+    that, `messages` of them were accepted, by this generation and those before it;
     `edited` of these are not as they are in the log.
     """
 
@@ -252,12 +252,12 @@ class Receipt(msgspec.Struct, frozen=True):
     Written with the data, in one commit; enough to rebuild the ledger from.
 
     `seconds`: from when the first of the window's tasks began until the last one ended;
-    of a generation that mends, how long that took. `partial`: what the window has lost,
+    of a dead-letter replay, how long that took. `partial`: what the window has lost,
     or may have lost, one sentence each; empty for a whole window. `version`: the
     receipt's form (`RECEIPT_VERSION`); unset in the first one, which had no such field,
     and gets none when it is put into JSON again. `merged` is filled in by the sink,
     which alone knows what its table held; unset where rows are only appended.
-    `mending_`: only of a generation that mends. `routed_`: filled in by a sink of
+    `dead_replay_`: only of a dead-letter replay. `routed_`: filled in by a sink of
     several tables, one for each but this one.
     """
 
@@ -278,7 +278,9 @@ class Receipt(msgspec.Struct, frozen=True):
     partial: tuple[str, ...] = ()
     version: int | msgspec.UnsetType = msgspec.UNSET
     merged: Merged | msgspec.UnsetType = msgspec.UNSET
-    mending_: Mending | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="mending")
+    dead_replay_: DeadReplay | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name="dead_replay"
+    )
     routed_: tuple[Routed, ...] | msgspec.UnsetType = msgspec.field(
         default=msgspec.UNSET, name="routed"
     )
@@ -295,9 +297,9 @@ class Receipt(msgspec.Struct, frozen=True):
         return self.plan.window
 
     @property
-    def mending(self) -> Mending | None:
-        """What it mends; None of a generation that was read from the log."""
-        return self.mending_ if isinstance(self.mending_, Mending) else None
+    def dead_replay(self) -> DeadReplay | None:
+        """The dead-letter replay that made it; None of a generation read from the log."""
+        return self.dead_replay_ if isinstance(self.dead_replay_, DeadReplay) else None
 
     @property
     def routed(self) -> tuple[Routed, ...]:

@@ -1,4 +1,4 @@
-"""Dead letters by what was wrong with them, in words for the person who must mend it.
+"""Dead letters by what was wrong with them, in words for the person who must fix it.
 
 Pure, bounded, and never with a value.
 """

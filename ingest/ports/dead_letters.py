@@ -44,7 +44,7 @@ class DeadLetters(Protocol):
     An attempt's dead letters are committed before its window's data, so that a refusal
     can be looked into. Which attempt counts, the sink's receipt says: what another one
     left is never shown as the window's. So a crash between the two commits, or a retry
-    with a mended schema, shows no message on both sides.
+    with a corrected schema, shows no message on both sides.
     """
 
     def refuse_unwritable(self) -> None:

@@ -409,7 +409,7 @@ class Sink(Protocol):
         """Make rows and receipt visible in one atomic operation, replacing an older
         generation of the same window.
 
-        Where the receipt is of a mending, the rows of the generation before stay, and
+        Where the receipt is of a dead-letter replay, the rows of the generation before stay, and
         these are added to them.
 
         Looks at the table afresh, decides on what it saw (`ingest.sinks.conflicts`),

@@ -443,7 +443,7 @@ class _Questions:
     def _refused(self, what: str, status: int, code: object, message: object) -> WindrowError:
         if status in {401, 403}:
             do = (
-                "Mend username and password, or the certificate, of the registry, and what they may"
+                "Fix username and password, or the certificate, of the registry, and what they may"
                 " see there."
             )
             return SpecError(

@@ -276,26 +276,26 @@ def _refuse_beyond(
         f"Window {window.key}: {found.dead} of {found.read} refused{found.which}: {told}.{first}"
         f" That is more than {limit} allows",
         "check",
-        f"No row was committed. Look at them ({way_to_see}), mend the schema or the producer, or"
+        f"No row was committed. Look at them ({way_to_see}), fix the schema or the producer, or"
         " raise the limit, and run it again.",
     )
 
 
 def refuse_undoing(before: Receipt) -> None:
-    """A replacement reads the log, where what an edit mended stands as it was.
+    """A replacement reads the log, where edited messages stand as they were.
 
     Raises:
         RefusedError: the window holds such messages.
     """
-    edited = 0 if before.mending is None else before.mending.edited
+    edited = 0 if before.dead_replay is None else before.dead_replay.edited
     if edited:
         what = (
-            f"Window {before.window.key} holds {edited} messages that were edited to mend them, and"
-            " the topic has them unedited"
+            f"Window {before.window.key} holds {edited} messages that were edited for a"
+            " dead-letter replay, and the topic has them unedited"
         )
         do = (
             "Nothing was replaced. Replay with --accept-fewer makes them dead letters again, as far"
-            " as they are refused; mend them then."
+            " as they are refused; replay those then."
         )
         raise RefusedError(what, "plan", do)
 

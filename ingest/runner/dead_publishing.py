@@ -18,8 +18,8 @@ began: a try of which nothing was noted was never made, however old the window i
 a beginning is older than what Kafka remembers, and there is no mark, nobody can tell,
 and a person decides.
 
-Published is the attempt that read the window's messages. A mending refuses nothing
-anew, so it publishes nothing: what it leaves dead was published, and what it mends
+Published is the attempt that read the window's messages. A dead-letter replay refuses
+nothing anew, so it publishes nothing: what it leaves dead was published, and what it accepts
 stays in the topic, which takes nothing back. A replacement reads again, and what it
 refuses is published with its own generation.
 """
@@ -97,15 +97,15 @@ def is_unpublished(store: DeadLetters, receipt: Receipt) -> bool:
     """Whether a committed window has dead letters of which it isn't noted that they are
     in the topic.
     """
-    if not (receipt.counts.dead or receipt.mending):
+    if not (receipt.counts.dead or receipt.dead_replay):
         return False
     noted = store.publication(receipt.window, read_by(receipt))
     return noted is None or not noted.done
 
 
 def read_by(receipt: Receipt) -> str:
-    """The attempt that read the window's messages: a mending reads none."""
-    return receipt.attempt if receipt.mending is None else receipt.mending.read_by
+    """The attempt that read the window's messages: a dead-letter replay reads none."""
+    return receipt.attempt if receipt.dead_replay is None else receipt.dead_replay.read_by
 
 
 def dead_letters_of_attempt(
@@ -125,7 +125,9 @@ def dead_letters_of_attempt(
 def _count(store: DeadLetters, receipt: Receipt) -> int:
     """How many letters there are to publish, which must be as many as were refused."""
     count = store.count(receipt.window, read_by(receipt))
-    refused = receipt.counts.dead + (0 if receipt.mending is None else receipt.mending.messages)
+    refused = receipt.counts.dead + (
+        0 if receipt.dead_replay is None else receipt.dead_replay.messages
+    )
     if count != refused:
         what = (
             f"The store of dead letters holds {count} of window {receipt.window.key}, its receipt"

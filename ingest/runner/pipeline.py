@@ -219,7 +219,7 @@ def all_refused(passed: Sequence[PassedOver], windows: int) -> RefusedError:
         what,
         "check",
         "The others are committed. What was refused can be run again, once that is"
-        f" mended:\n{lines}",
+        f" fixed:\n{lines}",
     )
 
 

@@ -271,7 +271,7 @@ def _refuse_nulls(own: pa.RecordBatch, messages: pa.RecordBatch, split: Split) -
                 " is never null by its schema"
             )
             do = (
-                "No row was committed. Mend the function, or make the column nullable; then run the"
+                "No row was committed. Fix the function, or make the column nullable; then run the"
                 " window again."
             )
             raise RefusedError(
@@ -288,7 +288,7 @@ def _refuse_unheld(held: Decoded, messages: pa.RecordBatch, split: Split) -> Non
         "A row that the function of transform.spark gave breaks a rule of its schema:"
         f" {what}{others}",
         "validate",
-        "No row was committed. Mend the function or the schema, then run the window again.",
+        "No row was committed. Fix the function or the schema, then run the window again.",
         split.topic,
         split.partition,
         messages["offset"][held.dead_index[0].as_py()].as_py(),
@@ -353,7 +353,7 @@ class _RowTally:
     def _miscounted(self, what: str) -> RefusedError:
         do = (
             "Nothing was committed. A row keeps the metadata columns of the message that it comes"
-            " from: mend the function."
+            " from: fix the function."
         )
         what = (
             "The rows that the function of transform.spark gave don't fit the split's messages:"

@@ -123,7 +123,7 @@ class Columns:
         try:
             written = _written(model)
             schema = model.to_schema()
-        except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be mended  # noqa: E501
+        except Exception as error:  # whatever pandera, polars or the model's own code raises, it is the model that must be fixed  # noqa: E501
             raise _refusal(
                 model, [f"pandera can't read it: {type(error).__name__}: {error}"]
             ) from error
@@ -197,7 +197,7 @@ def _refusal(model: type[Any], wrong: list[str]) -> SpecError:
     return SpecError(
         f"The schema {getattr(model, '__name__', model)} can't be used: " + "; ".join(wrong),
         "spec",
-        "Mend the schema; nothing was read.",
+        "Fix the schema; nothing was read.",
     )
 
 

@@ -118,7 +118,7 @@ class FunctionReference(CodeReference):
 def load_model(model: ModelReference) -> type[Any]:
     """The model.
 
-    A file is read anew at each call, so that a mended schema counts; a module is
+    A file is read anew at each call, so that a corrected schema counts; a module is
     imported as Python does it, once.
 
     Raises:
@@ -183,7 +183,7 @@ def built_of_model(recipe: Hashable, model: ModelReference, build: Callable[[typ
     again when the model's text changed.
 
     Workers live on between runs: without the first, each split would build it anew;
-    without the second, a mended schema wouldn't count.
+    without the second, a corrected schema wouldn't count.
 
     Raises:
         SpecError: as `load_model`.
@@ -282,7 +282,7 @@ def _other_pandera(model: object) -> str | None:
 
 
 def _failed(reference: CodeReference, place: str, error: BaseException) -> SpecError:
-    do = "Mend it; nothing was read."
+    do = "Fix it; nothing was read."
     if isinstance(error, ModuleNotFoundError):
         do = f"Is {error.name} misspelt, or not installed where windrow is?"
         do += f" (A file beside the {reference.kind} can't be imported; a package can.)"

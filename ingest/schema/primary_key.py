@@ -68,7 +68,7 @@ class PrimaryKey:
             raise SpecError(
                 f"sink.primary_key can't be as it is: {wrong}",
                 "spec",
-                "Mend the schema, or sink; nothing was read.",
+                "Fix the schema, or sink; nothing was read.",
             )
 
     def _mistakes(self, rows: pa.Schema) -> Iterator[str]:

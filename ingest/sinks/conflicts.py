@@ -73,7 +73,7 @@ def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
 
     Raises:
         RefusedError: if the window is there under another plan, or generations were
-            left out; or what is to be mended isn't there.
+            left out; or the attempt whose dead letters are replayed isn't there.
     """
     key, proposed = receipt.window.key, receipt.generation
     if committed is None:
@@ -105,15 +105,15 @@ def settled(receipt: Receipt, committed: Committed | None) -> Committed | None:
             f" {newest.generation + 1}, not {proposed}"
         )
         raise RefusedError(what, "commit", "Run the replay again: it looks first.")
-    if receipt.mending is not None and receipt.mending.of != newest.attempt:
+    if receipt.dead_replay is not None and receipt.dead_replay.of != newest.attempt:
         what = (
-            f"window {key}: what was to be mended is attempt {receipt.mending.of}, and the table"
-            f" holds {newest.attempt}"
+            f"window {key}: the dead letters to be replayed are of attempt"
+            f" {receipt.dead_replay.of}, and the table holds {newest.attempt}"
         )
         raise RefusedError(
             what,
             "commit",
-            "Was the table replaced meanwhile? Mend the window again: it looks first.",
+            "Was the table replaced meanwhile? Replay its dead letters again: it looks first.",
         )
     return None
 

@@ -268,7 +268,7 @@ class Place:
         finally:
             draft.unlink(missing_ok=True)
 
-    def mend(self, path: str, content: bytes) -> None:
+    def repair(self, path: str, content: bytes) -> None:
         """Put a small file whose name stands for its content in the place of a damaged
         one; one that is whole stays.
         """

@@ -79,7 +79,7 @@ def put_if_absent(uri: str, place: Place) -> PutIfAbsent:
 
 def refusal(uri: str, error: OSError) -> SpecError | UnreachableError:
     """Why nothing can be put below a place, before anything was: what a person has to
-    mend, or what may pass.
+    fix, or what may pass.
     """
     why = error.strerror or str(error)
     if error.errno in _NO_PROMISE:

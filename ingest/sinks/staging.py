@@ -107,7 +107,7 @@ def writable(place: str, split: Split, *, done: str = "committed") -> Iterator[N
             f"a staged file below {place} can't be written:"
             f" {error.strerror or type(error).__name__}"
         )
-        do = f"Nothing was {done}. Make room or mend the storage, then run the window again."
+        do = f"Nothing was {done}. Make room or fix the storage, then run the window again."
         raise UnreachableError(
             what, "stage", do, split.topic, split.partition, split.start
         ) from error

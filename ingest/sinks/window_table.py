@@ -263,7 +263,7 @@ class WindowTable:
         change = TableChange(
             window=receipt.window,
             staged=words,
-            replaces=receipt.generation > 0 and receipt.mending is None,
+            replaces=receipt.generation > 0 and receipt.dead_replay is None,
             receipt=receipt,
             columns=self.columns if words else None,
         )

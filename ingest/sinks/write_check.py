@@ -30,7 +30,7 @@ def refuse_unwritable(uri: str, setting: str = "sink.path") -> None:
     """Try to write in the nearest folder of a local table that is there, with a file that has no name.
 
     A place where nothing may be written is a mistake in the spec or in the machine's
-    rights: a person has to mend it, waiting does not help. A disk that is full is
+    rights: a person has to fix it, waiting does not help. A disk that is full is
     another matter. In S3 a file is put twice, on the condition that it isn't there, and
     taken away again, if the extra `s3` is installed; other object stores say only at a
     write what they allow, and are not asked.

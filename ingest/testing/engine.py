@@ -20,7 +20,7 @@ TRIES = 4
 class WorkerDiedError(BaseException):
     """Raised by a task of a test: its worker is gone, as one that was killed.
 
-    No Exception, so that no step mends it.
+    No Exception, so that no step catches it.
     """
 
 

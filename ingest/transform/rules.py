@@ -238,7 +238,7 @@ class Rules:
         raise SpecError(
             f"The check {rule.name} of {self._name} failed as a whole: {why}",
             "validate",
-            "Mend the schema and run again.",
+            "Fix the schema and run again.",
         )
 
 

@@ -1,4 +1,4 @@
-"""A pipeline whose windows have dead letters that can be mended: Kafka in memory, a
+"""A pipeline whose windows have dead letters that can be replayed: Kafka in memory, a
 real ledger, and the table of any kind.
 """
 
@@ -16,8 +16,12 @@ from tests.sinks.delta.pieces import delta_pieces
 from tests.sinks.sqlite.world import SqliteBoth
 from tests.sinks.sqlite.world import pieces as sqlite_pieces
 from windrow.ingest.admin.dead_letters import Chosen, read_dead
+from windrow.ingest.admin.dead_replay import (
+    DeadReplayRequest,
+    DeadReplayResult,
+    replay_dead_letters,
+)
 from windrow.ingest.admin.edit import Edit, RefusedMessage
-from windrow.ingest.admin.mend import Mended, MendRequest, mend
 from windrow.ingest.admin.verify import Verified, verify
 from windrow.ingest.config.load import parse_spec
 from windrow.ingest.formats.formats import make_decoder
@@ -127,7 +131,7 @@ class Ward:
     def pipeline(
         self, *, lenient: bool = False, model: str = "Thing", on_null: str = "dead", **over: Any
     ) -> Pipeline:
-        """The pipeline; `lenient` and `model` are how its owner mends the schema."""
+        """The pipeline; `lenient` and `model` are how its owner fixes the schema."""
         decode = {
             "schema": f"schema.py:{model}",
             "on_null": on_null,
@@ -169,7 +173,7 @@ class Ward:
         for n in hours:
             run(pipeline, hour(n), Request(f"r{n}"))
 
-    def mend(
+    def replay_dead_letters(
         self,
         n: int,
         pipeline: Pipeline | None = None,
@@ -177,12 +181,12 @@ class Ward:
         *,
         dry_run: bool = False,
         **chosen: str,
-    ) -> Mended:
-        """Mend an hour."""
-        return mend(
+    ) -> DeadReplayResult:
+        """Replay an hour's dead letters."""
+        return replay_dead_letters(
             pipeline or self.pipeline(),
             hour(n),
-            MendRequest("mending", Chosen(**chosen), edit, dry_run),
+            DeadReplayRequest("dead_replay", Chosen(**chosen), edit, dry_run),
         )
 
     def receipt(self, n: int) -> Receipt:

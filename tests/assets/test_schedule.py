@@ -162,7 +162,7 @@ def assert_it_fails_and_is_asked_for_again(world: World) -> None:
 @pytest.mark.parametrize("wrong", ["ledger", "grid", "receipt"])
 def test_a_wrong_setting_refuses_no_window(world: World, wrong: str) -> None:
     """A table of another ledger or grid, or with a damaged receipt, says nothing of a
-    window's data: once mended, it is asked for again.
+    window's data: once fixed, it is asked for again.
     """
     world.fill(1)
     ledger, grid = (

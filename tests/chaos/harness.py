@@ -242,10 +242,10 @@ class Ordeal:
         self.commit(0)
         if not self.round.capabilities.replaces or self.chance.random() > 0.4:
             return
-        mends = self.chance.random() < 0.4
-        (self.mended if mends else self.replayed)()
-        # there a row that a mending brought can't be taken back
-        keeps = mends and self.round.capabilities.mode == "upsert"
+        dead_replay = self.chance.random() < 0.4
+        (self.dead_letters_replayed if dead_replay else self.replayed)()
+        # there a row that a dead-letter replay brought can't be taken back
+        keeps = dead_replay and self.round.capabilities.mode == "upsert"
         if not keeps and self.chance.random() < 0.3:
             self.chance.choice([self.kills, self.stops, self.crowds])(2)
             self.commit(2)
@@ -342,22 +342,23 @@ class Ordeal:
     def replayed(self) -> None:
         """Another generation, under faults of its own."""
         self.chance.choice([self.kills, self.dies, self.stops, self.crowds])(1)
-        self.round.hit("replayed")
+        self.round.hit("dead_letters_replayed")
         self.commit(1)
 
-    def mended(self) -> None:
+    def dead_letters_replayed(self) -> None:
         """The dead letters become rows, while another attempt does the same, or dies of it."""
         crash = self.chance.choice(
             ["", "commit.before:kill", "commit.after:kill", "write.after:kill"]
         )
         gate = time.monotonic() + 0.5 * self.round.took
         crowd = [
-            worker.start(self.job(0, what="mend", crash=how, gate=gate)) for how in (crash, "")
+            worker.start(self.job(0, what="replay_dead_letters", crash=how, gate=gate))
+            for how in (crash, "")
         ]
         codes = [self.end(process) for process in crowd]
-        self.round.hit("mended")
+        self.round.hit("dead_letters_replayed")
         if codes[-1] not in COMMITTED:
-            self.commit(0, what="mend")
+            self.commit(0, what="replay_dead_letters")
 
     def _sweep_beside(self, fault: Callable[[int], None], generation: int) -> None:
         """The fault, and perhaps a sweep at the same time, by whose clock all that is
@@ -410,7 +411,7 @@ class Ordeal:
         )
         return job.but(**more)
 
-    def commit(self, generation: int, what: Literal["run", "mend"] = "run") -> None:
+    def commit(self, generation: int, what: Literal["run", "replay_dead_letters"] = "run") -> None:
         """Without faults: it must be had.
 
         A try that met another lane's strike at the server doesn't count.

@@ -60,7 +60,7 @@ def unwhole(
     """What a reader may not see: a message twice; a window in part, where it is one
     unit; one that was there and is gone.
 
-    A split has one dead letter, which is no row until it is mended.
+    A split has one dead letter, which is no row until it is replayed.
 
     Args:
         found: what it sees.

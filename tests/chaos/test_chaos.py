@@ -33,7 +33,7 @@ WINDOWS = 25
 @pytest.mark.sampled(1, of=20)
 @pytest.mark.parametrize("kind", SINKS)
 def test_chaos(part: int, dice: random.Random, kind: str, tmp_path: Path) -> None:
-    """Twenty-five windows under kills, stops, doubled runs, replays, mendings, sweeps
+    """Twenty-five windows under kills, stops, doubled runs, replays, dead-letter replays, sweeps
     and full disks; a reader looks on.
     """
     found = chaos(Asked(kind, dice.randrange(2**32), WINDOWS), tmp_path)
@@ -136,7 +136,7 @@ def test_what_a_reader_may_not_see(
     received: list[str] | None,
     wrong: int,
 ) -> None:
-    """Whole windows are fine, mended or not; half of one, a row twice, what has gone
+    """Whole windows are fine, replayed or not; half of one, a row twice, what has gone
     again, and a receipt before its rows are told.
     """
     assert len(unwhole(found, before, 20, received)) == wrong

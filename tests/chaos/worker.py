@@ -22,7 +22,7 @@ import psutil
 from tests.chaos.sinks import KINDS
 from tests.clock import clock_ahead
 from tests.full_disk import files_end_at
-from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_mending, window
+from tests.sinks.things import PARTITIONS, plan, receipt, stage, staged_dead_replay, window
 from tests.warm import SERVER
 from windrow.ingest.crashpoints import CrashError, crash_point
 from windrow.ingest.errors import WindrowError
@@ -49,7 +49,7 @@ class Job(msgspec.Struct, frozen=True):
     attempt: str
     rows: int = 20
     generation: int = 0
-    what: Literal["run", "mend", "sweep", "look"] = "run"
+    what: Literal["run", "replay_dead_letters", "sweep", "look"] = "run"
     twin: str | None = None
     crash: str = ""
     disk: int | None = None
@@ -113,7 +113,7 @@ def attempt(job: Job) -> int:
         return DONE
     if job.what == "look":
         return FAILED if sink.look(window(job.window)) is None else ALREADY
-    return _mend(job, sink) if job.what == "mend" else _run(job, sink)
+    return _replay_dead_letters(job, sink) if job.what == "replay_dead_letters" else _run(job, sink)
 
 
 def _run(job: Job, sink: Any) -> int:
@@ -127,11 +127,11 @@ def _run(job: Job, sink: Any) -> int:
     return _told(sink.commit(receipt(planned, staged, job.generation, job.attempt), staged))
 
 
-def _mend(job: Job, sink: Any) -> int:
+def _replay_dead_letters(job: Job, sink: Any) -> int:
     held = sink.look(window(job.window))
     if held is None or not held.receipt.counts.dead:
         return ALREADY
-    made, staged = staged_mending(sink, held.receipt, job.attempt)
+    made, staged = staged_dead_replay(sink, held.receipt, job.attempt)
     _wait(job.gate)
     sink.commit_dead(made.plan, job.attempt, staged)
     return _told(sink.commit(made, staged))

@@ -411,7 +411,7 @@ def test_show_nothing(stage: Stage) -> None:
 
 
 def test_show_dead_of_a_refused_window(stage: Stage) -> None:
-    """A window that was refused says what to mend; its newest attempt's dead letters
+    """A window that was refused says what to fix; its newest attempt's dead letters
     are shown where it is named, else it is pointed to.
     """
     _too_many_dead(stage)

@@ -118,7 +118,7 @@ def test_an_exported_jsonl_file(refused: Stage) -> None:
 
 
 def test_the_schema_that_a_message_named(stage: Stage) -> None:
-    """Of a format with a registry it is shown and written; a script that mends knows it."""
+    """Of a format with a registry it is shown and written; an edit script knows it."""
     spec = stage.folder / "things.yaml"
     spec.write_text(
         spec.read_text().replace(
@@ -138,7 +138,7 @@ def test_the_schema_that_a_message_named(stage: Stage) -> None:
     file = stage.folder / "dead.jsonl"
     stage.json("dead", "export", stage.spec, "--out", str(file))
     assert [json.loads(line)["schema_id"] for line in file.read_text().splitlines()] == ["7", None]
-    script = stage.folder / "mend.py"
+    script = stage.folder / "fix.py"
     script.write_text(
         EDIT.replace('message.stage == "value"', "message.schema_id == '7'").replace(
             "{", "\\x00" * 4 + "\\x07{"
@@ -221,7 +221,7 @@ def widen(stage: Stage) -> None:
     )
 
 
-def test_a_mended_schema_mends(refused: Stage) -> None:
+def test_a_corrected_schema_accepts_dead_letters(refused: Stage) -> None:
     """What today's schema takes is a row of its own window; what it refuses stays as it
     was, and the command says why.
     """
@@ -257,14 +257,14 @@ def test_a_mended_schema_mends(refused: Stage) -> None:
         in text
     )
     assert refused.json("verify", refused.spec, "--deep")["findings"] == []
-    assert "mended" in refused.call("show", refused.spec).stdout
+    assert "dead replayed" in refused.call("show", refused.spec).stdout
 
 
 def test_a_script_repairs(refused: Stage) -> None:
     """The function of a Python file makes rows of what no schema would take; nothing of
     a payload is on the screen.
     """
-    script = refused.folder / "mend.py"
+    script = refused.folder / "fix.py"
     script.write_text(EDIT)
     result = refused.call("dead", "replay", refused.spec, "--window", RANGE, "--edit", str(script))
     assert (result.exit_code, "secret" in result.output) == (0, False)
@@ -272,7 +272,7 @@ def test_a_script_repairs(refused: Stage) -> None:
     assert (found[hour(0), 0, 2], found[hour(1), 0, 5]) == (102, 105)
     assert places(refused.json("dead", "show", refused.spec)) == [(hour(5), 1, 5), (hour(5), 1, 6)]
     error = refused.json("replay", refused.spec, "--window", hour(0), code=1)["error"]["message"]
-    assert "holds 1 messages that were edited to mend them" in error
+    assert "holds 1 messages that were edited for a dead-letter replay" in error
     going = refused.json("replay", refused.spec, "--window", RANGE, "--keep-going", code=1)
     assert going["error"]["message"].startswith(
         f"2 of 6 windows were refused: {hour(0)}, {hour(1)} (check)."
@@ -291,9 +291,9 @@ def test_a_script_repairs(refused: Stage) -> None:
 
 def test_a_script_that_fails(refused: Stage) -> None:
     """Its message's place and its line are told, and nothing that it says, which may
-    quote a payload; earlier windows stay mended.
+    quote a payload; earlier windows stay as committed.
     """
-    script = refused.folder / "mend.py"
+    script = refused.folder / "fix.py"
     script.write_text(
         EDIT.replace("    return", "    assert message.offset < 3, message.value\n    return")
     )
@@ -311,14 +311,14 @@ def test_a_script_that_fails(refused: Stage) -> None:
     assert (again.exit_code, again.stdout) == (2, "")
 
 
-def test_what_cannot_be_mended(refused: Stage) -> None:
+def test_what_cannot_be_replayed(refused: Stage) -> None:
     """A window that isn't committed, or a command that says nothing of which: neither
     writes anything.
     """
     error = refused.json("dead", "replay", refused.spec, "--window", hour(7), code=1)["error"][
         "message"
     ]
-    assert "isn't committed, so nothing of it is to be mended" in error
+    assert "isn't committed, so it has no dead letters to replay" in error
     asked = ("dead", "replay", refused.spec, "--window", f"{hour(5)}/{hour(8)}")
     assert refused.json(*asked, code=1)["error"]["message"].endswith(f" Not tried: {hour(7)}.")
     going = refused.json(*asked, "--keep-going", code=1)

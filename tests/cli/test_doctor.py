@@ -353,7 +353,7 @@ def test_plan_and_doctor_refuse_what_run_refuses(
 
 
 def test_exit_code_is_the_first_failure() -> None:
-    """The checks stand in the order in which they are to be mended."""
+    """The checks stand in the order in which they are to be fixed."""
     assert (
         exit_code(
             [Check("a", "ok", ""), Check("b", "fail", "", "", 3), Check("c", "fail", "", "", 1)]

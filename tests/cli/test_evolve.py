@@ -74,8 +74,8 @@ def test_a_new_column(narrow: Stage) -> None:
 
 
 def test_a_wider_column(narrow: Stage) -> None:
-    """What was too large is mended into the wider table; every receipt still says what
-    the table holds.
+    """Dead letters that were too large are replayed into the wider table; every receipt
+    still says what the table holds.
     """
     evolve(narrow, SCHEMA + NOTE, "widen")
     assert about_sink(narrow)["what"].endswith(

@@ -1,5 +1,5 @@
 """`verify --deep` as a person uses it: it finds what was changed, says what to do, and
-that mends it.
+that fixes it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from tests.cli.conftest import Stage, hour
 
 
-def test_tampering_is_found_and_mended(stage: Stage) -> None:
+def test_tampering_is_found_and_fixed(stage: Stage) -> None:
     """`id = id + 1` in one window: verify is content, --deep names the window with 1,
     and the replay that it names brings the rows back.
     """

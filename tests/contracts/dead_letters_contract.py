@@ -48,14 +48,14 @@ class DeadLettersContract(SinkUnderTest):
         self.commit(sink, 0, attempt="a3")
         assert self.reopen(sink).refused() == {window(1).key: "b1"}
 
-    def test_a_mended_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
+    def test_a_corrected_retry_leaves_no_message_on_both_sides(self, sink: Any) -> None:
         """Dead letters of an attempt that refused a message don't count once another
         attempt took it as a row.
         """
         refused, refused_files = staged_receipt(sink, 0, 0, "old schema")
         sink.commit_dead(refused.plan, refused.attempt, refused_files)
-        made, staged = staged_receipt(sink, 0, 0, "mended", dead=False)
-        sink.commit_dead(made.plan, "mended", staged)
+        made, staged = staged_receipt(sink, 0, 0, "replayed", dead=False)
+        sink.commit_dead(made.plan, "replayed", staged)
         sink.commit(made, staged)
         assert sink.read_dead(window(0)).num_rows == 0
         assert self.report(sink, [0]).ok

@@ -23,7 +23,7 @@ from tests.sinks.things import (
     plan,
     receipt,
     stage,
-    staged_mending,
+    staged_dead_replay,
     staged_receipt,
     together,
     window,
@@ -32,7 +32,7 @@ from tests.sinks.things import (
 from windrow.ingest.errors import GridError, IdentityError, OverlapError, RefusedError, WindrowError
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.model.receipt import Committed, Mending, Receipt
+from windrow.ingest.model.receipt import Committed, DeadReplay, Receipt
 from windrow.ingest.model.staged import Staging
 from windrow.ingest.ports.sink import AlreadyDone, Done, Sink, Unknown
 from windrow.ingest.sinks import staged_file
@@ -368,13 +368,13 @@ class ReplaceContract(SinkUnderTest):
         assert sink.look(window(1)).receipt.attempt == "b1"
         assert self.report(sink, [0, 1, 2]).ok, str(self.report(sink, [0, 1, 2]))
 
-    def test_a_mending_adds_to_its_own_window(self, sink: Any) -> None:
+    def test_a_dead_replay_adds_to_its_own_window(self, sink: Any) -> None:
         """Its rows stand beside those that are there, its receipt in the place of the
         one before; neighbours stay as they are.
         """
         for n in range(3):
             self.commit(sink, n)
-        made, staged = staged_mending(sink, sink.look(window(1)).receipt, "m1")
+        made, staged = staged_dead_replay(sink, sink.look(window(1)).receipt, "m1")
         outcome = sink.commit(made, staged)
         assert isinstance(outcome, Done)
         again = self.reopen(sink)
@@ -384,25 +384,30 @@ class ReplaceContract(SinkUnderTest):
         assert isinstance(again.commit(made, staged), AlreadyDone)
         assert self.report(again, [0, 1, 2]).ok, str(self.report(again, [0, 1, 2]))
 
-    def test_of_two_mendings_one_is_committed(self, sink: Any) -> None:
+    def test_of_two_dead_replays_one_is_committed(self, sink: Any) -> None:
         """Both stand on one generation: the second hears of the first, and adds nothing."""
         self.commit(sink, 0)
         before = sink.look(window(0)).receipt
-        first, second = staged_mending(sink, before, "m1"), staged_mending(sink, before, "m2")
+        first, second = (
+            staged_dead_replay(sink, before, "m1"),
+            staged_dead_replay(sink, before, "m2"),
+        )
         sink.commit(*first)
         outcome = self.reopen(sink).commit(*second)
         assert isinstance(outcome, AlreadyDone)
         assert outcome.committed.receipt.attempt == "m1"
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
-    def test_mendings_race(self, sink: Any) -> None:
+    def test_dead_replays_race(self, sink: Any) -> None:
         """At the same moment, each from a process of its own: one is done, and the
         others hear of it.
         """
         self.commit(sink, 0)
         before = sink.look(window(0)).receipt
         others = [self.reopen(sink) for _ in range(4)]
-        tried = [(other, *staged_mending(other, before, f"m{n}")) for n, other in enumerate(others)]
+        tried = [
+            (other, *staged_dead_replay(other, before, f"m{n}")) for n, other in enumerate(others)
+        ]
         outcomes = together(
             [
                 lambda other=other, made=made, files=files: other.commit(made, files)
@@ -414,23 +419,23 @@ class ReplaceContract(SinkUnderTest):
         ]
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
-    def test_a_mending_stands_on_the_attempt_that_it_read(self, sink: Any) -> None:
+    def test_a_dead_replay_stands_on_the_attempt_that_it_read(self, sink: Any) -> None:
         """After a replay it is refused, or hears of it; where another attempt has its
         generation, it is refused and nothing is added.
         """
         self.commit(sink, 0)
-        made, staged = staged_mending(sink, sink.look(window(0)).receipt, "m1")
-        other = msgspec.structs.replace(made, mending_=Mending("another", "another", 2))
+        made, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
+        other = msgspec.structs.replace(made, dead_replay_=DeadReplay("another", "another", 2))
         with pytest.raises(RefusedError, match="another"):
             sink.commit(other, staged)
         self.commit(sink, 0, generation=1, attempt="b1")
         assert isinstance(sink.commit(made, staged), AlreadyDone)
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
-    def test_a_replacement_takes_mended_rows_with_it(self, sink: Any) -> None:
+    def test_a_replacement_takes_replayed_rows_with_it(self, sink: Any) -> None:
         """What a later generation reads from the log is all there is then."""
         self.commit(sink, 0)
-        sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m1"))
+        sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))
         assert isinstance(self.commit(sink, 0, generation=2, attempt="b1"), Done)
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))
 
@@ -477,13 +482,13 @@ class KeepContract(SinkUnderTest):
     """Runs unchanged on every sink that can't take back what it committed."""
 
     def test_what_is_committed_is_not_replaced(self, sink: Any) -> None:
-        """A later generation is refused, whether it replaces or mends, and changes
+        """A later generation is refused, whether it replaces or replays dead letters, and changes
         nothing; the window can be reported as before.
         """
         first = self.commit(sink, 0)
         for made, staged in (
             staged_receipt(sink, 0, 1, "b1"),
-            staged_mending(sink, first.committed.receipt, "m1"),
+            staged_dead_replay(sink, first.committed.receipt, "m1"),
         ):
             with pytest.raises(RefusedError, match=window(0).key):
                 sink.commit(made, staged)

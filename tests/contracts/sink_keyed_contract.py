@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.contracts.sink_contract import SinkContract
-from tests.sinks.things import plan, receipt, staged_mending, staged_receipt, window
+from tests.sinks.things import plan, receipt, staged_dead_replay, staged_receipt, window
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.ports.sink import Done
 
@@ -33,12 +33,12 @@ class SinkKeyedContract(SinkContract):
                 sink.commit(receipt(empty, [], generation, f"c{generation}"), []), Done
             )
 
-    def test_a_replacement_takes_mended_rows_with_it(self, sink: Any) -> None:
-        """A replacement without the mended keys is refused as any that says less; one
+    def test_a_replacement_takes_replayed_rows_with_it(self, sink: Any) -> None:
+        """A replacement without the replayed keys is refused as any that says less; one
         that has them stands in their place.
         """
         self.commit(sink, 0)
-        sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m1"))
+        sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m1"))
         with pytest.raises(RefusedError, match="of 2 keys it had the last word"):
             self.commit(sink, 0, generation=2, attempt="b1")
         assert self.report(sink, [0]).ok, str(self.report(sink, [0]))

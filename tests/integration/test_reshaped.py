@@ -21,7 +21,7 @@ from tests.integration.user import User
 from tests.kafka.produce import Put, create_topic, produce
 from tests.runner.spark.servers import serving
 from tests.shape.readme import ROOT, blocks
-from windrow.ingest.admin.mend import MendRequest, mend
+from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -352,7 +352,7 @@ def test_a_column_with_the_name_of_windrow_s_own(place: Any, on_spark: Any) -> N
 
 def test_what_it_needs(place: Any, on_spark: Any) -> None:
     """An engine without DataFrames, and a sink that shows a window bit by bit, are
-    refused before anything is asked; so is mending.
+    refused before anything is asked; so is dead-letter replay.
     """
     with pytest.raises(SpecError, match="needs Spark, and LocalEngine has no DataFrames"):
         assemble(place("latest").spec(), LocalEngine())
@@ -362,8 +362,8 @@ def test_what_it_needs(place: Any, on_spark: Any) -> None:
         assemble(here.spec().model_copy(update={"sink": _sink(here, into)}))
     pipeline = on_spark(here)
     ran(pipeline, here)
-    with pytest.raises(SpecError, match="can't be mended: its rows go through"):
-        mend(pipeline, here.window(1), MendRequest("test"))
+    with pytest.raises(SpecError, match="can't be replayed: its rows go through"):
+        replay_dead_letters(pipeline, here.window(1), DeadReplayRequest("test"))
 
 
 def _sink(place: Place, written: dict[str, Any]) -> Any:

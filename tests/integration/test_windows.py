@@ -181,22 +181,24 @@ def test_too_many_dead_letters_refuse_the_window_without_a_payload(place: Place)
     assert ids(place, 1) == []
 
 
-def test_a_retry_with_a_mended_schema_never_leaves_a_message_in_both_tables(place: Place) -> None:
-    """1 A run's dead letters are in. 2 It fails before the data. 3 The schema is mended
+def test_a_retry_with_a_corrected_schema_never_leaves_a_message_in_both_tables(
+    place: Place,
+) -> None:
+    """1 A run's dead letters are in. 2 It fails before the data. 3 The schema is corrected
     and the retry takes them: they are rows only.
     """
     produce(place.bootstrap, place.topic, [Put(thing(i - 3), millis(1, i)) for i in range(10)])
     strict = Place(place.bootstrap, place.topic, place.folder, {"limits": {"max_dead_count": 0}})
     refused(strict, DeadLetterLimitError)
-    mended = Place(
+    corrected = Place(
         place.bootstrap,
         place.topic,
         place.folder,
         {"decode": {"schema": "things.py:Looser"}, "limits": {"max_dead_count": 0}},
     )
-    receipt = mended.run(1).committed.receipt
+    receipt = corrected.run(1).committed.receipt
     assert (receipt.counts.valid, receipt.counts.dead) == (10, 0)
-    report = judge(mended, visible(place.bootstrap, place.topic))
+    report = judge(corrected, visible(place.bootstrap, place.topic))
     assert report.ok, report
 
 

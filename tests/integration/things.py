@@ -14,7 +14,7 @@ class Thing(pa.DataFrameModel):
 
 
 class Looser(pa.DataFrameModel):
-    """`Thing` as its owner mends it after a refusal: negative ids are fine."""
+    """`Thing` as its owner fixes it after a refusal: negative ids are fine."""
 
     id: pl.Int64
     name: pl.String = pa.Field(nullable=True)

@@ -297,7 +297,7 @@ def test_secrets_are_scrubbed_from_texts() -> None:
     )
 
 
-def test_where_to_mend_them() -> None:
+def test_where_to_fix_them() -> None:
     """Properties stand in a spec or in a windrow.yaml; which of them it was isn't known
     here, so the error names both.
     """

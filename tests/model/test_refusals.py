@@ -108,7 +108,7 @@ def test_refusals_are_counted_by_kind() -> None:
 
 
 def test_kinds_are_told_apart_by_their_details() -> None:
-    """Two messages that were refused for one reason may want two things mended."""
+    """Two messages that were refused for one reason may want two things fixed."""
     refusals = Refusals()
     add(
         refusals,

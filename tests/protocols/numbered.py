@@ -142,11 +142,11 @@ def scenarios(kind: type[World]) -> dict[str, Scenario]:
         "two replays": Scenario(
             first, replays, ((0, 1), (0, 2)), frozenset({"generations left out"})
         ),
-        "a replay and a mending": Scenario(
+        "a replay and a dead-letter replay": Scenario(
             first,
-            (Process("A", "mend", (0,)), Process("B", "run", (0, 1))),
+            (Process("A", "replay_dead_letters", (0,)), Process("B", "run", (0, 1))),
             ((0, 1),),
-            frozenset({"mends another attempt"}),
+            frozenset({"replays another attempt"}),
         ),
         "a sweep": Scenario(
             swept,
@@ -195,7 +195,7 @@ class NumberedLog(SinkProtocol):
         mine = frozenset(r.attempt for r in seen.receipts if r.window == receipt.window)
         return Entry(receipt, mine if receipt.of is None else frozenset())
 
-    def mend(self, me: str, window: int) -> Program:
+    def replay_dead_letters(self, me: str, window: int) -> Program:
         """The dead letter becomes a row beside those that are there; nothing is left to be kept."""
         seen: Seen = yield Ask("look", (window,))
         held = newest(window, seen.receipts)

@@ -127,7 +127,7 @@ class Routed(SinkProtocol):
         )
 
     ends = frozenset(
-        {"unknown", "another plan", "generations left out", "mends another attempt", "overlap"}
+        {"unknown", "another plan", "generations left out", "replays another attempt", "overlap"}
     )
     """What a table says without having the window, behind which no other one is asked."""
 

@@ -2,7 +2,7 @@
 under way; and what is promised of any sink.
 
 Two topic-partitions, which each window takes a split of; a message of a window is
-(split, offset). The first message of split 1 is a dead letter, until it is mended.
+(split, offset). The first message of split 1 is a dead letter, until it is replayed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class File(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What a run would commit. `of`: the attempt that a mending stands on."""
+    """What a run would commit. `of`: the attempt that a dead-letter replay stands on."""
 
     window: int
     generation: int
@@ -187,7 +187,7 @@ def judge(receipt: Receipt, receipts: Iterable[Receipt]) -> Receipt | str | None
     if receipt.generation != (0 if held is None else held.generation + 1):
         return "generations left out"
     if receipt.of is not None and (held is None or held.attempt != receipt.of):
-        return "mends another attempt"
+        return "replays another attempt"
     if any(
         r.window != receipt.window and r.start < receipt.stop and receipt.start < r.stop
         for r in every

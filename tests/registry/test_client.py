@@ -210,7 +210,7 @@ def test_an_answer_without_end(server: RegistryServer, registry: Registry, fault
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_who_is_not_let_in(server: RegistryServer, registry: Registry, status: int) -> None:
-    """A wrong password is the spec's to mend: it is not asked again, and not told."""
+    """A wrong password is the spec's to fix: it is not asked again, and not told."""
     stranger = replace(registry, password="hunter3")
     if status == 403:
         server.ill = {"/subjects/t-value/versions": Fault(403, b"hunter3")}
@@ -262,7 +262,7 @@ def test_a_version_that_is_deleted_meanwhile(server: RegistryServer, registry: R
     "settings", [{"ca": "/nowhere/ca.pem"}, {"ca": __file__}, {"certificate": "/nowhere/me.pem"}]
 )
 def test_files_that_make_no_tls(registry: Registry, settings: dict[str, Any]) -> None:
-    """They are the spec's to mend."""
+    """They are the spec's to fix."""
     with pytest.raises(SpecError, match="settings of the schema registry"):
         replace(registry, **settings).schema("1")
 

@@ -1,5 +1,5 @@
 """Independent hands must agree, and a window with too many dead letters is refused in
-words that say what to mend.
+words that say what to fix.
 """
 
 from __future__ import annotations
@@ -532,7 +532,7 @@ def test_messages_that_lost_a_part_of_a_timestamp_are_counted(bank: Bank) -> Non
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_refused_window_says_what_to_mend(bank: Bank) -> None:
+def test_a_refused_window_says_what_to_fix(bank: Bank) -> None:
     """The column, what it expected and what came, how often, and where the first one
     lies: in one sentence, without a value.
     """

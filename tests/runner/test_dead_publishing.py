@@ -15,8 +15,8 @@ import pytest
 
 from tests.runner.test_run import START, Desk, hour
 from windrow.ingest import crashpoints
+from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.edit import RefusedMessage
-from windrow.ingest.admin.mend import MendRequest, mend
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.crashpoints import CRASH_POINTS, LETTER_POINTS, CrashPoint
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
@@ -156,10 +156,10 @@ def test_a_crash_anywhere(
 
 
 @pytest.mark.parametrize("after", ["report.before", *LETTER_POINTS])
-def test_a_mending_publishes_what_its_window_left(
+def test_a_dead_replay_publishes_what_its_window_left(
     office: Office, monkeypatch: pytest.MonkeyPatch, after: CrashPoint
 ) -> None:
-    """A mending refuses nothing anew: it publishes the letters of the attempt that read
+    """A dead-letter replay refuses nothing anew: it publishes the letters of the attempt that read
     the window, if those are missing, and no others.
     """
     dies_at(monkeypatch, after)
@@ -170,7 +170,10 @@ def test_a_mending_publishes_what_its_window_left(
     def edit(message: RefusedMessage) -> RefusedMessage:
         return replace(message, value=b'{"id": 7, "name": null}')
 
-    assert mend(office.pipeline(), hour(N), MendRequest("m1", edit=edit)).messages == 2
+    assert (
+        replay_dead_letters(office.pipeline(), hour(N), DeadReplayRequest("m1", edit=edit)).messages
+        == 2
+    )
     assert (office.seen(), office.findings()) == (ONCE, [])
     office.run()
     assert office.seen() == ONCE
@@ -272,17 +275,17 @@ def test_an_old_window_that_nobody_began_to_publish(
     assert office.seen() == ONCE
 
 
-@pytest.mark.parametrize("mended", [0, 1, 2])
-def test_a_store_that_lost_letters(office: Office, mended: int) -> None:
-    """What isn't all that was refused isn't published, however many of them were mended since."""
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_a_store_that_lost_letters(office: Office, accepted: int) -> None:
+    """What isn't all that was refused isn't published, however many of them were replayed since."""
     silent = replace(office.pipeline(), dead_topic=None)
     run(silent, hour(N), Request("plain"))
-    fixed = iter((b'{"id": 7, "name": null}', b'{"id": 8, "name": null}')[:mended])
-    asked = MendRequest(
+    fixed = iter((b'{"id": 7, "name": null}', b'{"id": 8, "name": null}')[:accepted])
+    asked = DeadReplayRequest(
         "m1", edit=lambda message: replace(message, value=next(fixed, message.value))
     )
-    receipt = mend(silent, hour(N), asked).committed.receipt
-    assert receipt.counts.dead == 2 - mended
+    receipt = replay_dead_letters(silent, hour(N), asked).committed.receipt
+    assert receipt.counts.dead == 2 - accepted
     p = office.pipeline()
     store = replace(p).dead_letters
     store.count = lambda window, attempt: 1  # type: ignore[method-assign]

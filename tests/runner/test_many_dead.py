@@ -1,5 +1,5 @@
 """A window of nothing but dead letters takes no more memory than its batches: staged,
-shown, exported, published and mended.
+shown, exported, published and replayed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 
 from tests.runner.test_run import START, Desk, hour
 from windrow.ingest.admin.dead_letters import letters_of
+from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.edit import RefusedMessage
-from windrow.ingest.admin.mend import MendRequest, mend
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Pipeline, Request
@@ -112,20 +112,22 @@ def _publish(pipeline: Pipeline) -> None:
 
 
 def _keep(pipeline: Pipeline) -> None:
-    mended = mend(
+    result = replay_dead_letters(
         pipeline,
         hour(5),
-        MendRequest("m1", edit=lambda message: mended_one(message) if message.offset % 2 else None),
+        DeadReplayRequest(
+            "m1", edit=lambda message: edited_one(message) if message.offset % 2 else None
+        ),
     )
-    assert (mended.open, mended.messages) == (COUNT, COUNT // 2)
+    assert (result.open, result.messages) == (COUNT, COUNT // 2)
 
 
-def mended_one(message: RefusedMessage) -> RefusedMessage:
+def edited_one(message: RefusedMessage) -> RefusedMessage:
     return replace(message, value=b'{"id": 7, "name": null}')
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("use", [_read, _publish, _keep], ids=["shown", "published", "mended"])
+@pytest.mark.parametrize("use", [_read, _publish, _keep], ids=["shown", "published", "replayed"])
 def test_memory_does_not_grow_with_them(refused: Pipeline, use: Callable[[Pipeline], None]) -> None:
     """Whatever is done with all of a window's dead letters, it is done batch by batch."""
     with at_most(MOST):

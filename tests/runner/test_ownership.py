@@ -208,7 +208,7 @@ def looked_over(pipeline: Pipeline) -> list[str]:
 
 
 def test_a_run_that_died_before_its_table_was_made_goes_on(desk: Desk) -> None:
-    """Nothing is bound to a table that could not be made: the path may still be mended
+    """Nothing is bound to a table that could not be made: the path may still be fixed
     in the spec.
     """
     (desk.folder / "blocked").write_text("a file in the way")

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 from tests.formats.avro.wire import text, varint
 from tests.formats.confluent.registries import framed
-from windrow.ingest.admin.mend import MendRequest, mend
+from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
@@ -309,15 +309,15 @@ def test_a_registry_that_lost_a_schema(scene: Scene) -> None:
 
 def test_a_record_of_another_name(scene: Scene) -> None:
     """It is no row, in whatever window it comes first: the topic's subject says which
-    record is expected, and no mending forgets it.
+    record is expected, and no dead-letter replay forgets it.
     """
     scene.registry.register("elsewhere", THIRD.replace("Thing", "ThingRemoved"))
     scene.send(0, THREE)
     scene.send(1, ONE, THREE)
     scene.run(0)
     assert scene.letters() == [(0, "other_record")]
-    mended = mend(scene.pipeline(), hour(0), MendRequest("m", dry_run=True))
-    assert (mended.tried, mended.messages) == (1, 0)
+    result = replay_dead_letters(scene.pipeline(), hour(0), DeadReplayRequest("m", dry_run=True))
+    assert (result.tried, result.messages) == (1, 0)
     scene.run(1)
     assert scene.rows() == [(1, None)]
     scene.run(1, replaced=True, records=["ThingRemoved"])

@@ -14,7 +14,7 @@ _CASES = (
     SinkContract.test_a_commit_shows_rows_and_receipt,
     SinkContract.test_a_second_commit_writes_nothing,
     SinkContract.test_a_replacement_takes_away_only_its_own_window,
-    SinkContract.test_mendings_race,
+    SinkContract.test_dead_replays_race,
     SinkContract.test_an_overlap_is_refused,
     SinkContract.test_a_stale_generation_changes_nothing,
     SinkContract.test_eight_racers_of_one_window,

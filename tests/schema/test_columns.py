@@ -262,7 +262,7 @@ def test_parsers_are_refused() -> None:
 
 
 def test_everything_is_reported_at_once() -> None:
-    """One reading of the refusal mends the whole model."""
+    """One reading of the refusal fixes the whole model."""
 
     class Wrong(pp.DataFrameModel):
         a: pl.UInt8

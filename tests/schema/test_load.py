@@ -43,7 +43,7 @@ def test_a_module() -> None:
     )
 
 
-def test_a_mended_file_counts_at_once(folder: Path) -> None:
+def test_a_corrected_file_counts_at_once(folder: Path) -> None:
     """A long-lived worker reads the file, not its memory."""
     before = source_digest(ModelReference("model.py:M", folder))
     load_model(ModelReference("model.py:M", folder))

@@ -51,12 +51,12 @@ def test_an_error_of_somebody_elses_kind_comes_back() -> None:
     """
     kind = type("NoRateError", (errors.SpecError,), {})
     back = from_json(
-        to_json(ErrorData.of(kind("no rate for a currency", "validate", "Mend the rates."))),
+        to_json(ErrorData.of(kind("no rate for a currency", "validate", "Fix the rates."))),
         ErrorData,
     ).error()
     assert (type(back), str(back)) == (
         errors.SpecError,
-        "no rate for a currency (validate). Mend the rates.",
+        "no rate for a currency (validate). Fix the rates.",
     )
 
 

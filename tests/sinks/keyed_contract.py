@@ -46,7 +46,7 @@ def log_of(*windows: list[list[Change]]) -> Log:
 
 
 def replay(dice: random.Random, log: Log, number: int, *, deletes: bool, alone: float) -> Log:
-    """The log with another reading of one window: a schema was mended, so that messages
+    """The log with another reading of one window: a schema was corrected, so that messages
     say more, or other things.
     """
     other = random_log(dice, number + 1, deletes=deletes, alone=alone)[number]
@@ -93,14 +93,18 @@ def one_log(
             log = other if table.generations[again] > before else log
         if dice.random() < 0.5:
             again = dice.choice(sorted(table.generations))
-            mended, dead[again] = (part[again] for part in divided(dice, {again: dead[again]}, 0.6))
+            accepted, dead[again] = (
+                part[again] for part in divided(dice, {again: dead[again]}, 0.6)
+            )
             before = table.generations[again]
-            to_the_end(partial(table.mend, log, {again: mended}, again))
-            log = joined(log, {again: mended}, again) if table.generations[again] > before else log
+            to_the_end(partial(table.replay_dead_letters, log, {again: accepted}, again))
+            log = (
+                joined(log, {again: accepted}, again) if table.generations[again] > before else log
+            )
     return table.wrong()
 
 
-def mended_between(table: Keyed) -> None:
+def replayed_between(table: Keyed) -> None:
     """A window whose refused messages lie before and behind those that it took, with a
     later window that tells of one of the keys.
     """
@@ -122,7 +126,7 @@ def mended_between(table: Keyed) -> None:
     )
     table.commit(taken, 1)
     table.commit(taken, 0)
-    table.mend(taken, dead, 0)
+    table.replay_dead_letters(taken, dead, 0)
 
 
 def out_of_order(
@@ -170,7 +174,7 @@ class KeyedTableContract:
     def test_random_logs_fold_into_the_table(
         self, part: int, kind: str, dice: random.Random, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Of random logs, in any order, with replays, mendings, crashes, repeated runs
+        """Of random logs, in any order, with replays, dead-letter replays, crashes, repeated runs
         and narrower models: the fold is in the table.
         """
         for _ in range(self.LOGS):
@@ -278,12 +282,12 @@ class KeyedTableContract:
         assert table.generations[0] == 0
 
     @pytest.mark.parametrize("kind", ["upsert", "marks"])
-    def test_mended_messages_count_where_they_lie(self, kind: str) -> None:
+    def test_replayed_messages_count_where_they_lie(self, kind: str) -> None:
         """A later message of the window itself stands, row or delete; an earlier one
         goes; and older windows hear of what is buried now.
         """
         table = self.table(kind)
-        mended_between(table)
+        replayed_between(table)
         assert {key: row.amount for key, row in table.held().items() if row.amount is not None} == {
             A: 2,
             D: 5,
@@ -338,7 +342,7 @@ class KeyedTableContract:
 
     def test_what_would_have_been_kept_never_comes_late(self) -> None:
         """An older window of a key that a later one kept something of, another attempt,
-        and a mending: refused, nothing changes.
+        and a dead-letter replay: refused, nothing changes.
         """
         log = log_of(
             [[Change(A, 1)], [Change(B, 1)]],
@@ -352,9 +356,9 @@ class KeyedTableContract:
         table.commit(log, 1)  # A's tag would have been 2
         table.commit(log, 0, replace=True)
         table.commit(log, 2, replace=True)
-        table.mend(log, log_of([], [], [[Change(A, 5)]]), 2)
+        table.replay_dead_letters(log, log_of([], [], [[Change(A, 5)]]), 2)
         table.commit(log, 3)
         assert (table.generations, tags(table)) == ({0: 0, 2: 0, 3: 0}, {A: 1, B: 4})
-        table.mend(log, log_of([], [], [], [[], [Change(B, 6, alone=True)]]), 3)
+        table.replay_dead_letters(log, log_of([], [], [], [[], [Change(B, 6, alone=True)]]), 3)
         assert table.generations[3] == 0
         assert not table.wrong()

@@ -21,7 +21,7 @@ from windrow.ingest.admin.merged import compare_merged
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.model.receipt import Checksums, Mending, Receipt, SplitCounts
+from windrow.ingest.model.receipt import Checksums, DeadReplay, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.schema.changes import UNAVAILABLE, changes
@@ -289,22 +289,22 @@ class Keyed:
         open_keys = unknown(self.committed, number, new, self.versioned) if generation else 0
         self._commit(made, staged, new, open_keys, again=again)
 
-    def mend(self, log: Log, mended: Log, number: int) -> None:
-        """The same of a mending of a committed window: `mended` messages join those of
+    def replay_dead_letters(self, log: Log, accepted: Log, number: int) -> None:
+        """The same of a dead-letter replay of a committed window: `accepted` messages join those of
         the log, where its window has none.
         """
         generation = self.generations[number] + 1
         free = [
             [[] if a else b for a, b in zip(*both, strict=True)]
-            for both in zip(log[number], mended[number], strict=True)
+            for both in zip(log[number], accepted[number], strict=True)
         ]
         made, staged = self.staged({number: free}, number, generation)
         before = self.sink.look(window(number)).receipt.attempt
-        made = msgspec.structs.replace(made, mending_=Mending(before, before, 1))
+        made = msgspec.structs.replace(made, dead_replay_=DeadReplay(before, before, 1))
         self._commit(
             made,
             staged,
-            last_changes(joined(log, mended, number), number, self.versioned),
+            last_changes(joined(log, accepted, number), number, self.versioned),
             0,
             again=False,
         )

@@ -17,7 +17,7 @@ from windrow.ingest.model.receipt import (
     RECEIPT_VERSION,
     Checksums,
     Counts,
-    Mending,
+    DeadReplay,
     Receipt,
     SplitCounts,
 )
@@ -213,7 +213,7 @@ def staged_receipt(
     return receipt(planned, staged, generation, attempt), staged
 
 
-def staged_mending(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, list[Staged]]:
+def staged_dead_replay(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, list[Staged]]:
     """The next generation, in which the dead letter of each split is a row."""
     stager, staged = sink.stager(before.plan, before.generation + 1, attempt), []
     for split, was in zip(before.plan.splits, before.splits, strict=True):
@@ -236,8 +236,8 @@ def staged_mending(sink: Any, before: Receipt, attempt: str) -> tuple[Receipt, l
         )
         staged.append(Staged(split, counts, more.committables, ()))
     splits = tuple(s.counts for s in staged)
-    mending = Mending(before.attempt, before.attempt, len(splits))
-    changed = {"splits": splits, "counts": Counts.total(splits), "mending_": mending}
+    dead_replay = DeadReplay(before.attempt, before.attempt, len(splits))
+    changed = {"splits": splits, "counts": Counts.total(splits), "dead_replay_": dead_replay}
     return (
         msgspec.structs.replace(
             as_proposed(before), generation=before.generation + 1, attempt=attempt, **changed

@@ -67,8 +67,8 @@ def test_a_failed_check_is_a_dead_letter_of_its_own_stage(tmp_path: Path) -> Non
     ]
 
 
-def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
-    """Workers live on between runs; a retry after mending the file sees the new rules."""
+def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
+    """Workers live on between runs; a retry after a fix of the file sees the new rules."""
     (tmp_path / "m.py").write_text(RULED)
     assert both(tmp_path)(valued([b'{"id":-1}'])).rows.num_rows == 0
     (tmp_path / "m.py").write_text(RULED.replace("ge=0", "ge=-5"))

@@ -138,7 +138,7 @@ def check(schema: AvroSchema, columns: Columns) -> None:
             wrong += fitting.misfits(kind, column.type, column.epoch, column.name)
     if wrong:
         what = "The columns can't come from the Avro schema: " + "; ".join(wrong)
-        raise SpecError(what, "spec", "Mend the schema or the Avro schema; nothing was read.")
+        raise SpecError(what, "spec", "Fix the schema or the Avro schema; nothing was read.")
 
 
 def fits(schema: AvroSchema, kind: AvroType, column: pa.DataType, epoch: str | None) -> bool:

@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 20
 _CONNECT_PRECISION = 64
 """Connect's, of a decimal whose precision nobody has stated."""
 
-_DO = "Mend the Avro schema; nothing was read."
+_DO = "Fix the Avro schema; nothing was read."
 
 
 ZONED = "zoned-timestamp"

@@ -47,7 +47,7 @@ class PlainDecoder:
         wrong = "; ".join(self._mistakes(columns))
         if wrong:
             do = (
-                "Mend the schema, or choose another format; columns that the key has go with"
+                "Fix the schema, or choose another format; columns that the key has go with"
                 " fields_include: except_key. Nothing was read."
             )
             raise SpecError(

@@ -114,7 +114,7 @@ def readers(
     ]
     if wrong:
         what = f"The columns can't come from the message type {kind.full_name}: " + "; ".join(wrong)
-        raise SpecError(what, "spec", "Mend the schema or the message type; nothing was read.")
+        raise SpecError(what, "spec", "Fix the schema or the message type; nothing was read.")
     fields = _Fields(truncation or Truncation(columns.finer))
     return [
         _column(fields.field(kind, c.name, c.type, c.epoch), c.name, nullable=c.nullable)

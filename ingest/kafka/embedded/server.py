@@ -309,7 +309,7 @@ class EmbeddedBroker:
         return UnreachableError(
             f"{what}; the end of {log}:\n{tail}\n",
             "setup",
-            "Mend what the log names and start again.",
+            "Fix what the log names and start again.",
         )
 
     # ----------------------------------------------------------------------------------------------

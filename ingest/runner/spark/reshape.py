@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _NOWHERE = -1
 """In the place of a split's index, of rows that name none of the window's messages."""
 
-_DO = "No row was committed. Mend the function, then run the window again."
+_DO = "No row was committed. Fix the function, then run the window again."
 
 
 def reshaped(
@@ -383,7 +383,7 @@ class StageJob:
             )
             do = (
                 "No row was committed. A row keeps the metadata columns of the message that it"
-                " comes from: mend the function."
+                " comes from: fix the function."
             )
             raise RefusedError(what, "check", do, topic, partition, offset)
 

@@ -1,7 +1,7 @@
 """Whether what a Python worker has loaded is still what lies on disk.
 
 Workers live on between runs, on a server for days, and Python loads a module once: a
-run after an upgrade, or after a module with a schema was mended, would get rows by the
+run after an upgrade, or after a module with a schema was corrected, would get rows by the
 old rules. So a worker that has loaded what has changed since ends before its next job,
 and Spark runs the task again in a new one. (A schema in a file of its own is read anew
 by `ingest.schema.load`.)

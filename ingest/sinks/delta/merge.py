@@ -25,10 +25,10 @@ has those of the change before it in the window, or of the row that it takes the
 of; where there is neither, null. That is right where every change before it is merged,
 and none comes later. What comes later is refused: a change that is beaten by a row of a
 window that kept something (by its receipt), and a replacement before such a window; and
-of a replacement or a mending any change that leaves a column alone, for the row before
+of a replacement or a dead-letter replay any change that leaves a column alone, for the row before
 it isn't there any more.
 
-A mending takes nothing back: its changes are more of the window's own, and lie between
+A dead-letter replay takes nothing back: its changes are more of the window's own, and lie between
 those that are there. So a row or a tombstone of the window itself meets them as in the log:
 the later message counts.
 """
@@ -161,8 +161,8 @@ class _Merging:
         )
         self._key = receipt.window.key
         self._staged = files
-        self._mends = receipt.mending is not None
-        self.replaces = older is not None and not self._mends
+        self._dead_replay = receipt.dead_replay is not None
+        self.replaces = older is not None and not self._dead_replay
         self._before = None if older is None else TombstonesOf(place, older)
         self._older = older
         self._tombstones = TombstonesWriter(place, receipt.attempt)
@@ -219,7 +219,7 @@ class _Merging:
         last = ordered.unique(key, keep="last", maintain_order=True).sort("row")
         changes = every.take(pa.array(last["row"].to_numpy()))
         names = pc.unique(pc.list_flatten(every[UNAVAILABLE.name])).to_pylist()
-        if names and (self.replaces or self._mends):
+        if names and (self.replaces or self._dead_replay):
             self._untold += int(
                 np.count_nonzero(
                     _mask(pc.greater(pc.list_value_length(every[UNAVAILABLE.name]), 0))
@@ -271,7 +271,7 @@ class _Merging:
 
     def _buried_later(self, changes: pa.Table, bucket: int) -> Mask:
         """Which changes come too late, because a later window took the key out; or, of
-        a mending, a later message of the window itself.
+        a dead-letter replay, a later message of the window itself.
         """
         beaten = np.zeros(changes.num_rows, np.bool_)
         for tombstones in self._later:
@@ -285,16 +285,16 @@ class _Merging:
         return beaten
 
     def _own_tombstones(self, bucket: int) -> pa.Table | None:
-        """Those that a mending stands on."""
-        return self._before.keys(bucket) if self._mends and self._before is not None else None
+        """Those that a dead-letter replay stands on."""
+        return self._before.keys(bucket) if self._dead_replay and self._before is not None else None
 
     def _bury(self, bucket: int, changes: pa.Table, beaten: Mask) -> None:
-        """Note what the window took out by its last words: of a mending, also what
+        """Note what the window took out by its last words: of a dead-letter replay, also what
         stands of the tombstones before.
         """
         columns = [*self._form.key.columns, *self._form.place]
         own = self._own_tombstones(bucket)
-        if not self._mends:
+        if not self._dead_replay:
             self._tombstones.add(bucket, changes.filter(changes[DELETED]).select(columns))
             return
         stays = changes.filter(pa.array(~beaten))
@@ -329,7 +329,7 @@ class _Merging:
         Notes the changes that a row of it beats, and what those keep that take its place.
         """
         batch = self._columns(
-            file, [*self._form.judged, *(self._form.place if self._mends else []), *alone]
+            file, [*self._form.judged, *(self._form.place if self._dead_replay else []), *alone]
         )
         rows, changed = self._meeting(batch, changes)
         own = self._own(batch) if self.replaces else np.zeros(batch.num_rows, np.bool_)
@@ -357,7 +357,7 @@ class _Merging:
         after = _mask(
             pc.less_equal(batch.column(self._form.window).take(pa.array(rows)), self._key)
         )
-        if self._mends:
+        if self._dead_replay:
             after &= ~self._own(batch)[rows] | self._follows(changes, changed, batch, rows)
         version = self._form.key.version
         if version is None:

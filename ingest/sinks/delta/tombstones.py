@@ -6,7 +6,7 @@ after a newer one would bring a key back that the newer one took out; it reads t
 tombstones of all windows after its own, of which there are none as long as windows come in
 their order. Tombstones say what the window's own messages say, whatever the table held: the
 last change of each of these keys takes its row out. Each has the place of its message,
-by which mended messages of the same window come before or after it.
+by which replayed messages of the same window come before or after it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def explained_files() -> Iterator[None]:
         raise UnreachableError(
             what,
             "commit",
-            "Nothing was committed. Make room or mend the storage, then run the window again.",
+            "Nothing was committed. Make room or fix the storage, then run the window again.",
         ) from error
 
 

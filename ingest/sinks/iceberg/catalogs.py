@@ -141,7 +141,7 @@ def _opened(name: str, properties: tuple[tuple[str, str], ...], _process: int) -
             raise SpecError(
                 what,
                 "spec",
-                "Mend sink.catalog: PyIceberg's page of catalogs tells their properties.",
+                "Fix sink.catalog: PyIceberg's page of catalogs tells their properties.",
             ) from None
         except Exception as error:  # noqa: BLE001
             problem = error

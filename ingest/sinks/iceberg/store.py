@@ -333,7 +333,7 @@ class IcebergState(PagedState):
             raise
         except Exception as error:
             what = f"a commit to {at.place} can't be prepared: {reason(at, error)}"
-            do = "Nothing was committed. Make room or mend the storage, then run the window again."
+            do = "Nothing was committed. Make room or fix the storage, then run the window again."
             raise UnreachableError(what, "commit", do) from error
         try:
             self._store.send(ready)

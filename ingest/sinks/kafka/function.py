@@ -22,7 +22,7 @@ from windrow.ingest.model.plan import Split
 from windrow.ingest.schema.load import FunctionReference, function_now
 from windrow.ingest.sinks.kafka.places import PARTITION, Numbers
 
-_DO = "Nothing was published. Mend the function, then run the window again."
+_DO = "Nothing was published. Fix the function, then run the window again."
 
 
 class PartitionFunction(msgspec.Struct, frozen=True):

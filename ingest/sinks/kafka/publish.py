@@ -311,7 +311,7 @@ class Pump:
         what = (
             f"The topic {topic} doesn't take the message of a row: {self._transaction.scrub(error)}"
         )
-        do = _WAYS_OUT.get(error.code(), "Mend that at the topic, or refuse such rows by a rule")
+        do = _WAYS_OUT.get(error.code(), "Fix that at the topic, or refuse such rows by a rule")
         raise RefusedError(
             what,
             "commit",

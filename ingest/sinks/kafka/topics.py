@@ -280,7 +280,7 @@ class SinkTopics:
                 f"The sink on {self._servers} can't be written {_SAID[delivery]}:"
                 f" {'; '.join(wrong)}"
             )
-            raise SpecError(what, "setup", "Mend that, then run again.")
+            raise SpecError(what, "setup", "Fix that, then run again.")
 
     def changelog_warnings(self) -> list[str]:
         """What is wrong with the target topics where messages replace each other: Kafka
@@ -333,7 +333,7 @@ class SinkTopics:
                 if found.args[0].code() not in UNKNOWN:
                     raise self._questions().named(f"the topic {name}", name, found.args[0])
                 do = (
-                    "Create it with the partitions that it should have, or mend sink.topic: windrow"
+                    "Create it with the partitions that it should have, or fix sink.topic: windrow"
                     " doesn't make it."
                 )
                 raise SpecError(f"There is no topic {name} on {self._servers}", "setup", do)

@@ -205,7 +205,7 @@ def refuse_out_of_order(work: WindowWork, control: Held) -> None:
 
 
 def no_other_generation(receipt: Receipt) -> RefusedError:
-    """Why a committed window is not replaced, nor mended."""
+    """Why a committed window is not replaced, nor its dead letters replayed."""
     what = f"window {receipt.window.key} is committed, and messages can't be taken back"
     return RefusedError(
         what, "commit", "To write them again, begin a pipeline with another id and another topic."

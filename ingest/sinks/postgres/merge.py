@@ -9,7 +9,7 @@ with the key, the window, and the place of the message). No key has both. So a m
     key the last one is kept: by version, if there is one,
     then by topic, partition and offset, and the order within the message.   3 Those go that come
                             too late for a row or a tombstone: of a later
-    window; of a mending, also of a later message of the window itself.      4 What is left takes
+    window; of a dead-letter replay, also of a later message of it.      4 What is left takes
                             the place of rows and tombstones.
 
 A window's place in time decides, never the order in which windows are committed. Each
@@ -122,7 +122,7 @@ def merge(
     untold = merging.beaten_by_keeping()
     if receipt.generation > 0:
         untold += merging.left_alone()
-        if receipt.mending is None:
+        if receipt.dead_replay is None:
             refuse_unknown(receipt.window.key, merging.unknown())
             untold += merging.kept_later()
     refuse_untold(receipt.window.key, untold)
@@ -157,7 +157,7 @@ class _Merge:
         self._connection, self._place, self._form, self._columns = connection, place, form, columns
         self._tombstones, self._target = tombstones_name(place, target), target
         self._receipts_of = receipts_of
-        self._key, self._mends = receipt.window.key, receipt.mending is not None
+        self._key, self._dead_replay = receipt.window.key, receipt.dead_replay is not None
 
     def stage(self, files: CopyFiles, chosen: Sequence[CopyFile]) -> None:
         """Bring the staged changes in, in the order in which they stand, beside the table."""
@@ -375,7 +375,7 @@ class _Merge:
         after = sql.SQL('t.{} COLLATE "C" <= {} COLLATE "C"').format(
             identifier(self._form.window), _literal(self._key)
         )
-        if self._mends:
+        if self._dead_replay:
             lies = sql.SQL('({0}.{1} COLLATE "C", {0}.{2}, {0}.{3})')
             mine, there = (
                 lies.format(sql.SQL(side), *map(identifier, self._form.place)) for side in "wt"

@@ -73,7 +73,7 @@ _CHECK = (
     " again."
 )
 # a limit, as of what an index takes; a state, as a publication without a replica
-# identity: no try mends these
+# identity: no try fixes these
 _OF_THE_TABLE = {"54", "55"}
 _ROOM = {
     "53100": "its disk is full",
@@ -314,7 +314,7 @@ def as_error(url: ServerUrl, error: psycopg.Error, stage: Stage) -> WindrowError
         f"the server {url.place} refused it: {why}",
         stage,
         "Nothing was committed. A constraint, an index or a trigger of the table, or somebody's"
-        " change of it? Mend that, or refuse such rows by a rule of the schema; then run the window"
+        " change of it? Fix that, or refuse such rows by a rule of the schema; then run the window"
         " again.",
     )
 

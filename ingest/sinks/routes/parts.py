@@ -80,35 +80,37 @@ def receipt_for(
     """The receipt of one table: the window's, with this table's rows, and with the
     other messages as ones that became no row here.
 
-    `newest`: the table's newest receipt of the window. A mending adds to its rows, and
+    `newest`: the table's newest receipt of the window. A dead-letter replay adds to its rows, and
     stands on its attempt.
     """
-    mends = (
-        newest is not None and whole.mending is not None and newest.generation < whole.generation
+    adds = (
+        newest is not None
+        and whole.dead_replay is not None
+        and newest.generation < whole.generation
     )
-    base = {_range(s): s for s in newest.splits} if newest is not None and mends else {}
+    base = {_range(s): s for s in newest.splits} if newest is not None and adds else {}
     splits = tuple(_counts(s, parts.get(_range(s)), base.get(_range(s))) for s in whole.splits)
-    mending = (
-        msgspec.structs.replace(whole.mending, of=newest.attempt)
-        if newest is not None and whole.mending is not None
+    dead_replay = (
+        msgspec.structs.replace(whole.dead_replay, of=newest.attempt)
+        if newest is not None and whole.dead_replay is not None
         else msgspec.UNSET
     )
     return msgspec.structs.replace(
-        whole, splits=splits, counts=Counts.total(splits), mending_=mending
+        whole, splits=splits, counts=Counts.total(splits), dead_replay_=dead_replay
     )
 
 
 def expected(
     table: str, parts: Mapping[Range, TableRows], receipt: Receipt, before: Receipt | None
 ) -> Routed:
-    """What a table has to have of a window: these parts; under a mending, besides what
+    """What a table has to have of a window: these parts; under a dead-letter replay, besides what
     it had by the receipt before.
     """
     rows, checksum = (
         sum(part.rows for part in parts.values()),
         sum(int(part.checksum, 16) for part in parts.values()),
     )
-    for had in before.routed if before is not None and receipt.mending is not None else ():
+    for had in before.routed if before is not None and receipt.dead_replay is not None else ():
         if had.table == table:
             rows, checksum = rows + had.rows, checksum + int(had.checksum, 16)
     return Routed(table, rows, text(checksum))
@@ -123,7 +125,7 @@ def emptied(receipt: Receipt, generation: int) -> Receipt:
         "generation": generation,
         "splits": splits,
         "counts": Counts.total(splits),
-        "mending_": msgspec.UNSET,
+        "dead_replay_": msgspec.UNSET,
         "routed_": msgspec.UNSET,
     }
     return msgspec.structs.replace(receipt, **changed)

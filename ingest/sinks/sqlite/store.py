@@ -56,7 +56,7 @@ _FIND = """
 SELECT form, id, owner, window_column, columns, version FROM windrow_tables t WHERE name = ? AND EXISTS
     (SELECT 1 FROM sqlite_master m WHERE m.name = 'windrow_' || t.id AND m.tbl_name = t.name COLLATE NOCASE)
 """  # noqa: E501
-_AGAIN = "Mend that, then run it again: it looks first."
+_AGAIN = "Fix that, then run it again: it looks first."
 _TROUBLE = {
     sqlite3.SQLITE_NOTADB: (SpecError, "is no SQLite database", "Set sink.path to another file."),
     sqlite3.SQLITE_READONLY: (

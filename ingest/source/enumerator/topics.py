@@ -184,7 +184,7 @@ def _refuse_missing(
             raise SpecError(
                 what,
                 "plan",
-                "Partitions are counted from 0: mend source.partitions.",
+                "Partitions are counted from 0: fix source.partitions.",
                 tp.topic,
                 tp.partition,
             )
@@ -199,7 +199,7 @@ def _unknown(broker: ClusterTopics, missing: Sequence[str]) -> SpecError:
     near = [close for name in missing for close in difflib.get_close_matches(name, names, n=2)]
     meant = f"Is {' or '.join(dict.fromkeys(near))} meant? " if near else ""
     do = (
-        f"{meant}Mend source.topic or bootstrap_servers, or create the topic (windrow doesn't, and"
+        f"{meant}Fix source.topic or bootstrap_servers, or create the topic (windrow doesn't, and"
         " reading makes none whatever the broker's auto.create.topics.enable says)."
     )
     return SpecError(

@@ -101,8 +101,8 @@ def test_batches_of_one_kind(values: list[bytes | None]) -> None:
     )
 
 
-def test_a_mended_schema_counts_in_the_same_process(tmp_path: Path) -> None:
-    """Workers live on between runs; a retry after mending the file sees the new one."""
+def test_a_corrected_schema_counts_in_the_same_process(tmp_path: Path) -> None:
+    """Workers live on between runs; a retry after a fix of the file sees the new one."""
     (tmp_path / "m.py").write_text(MODEL)
     decoder = JsonDecoder(ModelReference("m.py:M", tmp_path))
     assert decoder.open()(valued([b'{"id":"x"}'])).rows.num_rows == 0

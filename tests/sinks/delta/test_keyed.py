@@ -22,8 +22,8 @@ from tests.sinks.keyed_contract import (
     B,
     KeyedTableContract,
     log_of,
-    mended_between,
     out_of_order,
+    replayed_between,
 )
 from tests.sinks.keyed_logs import KEY, ROWS, Change
 from tests.sinks.things import window
@@ -181,19 +181,19 @@ class NoOrder(Meanwhile):
 @pytest.mark.parametrize(
     ("left_out", "instead"),
     [
-        # what is mended counts as later than all that its window has
+        # what is replayed counts as later than all that its window has
         ("_follows", lambda *given: np.ones(len(given[-1]), np.bool_)),
         # what the window itself took out isn't asked for, and is forgotten
         ("_own_tombstones", lambda *_: None),
     ],
 )
-def test_mended_messages_catch_the_twin(
+def test_replayed_messages_catch_the_twin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left_out: str, instead: Callable[..., object]
 ) -> None:
     """A merge that leaves one step out fails where the real one doesn't."""
     table = DeltaKeyed(str(tmp_path / "t"), KEYS["upsert"])
     monkeypatch.setattr(merging._Merging, left_out, instead)
-    mended_between(table)
+    replayed_between(table)
     assert table.wrong()
 
 

@@ -261,7 +261,7 @@ def test_a_table_that_would_forget_its_receipts_is_refused(uri: str) -> None:
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    """A table that can't be made for want of rights is a mistake to mend: who may not write where.
+    """A table that can't be made for want of rights is a mistake to fix: who may not write where.
 
     It isn't tried again.
     """

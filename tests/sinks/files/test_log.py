@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.sinks.beside import BINDING, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.hooks import in_between
-from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,
@@ -143,7 +143,7 @@ def test_a_lost_receipt_is_put_back(sink: Any, damage: str) -> None:
     """
     for n in range(3):
         commit(sink, n)
-    sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m"))
+    sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m"))
     text = sink.receipt_text(sink.look(window(0)).receipt)
     (path,) = (Path(sink.uri) / "_windrow" / "receipts").glob("2026-01-02T00*.1.*.json")
     whole = path.read_bytes()

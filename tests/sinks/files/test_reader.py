@@ -15,7 +15,7 @@ import pytest
 
 from tests.docs.test_pages import ROOT, text
 from tests.sinks.files.world import FilesBoth
-from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
 from windrow.ingest.sinks.files.reader import list_files, main
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow  # another process
 
 @pytest.fixture
 def sink(tmp_path: Path) -> Any:
-    """A table of three windows, one of them replaced and one mended, with files of
+    """A table of three windows, one of them replaced and one replayed, with files of
     attempts that came to nothing.
     """
     made = FilesBoth(str(tmp_path / "lake" / "orders"), ROWS)
@@ -33,7 +33,7 @@ def sink(tmp_path: Path) -> Any:
     for n, generation, attempt in ((0, 0, "a"), (1, 0, "b"), (2, 0, "c"), (1, 1, "d")):
         receipt, staged = staged_receipt(made, n, generation, attempt)
         made.commit(receipt, staged)
-    made.commit(*staged_mending(made, made.look(window(2)).receipt, "m"))
+    made.commit(*staged_dead_replay(made, made.look(window(2)).receipt, "m"))
     staged_receipt(made, 3, 0, "came to nothing")
     return made
 
@@ -47,12 +47,12 @@ def offsets(files: list[str]) -> list[int]:
 
 
 COMMITTED = sorted([n for n in range(30) if n not in {3, 13}] * 2)
-"""Each window's fourth message is a dead letter, but for those that were mended."""
+"""Each window's fourth message is a dead letter, but for those that were replayed."""
 
 
 def test_the_list_is_what_is_committed(sink: Any) -> None:
     """No generation that was replaced is in it, no attempt that came to nothing, and a
-    mended window's files of both generations.
+    replayed window's files of both generations.
     """
     assert offsets(list_files(sink.uri)) == COMMITTED
     ran = subprocess.run(

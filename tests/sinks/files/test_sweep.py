@@ -12,7 +12,7 @@ import pytest
 from tests.sinks.files.test_log import commit, fresh
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.hooks import answered, in_between
-from tests.sinks.things import FIRST, ROWS, staged_mending, staged_receipt, window
+from tests.sinks.things import FIRST, ROWS, staged_dead_replay, staged_receipt, window
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks import put_if_absent, sweep
@@ -41,10 +41,10 @@ def age(sink: Any) -> None:
 
 def test_what_came_to_nothing_goes(sink: Any) -> None:
     """Files of an attempt that was never committed go once they are old enough; what is
-    committed stays, mended windows too.
+    committed stays, replayed windows too.
     """
     commit(sink, 0)
-    sink.commit(*staged_mending(sink, sink.look(window(0)).receipt, "m"))
+    sink.commit(*staged_dead_replay(sink, sink.look(window(0)).receipt, "m"))
     staged_receipt(sink, 1, 0, "came to nothing")
     assert sink.sweep(HOUR) == []
     age(sink)

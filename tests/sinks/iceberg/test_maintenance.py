@@ -27,7 +27,7 @@ from tests.sinks.iceberg.world import (
     staged_paths,
     state_of,
 )
-from tests.sinks.things import ROWS, staged_mending, staged_receipt, window
+from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
 from windrow.ingest.admin.deep import summed
 from windrow.ingest.errors import (
     DamagedError,
@@ -422,10 +422,10 @@ def test_what_was_given_up_is_refused_before_it_is_gone(
     assert any("late" in path for path in sink.sweep(GRACE))
 
 
-def test_a_mending_after_a_rewrite(sink: Any) -> None:
-    """Rows that another engine has put into other files are mended like any other."""
+def test_a_dead_replay_after_a_rewrite(sink: Any) -> None:
+    """Rows that another engine has put into other files are replayed like any other."""
     rewrite(sink)
-    made, staged = staged_mending(sink, sink.look(window(0)).receipt, "m1")
+    made, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
     assert isinstance(sink.commit(made, staged), Done)
     assert whole(sink, 0)
     assert len(ids(sink)) == 38

@@ -116,8 +116,8 @@ def test_less_than_exactly_once(out: Out, more: str, level: str, says: str) -> N
     ] == []
 
 
-def test_a_message_that_was_published_is_not_mended(out: Out) -> None:
-    """Dead letters of a window that is published are not mended into it: what is in a
+def test_a_published_message_is_not_replayed(out: Out) -> None:
+    """Dead letters of a window that is published are not replayed into it: what is in a
     topic stays as it is.
     """
     out.stage.json("run", out.stage.spec, "--window", hour(0))

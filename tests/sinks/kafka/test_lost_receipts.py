@@ -180,7 +180,7 @@ def test_a_target_topic_that_was_made_anew_or_is_gone_is_told(
     kafka: str, tmp_path: Path, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its messages are lost for good: neither a thing that could not be checked, nor
-    one that a replay mends, which the sink refuses.
+    one that a replay corrects, which the sink refuses.
 
     That a log is shorter is asked again before it is believed, for all windows together.
     """

@@ -20,8 +20,8 @@ from tests.sinks.keyed_contract import (
     B,
     KeyedTableContract,
     log_of,
-    mended_between,
     out_of_order,
+    replayed_between,
 )
 from tests.sinks.keyed_logs import KEY, NARROW, ROWS, Change
 from tests.sinks.postgres.keyed_world import PostgresKeyed, PostgresKeyedBoth
@@ -309,18 +309,18 @@ def test_windows_out_of_order(table: PostgresKeyed) -> None:
     assert not out_of_order(table)
 
 
-def test_mended_messages_catch_the_twin(
+def test_replayed_messages_catch_the_twin(
     table: PostgresKeyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A merge to which what is mended counts as later than all that its window has fails."""
+    """A merge to which what is replayed counts as later than all that its window has fails."""
     init = merging._Merge.__init__
 
     def as_new(self: Any, *args: Any) -> None:
         init(self, *args)
-        self._mends = False
+        self._dead_replay = False
 
     monkeypatch.setattr(merging._Merge, "__init__", as_new)
-    mended_between(table)
+    replayed_between(table)
     assert table.wrong()
 
 

@@ -27,7 +27,7 @@ from tests.sinks.things import (
     produced,
     receipt,
     stage,
-    staged_mending,
+    staged_dead_replay,
     staged_receipt,
     window,
 )
@@ -140,7 +140,7 @@ def test_a_crash_between_two_tables_is_repaired_by_the_rerun(
     whole(sink, [0, 1])
 
 
-def test_a_mending_that_died_between_two_tables(
+def test_a_dead_replay_that_died_between_two_tables(
     sink: RoutedBoth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are added to each table once, whichever attempt brought them."""
@@ -149,8 +149,8 @@ def test_a_mending_that_died_between_two_tables(
     with monkeypatch.context() as crash:
         crash.setenv("WINDROW_CRASH", "commit.between:raise")
         with pytest.raises(CrashError):
-            sink.commit(*staged_mending(sink, before, "m1"))
-    assert isinstance(sink.commit(*staged_mending(sink, before, "m2")), Done)
+            sink.commit(*staged_dead_replay(sink, before, "m1"))
+    assert isinstance(sink.commit(*staged_dead_replay(sink, before, "m2")), Done)
     whole(sink, [0])
 
 

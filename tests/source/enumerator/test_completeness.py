@@ -306,11 +306,11 @@ def test_the_named_ones_hold_the_watermark_back(history: list[Boundary], idle: I
             Mark(m.topic, m.partition, 0, "settled") if m.tp in found.holding else m
             for m in newest.marks
         ]
-        mended = judge(
+        fixed = judge(
             [*history[:-1], Boundary.of(newest.label, "cluster", newest.topics, marks)],
             [],
             NONE,
             idle,
         )
-        assert mended.watermark is not None
-        assert found.watermark is None or mended.watermark > found.watermark
+        assert fixed.watermark is not None
+        assert found.watermark is None or fixed.watermark > found.watermark

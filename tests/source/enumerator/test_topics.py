@@ -67,23 +67,23 @@ def test_each_way_to_select(
 @pytest.mark.parametrize(
     ("selection", "words"),
     [
-        (Topics(("b", "c")), r"no topic c, or .* \(plan, c\)\. Mend source\.topic"),
-        (Topics(("d", "b", "c")), r"no topic c, d, or .* \(plan, c\)\. Mend source\.topic"),
+        (Topics(("b", "c")), r"no topic c, or .* \(plan, c\)\. Fix source\.topic"),
+        (Topics(("d", "b", "c")), r"no topic c, d, or .* \(plan, c\)\. Fix source\.topic"),
         (Pattern("a"), r"no topics matching a \(plan\)\. Check source\.topic_pattern"),
         (
             Partitions((TopicPartition("c", 0),)),
-            r"no topic c, or .* \(plan, c\)\. Mend source\.topic",
+            r"no topic c, or .* \(plan, c\)\. Fix source\.topic",
         ),
         (
             Partitions((TopicPartition("a-x", 2),)),
-            r"has 2 partitions, and 2 is .* \(plan, a-x\[2\]\)\. .*mend source\.partitions",
+            r"has 2 partitions, and 2 is .* \(plan, a-x\[2\]\)\. .*fix source\.partitions",
         ),
     ],
 )
 def test_what_never_was_is_a_mistake_in_the_spec(
     broker: MemoryBroker, selection: Selection, words: str
 ) -> None:
-    """The error names the topic or the topic-partition and what to mend, also beside a
+    """The error names the topic or the topic-partition and what to fix, also beside a
     boundary that knows others.
     """
     with pytest.raises(SpecError, match=words):
@@ -224,7 +224,7 @@ def test_a_misspelt_topic_gets_near_names(broker: MemoryBroker) -> None:
     assert "bank.paymets" not in broker.names()
     with pytest.raises(SpecError) as told:
         found(broker, Topics(("entirely-other",)))
-    assert told.value.do.startswith("Mend source.topic ")
+    assert told.value.do.startswith("Fix source.topic ")
 
 
 def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
@@ -232,7 +232,7 @@ def test_at_most_two_near_names_are_told_for_each(broker: MemoryBroker) -> None:
     for name in ("orders-v1", "orders-v2", "orders-v3"):
         broker.create_topic(name, 1)
     for missing in (("orders-v",), ("orders-v", "orders-v.")):
-        with pytest.raises(SpecError, match=r"Is orders-v\d or orders-v\d meant\? Mend "):
+        with pytest.raises(SpecError, match=r"Is orders-v\d or orders-v\d meant\? Fix "):
             found(broker, Topics(missing))
 
 

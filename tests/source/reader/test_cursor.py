@@ -134,7 +134,7 @@ def test_errors_end_the_read_by_what_they_mean(
 @pytest.mark.parametrize(
     "code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.LEADER_NOT_AVAILABLE]
 )
-def test_what_the_client_mends_is_waited_for(cursor: Cursor, code: int) -> None:
+def test_what_the_client_retries_is_waited_for(cursor: Cursor, code: int) -> None:
     """A broken connection or a moving leader moves nothing and ends nothing."""
     assert cursor._event(KafkaError(code), 15) == 0
 

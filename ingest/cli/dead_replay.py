@@ -9,8 +9,12 @@ import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
+from windrow.ingest.admin.dead_replay import (
+    DeadReplayRequest,
+    DeadReplayResult,
+    replay_dead_letters,
+)
 from windrow.ingest.admin.edit import load_edit
-from windrow.ingest.admin.mend import Mended, MendRequest, mend
 from windrow.ingest.assemble import assemble
 from windrow.ingest.cli import render
 from windrow.ingest.cli.dead import DeadRequest, no_dead
@@ -20,13 +24,13 @@ from windrow.ingest.config.window import windows_named
 from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refused_last
 
 
-class MendedDead(msgspec.Struct):
-    """The document of `dead replay`: what was mended, window by window, or with
+class DeadReplayResults(msgspec.Struct):
+    """The document of `dead replay`: what was replayed, window by window, or with
     `dry_run` what would be.
     """
 
     pipeline: str
-    windows: list[Mended]
+    windows: list[DeadReplayResult]
     dry_run: bool
 
 
@@ -40,7 +44,7 @@ def replay_dead(
     keep_going: bool,
 ) -> None:
     """Dead letters of committed windows through today's schema again, one window after
-    the other; those before a failure stay mended.
+    the other; those before a failure stay as they are committed.
 
     `keep_going`: past windows that are refused.
     """
@@ -52,25 +56,25 @@ def replay_dead(
         windows = sorted(
             c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt)
         )
-    document = MendedDead(spec.id, [], dry_run)
-    request = MendRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
+    document = DeadReplayResults(spec.id, [], dry_run)
+    request = DeadReplayRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
     output.show(document)
-    mended = one_by_one(
+    results = one_by_one(
         windows,
-        lambda window: mend(pipeline, window, request),
+        lambda window: replay_dead_letters(pipeline, window, request),
         passing_of(pipeline) if keep_going else never,
     )
     try:
-        document.windows.extend(refused_last(mended, len(windows)))
+        document.windows.extend(refused_last(results, len(windows)))
     finally:  # what was done before a failure, too
         output.show(document, *_told(document))
     none = [] if document.windows else [Text(no_dead(asked))]
     output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))
 
 
-def _told(document: MendedDead) -> list[RenderableType]:
+def _told(document: DeadReplayResults) -> list[RenderableType]:
     return (
-        [render.mended_table(document.windows), *render.still_refused(document.windows)]
+        [render.dead_replay_table(document.windows), *render.still_refused(document.windows)]
         if document.windows
         else []
     )

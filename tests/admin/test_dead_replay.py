@@ -1,4 +1,4 @@
-"""Mending: a message is in the table or among the open dead letters, never in both or
+"""Dead-letter replay: a message is in the table or among the open dead letters, never in both or
 in neither, whatever dies, whoever is at work.
 """
 
@@ -16,14 +16,14 @@ import msgspec
 import pytest
 
 from tests.admin.ward import START, Kind, Ward, hour, repaired
+from windrow.ingest.admin.dead_replay import TRIES
 from windrow.ingest.admin.edit import RefusedMessage, load_edit
-from windrow.ingest.admin.mend import TRIES
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.restore import restore
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import OutcomeUnknownError, RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.codec import from_json, to_json
-from windrow.ingest.model.receipt import Mending, Receipt
+from windrow.ingest.model.receipt import DeadReplay, Receipt
 from windrow.ingest.ports.sink import Capabilities, Outcome
 from windrow.ingest.runner.context import Request
 from windrow.ingest.runner.pipeline import run
@@ -67,25 +67,25 @@ def reasons(ward: Ward, n: int = 0) -> list[tuple[int, int, str]]:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_todays_schema_mends(ward: Ward) -> None:
+def test_todays_schema_accepts(ward: Ward) -> None:
     """What it takes is a row of the message's own window, with its own place; the rest
     stays as it was; the receipt says both.
     """
     assert reasons(ward) == BEFORE
     letters = ward.open(1)
-    mended = ward.mend(0, ward.pipeline(lenient=True))
-    assert (mended.open, mended.tried, mended.messages, mended.rows, mended.edited) == (
+    result = ward.replay_dead_letters(0, ward.pipeline(lenient=True))
+    assert (result.open, result.tried, result.messages, result.rows, result.edited) == (
         6,
         6,
         2,
         2,
         0,
     )
-    assert {(one.stage, one.count) for one in mended.refused} == {("value", 2), ("rules", 2)}
+    assert {(one.stage, one.count) for one in result.refused} == {("value", 2), ("rules", 2)}
     assert reasons(ward) == [letter for letter in BEFORE if letter[2] != "wrong_type"]
     assert [ward.ids()[hour(0).key, p, 3] for p in (0, 1)] == [[7], [7]]
     receipt = ward.receipt(0)
-    assert mended.committed.receipt == receipt
+    assert result.committed.receipt == receipt
     assert (
         receipt.generation,
         receipt.counts.valid,
@@ -98,41 +98,44 @@ def test_todays_schema_mends(ward: Ward) -> None:
         (1, "not_json"),
         (4, "check:id:greater_than_or_equal_to"),
     )
-    assert receipt.mending is not None
-    assert (receipt.mending.messages, receipt.mending.edited) == (2, 0)
+    assert receipt.dead_replay is not None
+    assert (receipt.dead_replay.messages, receipt.dead_replay.edited) == (2, 0)
     assert ward.open(1) == letters
     ward.sound()
 
 
 def test_again_what_is_left(ward: Ward) -> None:
-    """One mending stands on the one before: what it counts goes on from there, and it
+    """One dead-letter replay stands on the one before: what it counts goes on from there, and it
     knows which attempt read the log.
     """
     first = ward.receipt(0).attempt
-    ward.mend(0, ward.pipeline(lenient=True))
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
     second = ward.receipt(0).attempt
-    ward.mend(0, ward.pipeline(lenient=True, model="Looser"))
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"))
     receipt = ward.receipt(0)
-    assert receipt.mending == Mending(of=second, read_by=first, messages=4)
+    assert receipt.dead_replay == DeadReplay(of=second, read_by=first, messages=4)
     assert (receipt.generation, [o for _, o, _ in ward.open(0)]) == (2, [1, 1])
     assert [ward.ids()[hour(0).key, p, 4] for p in (0, 1)] == [[-5], [-5]]
     ward.sound()
 
 
-def test_nothing_to_mend_is_no_commit(ward: Ward) -> None:
+def test_nothing_accepted_is_no_commit(ward: Ward) -> None:
     """Where today's schema takes none, or none was chosen, or none is open, nothing is
     written, and the result says how many there are.
     """
     before = ward.sink.look(hour(0))
-    mended = ward.mend(0)
-    assert (mended.open, mended.tried, mended.messages, mended.committed) == (6, 6, 0, before)
-    assert sum(one.count for one in mended.refused) == 6
+    result = ward.replay_dead_letters(0)
+    assert (result.open, result.tried, result.messages, result.committed) == (6, 6, 0, before)
+    assert sum(one.count for one in result.refused) == 6
     for chosen in ({"reason": "no such reason"}, {"stage": "key"}):
-        assert ward.mend(0, ward.pipeline(lenient=True), **chosen).tried == 0
+        assert ward.replay_dead_letters(0, ward.pipeline(lenient=True), **chosen).tried == 0
     assert ward.sink.look(hour(0)) == before
-    ward.mend(0, ward.pipeline(lenient=True, model="Looser"), repaired)
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), repaired)
     after = ward.sink.look(hour(0))
-    assert (ward.open(0), ward.mend(0, ward.pipeline(model="Looser")).open) == ([], 0)
+    assert (ward.open(0), ward.replay_dead_letters(0, ward.pipeline(model="Looser")).open) == (
+        [],
+        0,
+    )
     assert ward.sink.look(hour(0)) == after
 
 
@@ -146,19 +149,19 @@ def test_nothing_to_mend_is_no_commit(ward: Ward) -> None:
 )
 def test_only_the_chosen_are_tried(light: Ward, chosen: dict[str, str], offsets: list[int]) -> None:
     """By stage, by reason, or by both; the others stay as they were, also where they
-    could be mended.
+    could be replayed.
     """
-    light.mend(0, light.pipeline(lenient=True, model="Looser"), **chosen)
+    light.replay_dead_letters(0, light.pipeline(lenient=True, model="Looser"), **chosen)
     assert [o for p, o, _ in light.open(0) if p == 0] == offsets
     assert light.verdict().ok
 
 
 def test_what_stays_is_the_whole_message(light: Ward) -> None:
     """A letter that stays, tried or not, has the bytes, headers and reason that it had;
-    its attempt is the mending's.
+    its attempt is the dead-letter replay's.
     """
     before = light.store.read(hour(0), light.receipt(0).attempt).to_pylist()
-    light.mend(
+    light.replay_dead_letters(
         0,
         light.pipeline(lenient=True),
         lambda message: replace(message, key=b"edited", headers=()),
@@ -176,7 +179,7 @@ def test_what_stays_is_the_whole_message(light: Ward) -> None:
 
 
 def test_a_dry_run_writes_nothing(ward: Ward) -> None:
-    """It says what would be mended, and neither table nor dead letters nor a staged
+    """It says what would be replayed, and neither table nor dead letters nor a staged
     file is touched.
     """
     state = sorted(
@@ -185,8 +188,8 @@ def test_a_dry_run_writes_nothing(ward: Ward) -> None:
         if p.is_file() and "table" in str(p)
     )
     committed = ward.sink.look(hour(0))
-    mended = ward.mend(0, ward.pipeline(lenient=True), repaired, dry_run=True)
-    assert (mended.messages, mended.rows, mended.edited, mended.committed) == (6, 6, 6, committed)
+    result = ward.replay_dead_letters(0, ward.pipeline(lenient=True), repaired, dry_run=True)
+    assert (result.messages, result.rows, result.edited, result.committed) == (6, 6, 6, committed)
     assert (
         sorted(
             (p, p.stat().st_mtime_ns)
@@ -204,9 +207,9 @@ def test_messages_that_need_no_row(tmp_path: Path) -> None:
     ward = Ward(tmp_path, "memory")
     ward.produce(0, b'{"id": 1}', None, b'{"id": 2}')
     ward.run(0)
-    mended = ward.mend(0, ward.pipeline(on_null="drop"))
+    result = ward.replay_dead_letters(0, ward.pipeline(on_null="drop"))
     counts = ward.receipt(0).counts
-    assert (mended.messages, mended.rows, counts.dead, counts.dropped, counts.valid) == (
+    assert (result.messages, result.rows, counts.dead, counts.dropped, counts.valid) == (
         2,
         0,
         0,
@@ -219,7 +222,7 @@ def test_messages_that_need_no_row(tmp_path: Path) -> None:
 
 
 def test_several_rows_of_a_message(light: Ward) -> None:
-    """A message that becomes two rows is one mended message."""
+    """A message that becomes two rows is one replayed message."""
 
     class Twice:
         def columns(self, before: Any) -> Any:
@@ -236,9 +239,9 @@ def test_several_rows_of_a_message(light: Ward) -> None:
             return twice
 
     pipeline = light.pipeline(lenient=True, transform=Twice)
-    mended = light.mend(0, pipeline, stage="schema")
+    result = light.replay_dead_letters(0, pipeline, stage="schema")
     receipt = light.receipt(0)
-    assert (mended.messages, mended.rows) == (2, 4)
+    assert (result.messages, result.rows) == (2, 4)
     assert (receipt.counts.valid, receipt.counts.rows, receipt.counts.dead) == (8, 10, 4)
     assert [f for f in light.verified().findings if f.level == "wrong"] == []
 
@@ -251,36 +254,36 @@ def test_an_edit_repairs(ward: Ward) -> None:
     are its own; edited ones are counted.
     """
     ward.expect()
-    mended = ward.mend(0, ward.pipeline(), repaired, reason="not_json")
-    assert (mended.messages, mended.edited) == (2, 2)
+    result = ward.replay_dead_letters(0, ward.pipeline(), repaired, reason="not_json")
+    assert (result.messages, result.edited) == (2, 2)
     assert [ward.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
-    mending = ward.receipt(0).mending
-    assert mending is not None
-    assert (mending.messages, mending.edited) == (2, 2)
+    dead_replay = ward.receipt(0).dead_replay
+    assert dead_replay is not None
+    assert (dead_replay.messages, dead_replay.edited) == (2, 2)
     ward.sound()
 
 
 def test_an_edit_that_changes_nothing_edits_nothing(light: Ward) -> None:
     """A message that it gives back as it was is tried as it lies in the log."""
     assert (
-        light.mend(
+        light.replay_dead_letters(
             0,
             light.pipeline(lenient=True),
             lambda message: replace(message, headers=tuple(message.headers)),
         ).edited
         == 0
     )
-    assert light.receipt(0).mending == Mending(
-        light.receipt(0).mending.of, light.receipt(0).mending.of, 2
+    assert light.receipt(0).dead_replay == DeadReplay(
+        light.receipt(0).dead_replay.of, light.receipt(0).dead_replay.of, 2
     )  # type: ignore[union-attr]
 
 
 def test_none_leaves_a_message_alone(light: Ward) -> None:
     """It isn't even tried."""
-    mended = light.mend(
+    result = light.replay_dead_letters(
         0, light.pipeline(lenient=True), lambda message: None if message.partition else message
     )
-    assert (mended.tried, mended.messages) == (3, 1)
+    assert (result.tried, result.messages) == (3, 1)
     assert light.verdict().ok
 
 
@@ -291,7 +294,7 @@ def test_an_edit_sees_the_whole_message(light: Ward) -> None:
     def look(message: RefusedMessage) -> None:
         seen.append(message)
 
-    light.mend(0, light.pipeline(), look)
+    light.replay_dead_letters(0, light.pipeline(), look)
     first = next(m for m in seen if (m.partition, m.offset) == (1, 1))
     assert (first.topic, first.key, first.value, first.headers) == (
         "shop.things",
@@ -351,15 +354,15 @@ def edit(message):
         ("return replace(message, headers=[('a', b'b', b'c')])", "gave headers that are no pairs"),
     ],
 )
-def test_an_edit_that_is_wrong_ends_the_mending(light: Ward, body: str, says: str) -> None:
+def test_an_edit_that_is_wrong_ends_the_dead_replay(light: Ward, body: str, says: str) -> None:
     """It is told by its line and by the message's place, without a payload; nothing is
     committed.
     """
-    script = light.folder / "mend.py"
+    script = light.folder / "fix.py"
     script.write_text(SCRIPT.format(body))
     before = light.sink.look(hour(0))
     with pytest.raises(SpecError) as refused:
-        light.mend(0, light.pipeline(), load_edit(script))
+        light.replay_dead_letters(0, light.pipeline(), load_edit(script))
     assert says.format(script=script) in str(refused.value)
     assert "poison" not in str(refused.value)
     assert light.sink.look(hour(0)) == before
@@ -379,7 +382,7 @@ def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> N
     """A file that isn't there, isn't Python, or has no such function is told before
     anything is read.
     """
-    script = tmp_path / "mend.py"
+    script = tmp_path / "fix.py"
     if text is not None:
         script.write_text(text)
     with pytest.raises(SpecError) as refused:
@@ -393,21 +396,21 @@ def test_a_script_that_is_none(tmp_path: Path, text: str | None, says: str) -> N
 
 def test_a_window_that_is_not_committed_is_run(light: Ward) -> None:
     """Its messages are in the topic, and all of them are read again by a run."""
-    with pytest.raises(RefusedError, match="isn't committed, so nothing of it is to be mended"):
-        light.mend(2)
+    with pytest.raises(RefusedError, match="isn't committed, so it has no dead letters to replay"):
+        light.replay_dead_letters(2)
 
 
-def test_a_sink_that_cannot_mend_is_not_asked_to(light: Ward) -> None:
+def test_a_sink_without_replacements_is_not_asked(light: Ward) -> None:
     """A table that takes no further generation: refused before anything is read."""
     light.sink.store.capabilities = Capabilities(replaces=False)
-    with pytest.raises(SpecError, match="can't be mended"):
-        light.mend(0, light.pipeline(lenient=True))
+    with pytest.raises(SpecError, match="can't be replayed"):
+        light.replay_dead_letters(0, light.pipeline(lenient=True))
 
 
 @pytest.mark.parametrize("how", ["lost", "twice", "changed", "elsewhere"])
 def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) -> None:
     """A dead letter that is gone, there twice, or another one than was refused: nothing
-    is mended, and it is said of which split.
+    is replayed, and it is said of which split.
     """
     kept = light.store.store.content
     pieces = kept.rows[hour(0).key]
@@ -428,12 +431,12 @@ def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) ->
     with pytest.raises(
         RefusedError, match=r"are not those of its receipt: shop.things\[0\] offsets 0 to 6"
     ):
-        light.mend(0, light.pipeline(lenient=True))
+        light.replay_dead_letters(0, light.pipeline(lenient=True))
     assert light.sink.look(hour(0)) == before
 
 
 def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
-    """Its letters are counted only, and what is mended gets no checksums: nobody knows
+    """Its letters are counted only, and what is replayed gets no checksums: nobody knows
     those of the rows beside it.
     """
     kept = light.sink.store.content
@@ -449,7 +452,7 @@ def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
     light.sink.store.content = msgspec.structs.replace(
         kept, receipts=kept.receipts | {hour(0).key: (version, made)}
     )
-    light.mend(0, light.pipeline(lenient=True))
+    light.replay_dead_letters(0, light.pipeline(lenient=True))
     receipt = light.receipt(0)
     assert {type(s.checksums) for s in receipt.splits} == {msgspec.UnsetType}
     assert (receipt.counts.rows, receipt.counts.filtered, receipt.version) == (8, 0, 3)
@@ -471,38 +474,38 @@ POINTS = (
 @pytest.mark.some(3)
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_anywhere(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dead at any point, each message is on exactly one side; the next mending mends
+    """Dead at any point, each message is on exactly one side; the next replay accepts
     what is left, once.
     """
     ward.expect()
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
-        ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+        ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
     monkeypatch.delenv("WINDROW_CRASH")
     assert ward.verdict().ok, str(ward.verdict())
     there = point in ("commit.after", "report.before")
     assert len(ward.open(0)) == (0 if there else 6)
-    mended = ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
-    assert mended.messages == (0 if there else 6)
+    result = ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+    assert result.messages == (0 if there else 6)
     assert (ward.open(0), ward.receipt(0).generation) == ([], 1)
     ward.sound()
     assert ward.verified().findings == ()  # nor does the ledger lack anything
 
 
 def test_an_unknown_outcome_is_looked_at(light: Ward) -> None:
-    """A commit that wasn't answered may have arrived: the next mending finds out, and
-    mends what is left.
+    """A commit that wasn't answered may have arrived: the next dead-letter replay finds out, and
+    accepts what is left.
     """
     light.sink.store.fault = "lost"
     with pytest.raises(OutcomeUnknownError):
-        light.mend(0, light.pipeline(lenient=True))
+        light.replay_dead_letters(0, light.pipeline(lenient=True))
     assert light.verdict().ok
-    assert light.mend(0, light.pipeline(lenient=True)).messages == 2
+    assert light.replay_dead_letters(0, light.pipeline(lenient=True)).messages == 2
     light.sound()
 
 
 class Interrupted:
-    """A sink; right before its first commit of a mending somebody else gets a turn."""
+    """A sink; right before its first commit of a dead-letter replay somebody else gets a turn."""
 
     def __init__(self, sink: Any, meanwhile: Callable[[], object]) -> None:
         self._sink, self._meanwhile = sink, meanwhile
@@ -516,57 +519,60 @@ class Interrupted:
         return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
 
 
-def test_two_mendings_at_once(ward: Ward) -> None:
-    """The one that comes second looks again, and mends what the first has left: nothing
+def test_two_dead_replays_at_once(ward: Ward) -> None:
+    """The one that comes second looks again, and accepts what the first has left: nothing
     twice, nothing lost.
     """
     ward.expect()
     lenient = ward.pipeline(lenient=True)
     slow = replace(
-        lenient, sink=Interrupted(ward.sink, lambda: ward.mend(0, lenient, stage="schema"))
+        lenient,
+        sink=Interrupted(ward.sink, lambda: ward.replay_dead_letters(0, lenient, stage="schema")),
     )
-    mended = ward.mend(0, slow, where_broken)
-    assert (mended.open, mended.messages, ward.receipt(0).generation) == (4, 2, 2)
+    result = ward.replay_dead_letters(0, slow, where_broken)
+    assert (result.open, result.messages, ward.receipt(0).generation) == (4, 2, 2)
     assert {o for _, o, _ in ward.open(0)} == {4}
     ward.sound()
 
 
 def test_a_replay_comes_first(ward: Ward) -> None:
-    """A mending that slept through a replay stands on a generation that is gone: it
+    """A dead-letter replay that slept through a replay stands on a generation that is gone: it
     begins anew on the new one.
     """
     slow = replace(
         ward.pipeline(lenient=True),
         sink=Interrupted(ward.sink, lambda: replay(ward, lenient=False)),
     )
-    mended = ward.mend(0, slow)
+    result = ward.replay_dead_letters(0, slow)
     receipt = ward.receipt(0)
-    assert (mended.messages, receipt.generation) == (2, 2)
-    assert receipt.mending is not None
-    assert receipt.mending.read_by == receipt.mending.of
+    assert (result.messages, receipt.generation) == (2, 2)
+    assert receipt.dead_replay is not None
+    assert receipt.dead_replay.read_by == receipt.dead_replay.of
     ward.sound()
 
 
-def test_a_replay_that_mends_all_comes_first(ward: Ward) -> None:
-    """Then there is nothing left to mend."""
+def test_a_window_replay_that_accepts_all_comes_first(ward: Ward) -> None:
+    """Then there is nothing left to fix."""
     slow = replace(
         ward.pipeline(lenient=True),
         sink=Interrupted(ward.sink, lambda: replay(ward, lenient=True, model="Looser")),
     )
-    mended = ward.mend(0, slow, stage="schema")
-    assert (mended.messages, ward.receipt(0).generation, len(ward.open(0))) == (0, 1, 2)
+    result = ward.replay_dead_letters(0, slow, stage="schema")
+    assert (result.messages, ward.receipt(0).generation, len(ward.open(0))) == (0, 1, 2)
     ward.sound()
 
 
-def test_a_mending_comes_first(ward: Ward) -> None:
-    """A replay that slept through a mending writes nothing, for the generation that it
-    aimed at is there: mended messages stay.
+def test_a_dead_replay_comes_first(ward: Ward) -> None:
+    """A replay that slept through a dead-letter replay writes nothing, for the generation that it
+    aimed at is there: replayed messages stay.
     """
     ward.expect()
     pipeline = ward.pipeline(lenient=True)
     slow = replace(
         pipeline,
-        sink=Interrupted(ward.sink, lambda: ward.mend(0, pipeline, repaired, stage="value")),
+        sink=Interrupted(
+            ward.sink, lambda: ward.replay_dead_letters(0, pipeline, repaired, stage="value")
+        ),
     )
     result = run(slow, hour(0), Request("replay", replace=True))
     assert (result.recovered, ward.receipt(0).generation) == (True, 1)
@@ -576,7 +582,7 @@ def test_a_mending_comes_first(ward: Ward) -> None:
 
 
 def test_others_who_never_stop(light: Ward) -> None:
-    """A mending that others always come before gives up after some tries, with nothing
+    """A dead-letter replay that others always come before gives up after some tries, with nothing
     committed by itself.
     """
     pipeline = light.pipeline(lenient=True)
@@ -593,9 +599,9 @@ def test_others_who_never_stop(light: Ward) -> None:
             return super().commit(receipt, staged)
 
     with pytest.raises(UnreachableError, match=f"committed anew by others each of {TRIES} times"):
-        light.mend(0, replace(pipeline, sink=Always(light.sink, turn)))
+        light.replay_dead_letters(0, replace(pipeline, sink=Always(light.sink, turn)))
     assert turns == TRIES
-    assert light.receipt(0).mending is None
+    assert light.receipt(0).dead_replay is None
     light.sound()
 
 
@@ -604,7 +610,7 @@ def test_others_who_never_stop(light: Ward) -> None:
 def test_random_histories(
     part: int, dice: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mendings and replays by one schema or another, killed or not, in any order: after
+    """Dead-letter replays and replays by one schema or another, killed or not, in any order: after
     each step all is on one side, once.
     """
     ward = Ward(tmp_path, dice.choice(["memory", "sqlite"]))
@@ -622,12 +628,14 @@ def test_random_histories(
                 again = Request(f"replay {step}", replace=True, accept_fewer=dice.random() < 0.5)
                 run(ward.pipeline(**schema), hour(0), again)
             else:
-                ward.mend(0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen)
+                ward.replay_dead_letters(
+                    0, ward.pipeline(**schema), dice.choice([None, where_broken]), **chosen
+                )
         monkeypatch.delenv("WINDROW_CRASH", raising=False)
         assert ward.verdict().ok, (
             f"part {part}, step {step}: {schema} {chosen} {point}: {ward.verdict()}"
         )
-    ward.mend(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), where_broken)
     assert ward.open(0) == []
     ward.sound()
 
@@ -644,17 +652,17 @@ def replay(ward: Ward, *, accept_fewer: bool = False, **over: Any) -> Any:
     )
 
 
-def test_a_replay_of_what_todays_schema_mended(ward: Ward) -> None:
+def test_a_replay_of_what_todays_schema_accepted(ward: Ward) -> None:
     """Reads the log: with today's schema the same messages are rows, with the schema of
     before they are dead letters, each once.
     """
-    ward.mend(0, ward.pipeline(lenient=True))
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
     rows = ward.ids()
     replay(ward, lenient=True)
     assert ward.ids() == rows
-    assert ward.receipt(0).mending is None
+    assert ward.receipt(0).dead_replay is None
     ward.sound()
-    ward.mend(0, ward.pipeline(lenient=True, model="Looser"), stage="rules")
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser"), stage="rules")
     replay(ward)
     assert (reasons(ward), ward.receipt(0).generation) == (BEFORE, 4)
     ward.sound()
@@ -665,16 +673,18 @@ def test_a_replay_does_not_undo_edits_unasked(ward: Ward) -> None:
     go on, they are open dead letters again.
     """
     ward.expect()
-    ward.mend(0, ward.pipeline(), repaired, stage="value")
-    ward.mend(0, ward.pipeline(lenient=True))
+    ward.replay_dead_letters(0, ward.pipeline(), repaired, stage="value")
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
     before = ward.sink.look(hour(0))
-    with pytest.raises(RefusedError, match="holds 2 messages that were edited to mend them"):
+    with pytest.raises(
+        RefusedError, match="holds 2 messages that were edited for a dead-letter replay"
+    ):
         replay(ward)
     assert ward.sink.look(hour(0)) == before
     replay(ward, accept_fewer=True)
     assert reasons(ward) == BEFORE
     ward.sound()
-    ward.mend(0, ward.pipeline(), repaired, stage="value")
+    ward.replay_dead_letters(0, ward.pipeline(), repaired, stage="value")
     assert [ward.ids()[hour(0).key, p, 1] for p in (0, 1)] == [[1001], [1001]]
     ward.sound()
 
@@ -682,15 +692,15 @@ def test_a_replay_does_not_undo_edits_unasked(ward: Ward) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_receipt_without_a_mending_says_nothing_of_one(light: Ward) -> None:
+def test_a_receipt_without_a_dead_replay_says_nothing_of_one(light: Ward) -> None:
     """Receipts are kept for ever in the form in which they were written; with one it
     comes back whole.
     """
     plain = light.receipt(0)
-    assert "mending" not in json.loads(to_json(plain))
-    light.mend(0, light.pipeline(lenient=True))
+    assert "dead_replay" not in json.loads(to_json(plain))
+    light.replay_dead_letters(0, light.pipeline(lenient=True))
     assert from_json(to_json(light.receipt(0)), Receipt) == light.receipt(0)
-    assert json.loads(to_json(light.receipt(0)))["mending"] == {
+    assert json.loads(to_json(light.receipt(0)))["dead_replay"] == {
         "of": plain.attempt,
         "read_by": plain.attempt,
         "messages": 2,
@@ -698,33 +708,34 @@ def test_a_receipt_without_a_mending_says_nothing_of_one(light: Ward) -> None:
     }
 
 
-def test_a_mending_of_another_attempt_is_refused(light: Ward) -> None:
+def test_a_dead_replay_of_another_attempt_is_refused(light: Ward) -> None:
     """The generation alone doesn't tell that a table is the one that was looked at: its
     attempt does.
     """
     held = light.sink.look(hour(0))
     made = msgspec.structs.replace(
-        held.receipt, generation=1, attempt="m", mending_=Mending("another", "another", 1)
+        held.receipt, generation=1, attempt="m", dead_replay_=DeadReplay("another", "another", 1)
     )
     with pytest.raises(
-        RefusedError, match="what was to be mended is attempt another, and the table holds"
+        RefusedError,
+        match="the dead letters to be replayed are of attempt another, and the table holds",
     ):
         settled(made, held)
     right = msgspec.structs.replace(
-        made, mending_=Mending(held.receipt.attempt, held.receipt.attempt, 1)
+        made, dead_replay_=DeadReplay(held.receipt.attempt, held.receipt.attempt, 1)
     )
     assert settled(right, held) is None
 
 
 def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
-    """A ledger rebuilt from a mended window's receipt, and that receipt put back from
+    """A ledger rebuilt from a replayed window's receipt, and that receipt put back from
     the ledger, are what they were.
     """
     ward = Ward(tmp_path, "delta")
     ward.fill(0, 1)
     ward.run(0, 1)
     ward.expect()
-    ward.mend(0, ward.pipeline(lenient=True), repaired, stage="value")
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True), repaired, stage="value")
     (tmp_path / "state.db").unlink()
     pipeline = ward.pipeline()
     assert rebuild("things", pipeline.sink, pipeline.ledger).windows == 2
@@ -736,12 +747,12 @@ def test_a_lost_ledger_and_a_lost_receipt(tmp_path: Path) -> None:
         hour(0).key,
     )
     ward.sound()
-    assert ward.mend(0, ward.pipeline(lenient=True)).messages == 2
+    assert ward.replay_dead_letters(0, ward.pipeline(lenient=True)).messages == 2
     ward.sound()
 
 
-def test_a_mending_after_compaction(tmp_path: Path) -> None:
-    """Delta's own maintenance of both tables, before and after a mending, changes nothing of it."""
+def test_a_dead_replay_after_compaction(tmp_path: Path) -> None:
+    """Delta's own maintenance of both tables, before and after it, changes nothing."""
     from deltalake import DeltaTable
 
     ward = Ward(tmp_path, "delta")
@@ -749,14 +760,14 @@ def test_a_mending_after_compaction(tmp_path: Path) -> None:
     ward.run(0, 1)
     for place in ("table", "table_dead"):
         DeltaTable(str(tmp_path / place)).optimize.compact()
-    ward.mend(0, ward.pipeline(lenient=True))
+    ward.replay_dead_letters(0, ward.pipeline(lenient=True))
     for place in ("table", "table_dead"):
         DeltaTable(str(tmp_path / place)).optimize.compact()
     assert [f for f in ward.verified().findings if f.level == "wrong"] == []
-    assert ward.mend(0, ward.pipeline(lenient=True, model="Looser")).messages == 2
+    assert ward.replay_dead_letters(0, ward.pipeline(lenient=True, model="Looser")).messages == 2
     assert [f for f in ward.verified().findings if f.level == "wrong"] == []
 
 
 def test_kinds_of_wards() -> None:
-    """Every kind of table that the tests have is mended."""
+    """Every kind of table that the tests have is replayed."""
     assert set(Kind.__args__) == {"memory", "delta", "sqlite"}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Dead letters mended by the command, on real Kafka: killed at each point, racing with
+"""Dead letters replayed by the command, on real Kafka: killed at each point, racing with
 itself and with a replay.
 """
 
@@ -20,7 +20,7 @@ from tests.kafka.produce import Put, create_topic, produce
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ONE = "2026-01-05T01:00:00Z"
-MENDED = ("dead", "replay", "--window", ONE)
+DEAD_REPLAY = ("dead", "replay", "--window", ONE)
 EDIT = """\
 from dataclasses import replace
 
@@ -50,7 +50,7 @@ def user(kafka: str, tmp_path: Path) -> User:
         + [Put(values[0], millis(3, 1), 0)],
     )
     made = User(kafka, topic, tmp_path)
-    (tmp_path / "mend.py").write_text(EDIT)
+    (tmp_path / "fix.py").write_text(EDIT)
     made.types("run", "--window", ONE)
     return made
 
@@ -78,7 +78,7 @@ def sound(user: User, *, recorded: bool = True) -> None:
 
 
 def rows(user: User) -> list[Any]:
-    """The ids and names of mended messages, by their place."""
+    """The ids and names of replayed messages, by their place."""
     table = DeltaTable(str(user.folder / "things")).to_pyarrow_table()
     found = table.sort_by([("_partition", "ascending"), ("_offset", "ascending")]).to_pylist()
     return [
@@ -91,19 +91,19 @@ def rows(user: User) -> list[Any]:
 ALL = [(0, 10, -1, ONE), (0, 22, 22, ONE), (1, 3, 3, ONE), (1, 15, -2, ONE)]
 
 
-def test_mended_by_the_command(user: User) -> None:
-    """A schema that was mended, then a script: each message is a row of its own window,
+def test_replayed_by_the_command(user: User) -> None:
+    """A corrected schema, then a script: each message is a row of its own window,
     with its own offset, and a dead letter no more.
     """
     loosen(user)
-    (looser,) = user.types(*MENDED, "--dry-run")["windows"]
+    (looser,) = user.types(*DEAD_REPLAY, "--dry-run")["windows"]
     assert looser["messages"] == 2
     assert rows(user) == []
-    (looser,) = user.types(*MENDED)["windows"]
+    (looser,) = user.types(*DEAD_REPLAY)["windows"]
     assert (looser["messages"], looser["edited"]) == (2, 0)
     assert rows(user) == [one for one in ALL if one[2] < 0]
     sound(user)
-    (edited,) = user.types("dead", "replay", "--reason", "not_json", "--edit", "mend.py")["windows"]
+    (edited,) = user.types("dead", "replay", "--reason", "not_json", "--edit", "fix.py")["windows"]
     assert (edited["messages"], edited["edited"]) == (2, 2)
     assert rows(user) == ALL
     assert user.types("dead", "show")["dead"] == []
@@ -131,7 +131,7 @@ def test_killed(user: User, point: str) -> None:
     is there twice.
     """
     loosen(user)
-    with user.starts(*MENDED, "--edit", "mend.py", crash=f"{point}:kill") as command:
+    with user.starts(*DEAD_REPLAY, "--edit", "fix.py", crash=f"{point}:kill") as command:
         try:
             command.communicate(timeout=120)
         finally:
@@ -141,7 +141,7 @@ def test_killed(user: User, point: str) -> None:
     assert rows(user) == (ALL if there else [])
     assert len(user.types("dead", "show")["dead"]) == (0 if there else 4)
     sound(user, recorded=point != "commit.after")
-    user.types(*MENDED, "--edit", "mend.py")
+    user.types(*DEAD_REPLAY, "--edit", "fix.py")
     assert rows(user) == ALL
     sound(user)
 
@@ -149,15 +149,15 @@ def test_killed(user: User, point: str) -> None:
 @pytest.mark.some(1)
 @pytest.mark.parametrize(
     "other",
-    [(*MENDED, "--edit", "mend.py"), ("replay", "--window", ONE)],
-    ids=["mending", "replay"],
+    [(*DEAD_REPLAY, "--edit", "fix.py"), ("replay", "--window", ONE)],
+    ids=["dead_replay", "replay"],
 )
 def test_a_sleeper_changes_nothing(user: User, other: tuple[str, ...]) -> None:
-    """A mending that stops right before its commit wakes after another mending, or a
-    replay, has finished: all is there once.
+    """A dead-letter replay that stops right before its commit wakes after another one, or a
+    replay of the window, has finished: all is there once.
     """
     loosen(user)
-    with user.starts(*MENDED, "--edit", "mend.py", crash="commit.before:stop") as sleeper:
+    with user.starts(*DEAD_REPLAY, "--edit", "fix.py", crash="commit.before:stop") as sleeper:
         try:
             _, status = os.waitpid(sleeper.pid, os.WUNTRACED)
             assert os.WIFSTOPPED(status)

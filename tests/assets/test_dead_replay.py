@@ -1,4 +1,4 @@
-"""Mending in Dagster: by partition, each window's event saying what is in the table
+"""Dead-letter replay in Dagster: by partition, each window's event saying what is in the table
 then; micro-batches by their names.
 """
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.assets.test_table import failure_of
 from tests.assets.world import TOPIC, World
-from windrow.assets.names import mend_name
+from windrow.assets.names import dead_replay_job_name
 from windrow.assets.partitions import Stretch
 from windrow.assets.schedule import range_tags
 from windrow.ingest.model.boundary import TopicPartition
@@ -27,9 +27,11 @@ def edit(message):
 """
 
 
-def mend(world: World, first: int, last: int, **config: Any) -> dg.ExecuteInProcessResult:
+def replay_dead_letters(
+    world: World, first: int, last: int, **config: Any
+) -> dg.ExecuteInProcessResult:
     """The job for the hours first..last, as a person starts it."""
-    job = world.defs.resolve_job_def(mend_name(world.spec))
+    job = world.defs.resolve_job_def(dead_replay_job_name(world.spec))
     ops = {"ops": {"things": {"config": config}}} if config else None
     tags = range_tags(Stretch(world.key(first), world.key(last)))
     return job.execute_in_process(
@@ -58,13 +60,13 @@ def torn(world: World) -> World:
     return world
 
 
-def test_partitions_are_mended(torn: World) -> None:
+def test_dead_letters_of_partitions_are_replayed(torn: World) -> None:
     """Each window's event shows what is in the table now, under a data version of its
     own; one that wasn't committed is run.
     """
     loosen(torn)
     versions = [e.asset_materialization.tags for e in _events(torn)]
-    result = mend(torn, 0, 3)
+    result = replay_dead_letters(torn, 0, 3)
     assert result.success
     assert [event.partition for event in result.get_asset_materialization_events()] == [
         torn.key(n) for n in range(4)
@@ -76,7 +78,9 @@ def test_partitions_are_mended(torn: World) -> None:
             1,
             {"not_json": 1},
         )
-        assert (shown.get("mended"), shown.get("generation")) == ((1, 1) if n < 2 else (None, None))
+        assert (shown.get("dead_replayed"), shown.get("generation")) == (
+            (1, 1) if n < 2 else (None, None)
+        )
         assert "recovered" not in shown
     after = [e.asset_materialization.tags for e in _events(torn)]
     assert not {t["dagster/data_version"] for t in versions} & {
@@ -91,7 +95,7 @@ def _events(world: World) -> list[Any]:
 
 
 def test_a_refused_window_is_passed_over(world: World) -> None:
-    """As a run does, a mending goes on behind a window that is refused, and fails at
+    """As a run does, a dead-letter replay goes on behind a window that is refused, and fails at
     its end with that one's name.
     """
     world.fill(1)
@@ -101,7 +105,7 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     world.fill(1, first=2)
     assert world.run(0).success
     loosen(world)
-    result = mend(world, 0, 2)
+    result = replay_dead_letters(world, 0, 2)
     assert world.green() == {world.key(0), world.key(2)}
     assert world.receipt_of(0).counts.dead == 0
     assert (
@@ -110,64 +114,70 @@ def test_a_refused_window_is_passed_over(world: World) -> None:
     )
 
 
-def test_nothing_to_mend_is_green(torn: World) -> None:
+def test_nothing_to_replay_is_green(torn: World) -> None:
     """Where today's schema takes none of them, the window is reported as it is."""
     before = torn.receipt_of(0)
-    assert mend(torn, 0, 0).success
+    assert replay_dead_letters(torn, 0, 0).success
     assert torn.receipt_of(0) == before
     assert torn.metadata(0)["recovered"].value is True
 
 
 def test_a_script_and_a_reason(torn: World, tmp_path: Path) -> None:
-    """The run's config says which dead letters are mended, and by which script."""
-    (tmp_path / "mend.py").write_text(EDIT)
-    assert mend(torn, 0, 1, reason="not_json", edit=str(tmp_path / "mend.py")).success
+    """The run's config says which dead letters are replayed, and by which script."""
+    (tmp_path / "fix.py").write_text(EDIT)
+    assert replay_dead_letters(torn, 0, 1, reason="not_json", edit=str(tmp_path / "fix.py")).success
     for n in range(2):
         shown = {name: value.value for name, value in torn.metadata(n).items()}
-        assert (shown["mended"], shown["edited"], shown["dead_reasons"]) == (
+        assert (shown["dead_replayed"], shown["edited"], shown["dead_reasons"]) == (
             1,
             1,
             {"wrong_type": 1},
         )
     failed = torn.run(0, on_committed="replace")
-    assert "holds 1 messages that were edited to mend them" in failure_of(failed)
+    assert "holds 1 messages that were edited for a dead-letter replay" in failure_of(failed)
     assert torn.run(0, on_committed="replace", accept_fewer=True).success
     assert torn.receipt_of(0).counts.dead == 2
 
 
-def test_what_goes_with_mending_alone(torn: World) -> None:
-    """A reason, stage or script without mend would have no effect, and is a mistake."""
-    assert "reason is for mending" in failure_of(torn.run(0, reason="not_json"))
-    assert "stage is for mending" in failure_of(torn.run(0, on_committed="replace", stage="value"))
+def test_what_goes_with_dead_replay_alone(torn: World) -> None:
+    """A reason, stage or script without a replay has no effect, and is a mistake."""
+    assert "reason is for a dead-letter replay" in failure_of(torn.run(0, reason="not_json"))
+    assert "stage is for a dead-letter replay" in failure_of(
+        torn.run(0, on_committed="replace", stage="value")
+    )
 
 
 def test_a_script_that_is_not_there(torn: World) -> None:
     """The failure says so in windrow's words."""
-    assert "There is no script" in failure_of(mend(torn, 0, 0, edit="none.py"))
+    assert "There is no script" in failure_of(replay_dead_letters(torn, 0, 0, edit="none.py"))
 
 
-def test_a_run_of_the_table_is_told_to_mend(torn: World) -> None:
+def test_a_run_of_the_table_replays_dead_letters(torn: World) -> None:
     """Without the job, by its config; the job itself can't be told to replace."""
     loosen(torn)
-    assert torn.run(0, on_committed="mend").success
+    assert torn.run(0, on_committed="replay_dead_letters").success
     assert torn.receipt_of(0).counts.dead == 1
-    assert "mends, and replaces nothing" in failure_of(mend(torn, 1, 1, on_committed="replace"))
+    assert "replays dead letters, and replaces nothing" in failure_of(
+        replay_dead_letters(torn, 1, 1, on_committed="replace")
+    )
 
 
 def test_micro_batches(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    """Batches are mended by name; the schedule's own runs go on beside that."""
+    """Dead letters are replayed by their batch's name; the schedule's own runs go on."""
     world = World(tmp_path, instance, window={"grid": "batch", "max_records": 6})
     for i in range(12):
         world.send(0, i, b'{"id": "5"}' if i % 6 == 0 else b'{"id": 1}', i % 2)
     assert world.batches().success
     loosen(world)
-    assert world.batches(mend="0/2").success
+    assert world.batches(replay_dead_letters="0/2").success
     held = [c.receipt for c in world.sink.receipts()]
     assert [(r.generation, r.counts.dead, r.counts.rows) for r in held] == [(1, 0, 6), (1, 0, 6)]
     assert world.verdict().ok
     world.broker.delete_records(TopicPartition(TOPIC, 0), 1)
     assert "1 of 2 windows was refused: batch-000000000" in failure_of(world.batches(replay="0/2"))
     assert [c.receipt.generation for c in world.sink.receipts()] == [1, 2]
-    assert "mended, replayed or drained" in failure_of(world.batches(mend="0", replay="1"))
-    assert "stage is for mending" in failure_of(world.batches(stage="value"))
+    assert "have their dead letters replayed, or are drained" in failure_of(
+        world.batches(replay_dead_letters="0", replay="1")
+    )
+    assert "stage is for a dead-letter replay" in failure_of(world.batches(stage="value"))
     assert TopicPartition(TOPIC, 0) in world.sent

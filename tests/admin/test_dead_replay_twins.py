@@ -1,4 +1,4 @@
-"""The checker catches each broken way to mend, in the same kills and races that the
+"""The checker catches each broken dead-letter replay, in the same kills and races that the
 real one passes.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tests.admin.test_mend import Interrupted
+from tests.admin.test_dead_replay import Interrupted
 from tests.admin.ward import Ward, hour
 from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.model.receipt import Committed, Receipt
@@ -53,7 +53,7 @@ class ResolvedAfter(MemoryDeadLetters):
 
 
 class Unfenced:
-    """Adds a mending's rows and puts its receipt there, whatever came since it looked."""
+    """Adds a replay's rows and its receipt, whatever came since it looked."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -62,7 +62,7 @@ class Unfenced:
         return getattr(self._sink, name)
 
     def commit(self, receipt: Receipt, staged: Sequence[Staged]) -> Outcome:
-        if receipt.mending is None:
+        if receipt.dead_replay is None:
             return self._sink.commit(receipt, staged)  # type: ignore[no-any-return]
         kept, key = self._sink.store.content, receipt.window.key
         version = kept.version + 1
@@ -91,11 +91,11 @@ def ward_of(
 
 
 def killed(ward: Ward, point: str, monkeypatch: pytest.MonkeyPatch) -> Report:
-    """A mending dies there."""
+    """A dead-letter replay dies there."""
     assert ward.verdict().ok
     monkeypatch.setenv("WINDROW_CRASH", f"{point}:raise")
     with pytest.raises(CrashError):
-        ward.mend(0, ward.pipeline(lenient=True))
+        ward.replay_dead_letters(0, ward.pipeline(lenient=True))
     monkeypatch.delenv("WINDROW_CRASH")
     return ward.verdict()
 
@@ -109,21 +109,24 @@ def test_the_real_one_dies_well(
 
 
 def test_resolving_first_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between the two, what was to be mended is neither a row nor a dead letter."""
+    """Killed between the two, what was to be replayed is neither a row nor a dead letter."""
     report = killed(ward_of(tmp_path, ResolvedFirst()), "commit.before", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.lost} == {(0, 3), (1, 3)}
 
 
 def test_resolving_afterwards_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between the two, what was mended is a row and a dead letter."""
+    """Killed between the two, what was replayed is a row and a dead letter."""
     report = killed(ward_of(tmp_path, ResolvedAfter()), "commit.after", monkeypatch)
     assert {(tp.partition, offset) for tp, offset in report.duplicated} == {(0, 3), (1, 3)}
 
 
 def race(ward: Ward) -> Report:
-    """A mending sleeps through another one of the same letters."""
+    """A dead-letter replay sleeps through another one of the same letters."""
     lenient = ward.pipeline(lenient=True)
-    ward.mend(0, replace(lenient, sink=Interrupted(ward.sink, lambda: ward.mend(0, lenient))))
+    ward.replay_dead_letters(
+        0,
+        replace(lenient, sink=Interrupted(ward.sink, lambda: ward.replay_dead_letters(0, lenient))),
+    )
     return ward.verdict()
 
 

@@ -1,12 +1,12 @@
-"""Mending: a committed window's dead letters go through today's decoder and rules
+"""Dead-letter replay: a committed window's dead letters go through today's decoder and rules
 again, and what becomes rows joins the window.
 
     look -> dead letters of the attempt that counts -> (edit) -> decode -> transform ->
     stage -> commit what stays dead -> commit
 
-A mending is the window's next generation: the rows that are there stay, and the receipt
+It is the window's next generation: the rows that are there stay, and the receipt
 says what is in the table and what is dead after it. The dead letters that stay are
-staged anew under the mending's attempt; readers see those of the receipt's attempt
+staged anew under the replay's attempt; readers see those of the receipt's attempt
 alone. So the one commit of rows and receipt takes a message from one side to the other.
 Killed anywhere before it, nothing has changed; behind it, all has.
 """
@@ -34,7 +34,7 @@ from windrow.ingest.model.receipt import (
     Checksums,
     Committed,
     Counts,
-    Mending,
+    DeadReplay,
     Receipt,
     SplitCounts,
 )
@@ -53,17 +53,17 @@ from windrow.ingest.runner.task import stage_rows
 from windrow.ingest.schema.checksum import text
 
 TRIES = 5
-"""So often a mending begins anew because another commit of its window came first."""
+"""How often a replay begins anew because another commit of its window came first."""
 
 
-class Mended(msgspec.Struct, frozen=True):
-    """What a mending did to a window, or would do.
+class DeadReplayResult(msgspec.Struct, frozen=True):
+    """What a dead-letter replay did to a window, or would do.
 
     `open` dead letters were there, `tried` of them were chosen and not left alone by
-    the edit; `messages` were mended, which became `rows` (or were filtered, or
+    the edit; `messages` were accepted, which became `rows` (or were filtered, or
     dropped); `edited` of these are not as they are in the log. `refused`: of the others
     that were tried, what was wrong with them today. `committed`: the window's receipt;
-    of a dry run, and where nothing could be mended, the one that was there.
+    of a dry run, and where nothing was accepted, the one before.
     """
 
     window: str
@@ -76,10 +76,10 @@ class Mended(msgspec.Struct, frozen=True):
     committed: Committed
 
 
-class MendRequest(msgspec.Struct, frozen=True):
+class DeadReplayRequest(msgspec.Struct, frozen=True):
     """Who asks (`id`), for which dead letters, and what repairs them first.
 
-    `dry_run`: only see what would be mended.
+    `dry_run`: only see what would be accepted.
     """
 
     id: str
@@ -88,62 +88,69 @@ class MendRequest(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-def mend(pipeline: Pipeline, window: Window, request: MendRequest) -> Mended:
+def replay_dead_letters(
+    pipeline: Pipeline, window: Window, request: DeadReplayRequest
+) -> DeadReplayResult:
     """Have the window's chosen dead letters that today's decoder and rules take in the
     table, exactly once.
 
     Raises:
         RefusedError: the window isn't committed; its dead letters are not those that
             its receipt counts.
-        SpecError: the sink can't mend; the edit failed, or gave what is no message.
-        UnreachableError: table or ledger; mend the window again.
+        SpecError: the sink takes no second generation; the edit failed, or returned no
+            message.
+        UnreachableError: table or ledger; replay its dead letters again.
     """
-    _refuse_unmendable(pipeline)
+    _refuse_no_replay(pipeline)
     refuse_wrong_place(pipeline)
     for _ in range(TRIES):
         found = pipeline.sink.look(window)
         if found is None:
             do = "Run it: its messages are read from the topic, with today's schema."
             raise RefusedError(
-                f"Window {window.key} isn't committed, so nothing of it is to be mended", "plan", do
+                f"Window {window.key} isn't committed, so it has no dead letters to replay",
+                "plan",
+                do,
             )
         if not request.dry_run:  # one that died after its commit may not have said so to the ledger
             pipeline.ledger.record(found.receipt, pipeline.sink.receipt_text(found.receipt))
         if not request.chosen.may_be_in(found.receipt):
-            return _mended(found, Counter(open=found.receipt.counts.dead), ())
-        mended = _try(pipeline, found, request)
-        if mended is not None:
-            return mended
+            return _result(found, Counter(open=found.receipt.counts.dead), ())
+        result = _try(pipeline, found, request)
+        if result is not None:
+            return result
     what = (
-        f"Window {window.key} was committed anew by others each of {TRIES} times that it was to be"
-        " mended"
+        f"Window {window.key} was committed anew by others each of {TRIES} times that its dead"
+        " letters were to be replayed"
     )
     raise UnreachableError(
-        what, "commit", "Nothing was committed by this run. Mend the window again."
+        what, "commit", "Nothing was committed by this run. Replay its dead letters again."
     )
 
 
-def _refuse_unmendable(pipeline: Pipeline) -> None:
+def _refuse_no_replay(pipeline: Pipeline) -> None:
     capabilities = pipeline.sink.capabilities
     if not capabilities.replaces:
         what = (
-            f"Dead letters of {pipeline.spec.id} can't be mended: its table takes no second"
+            f"Dead letters of {pipeline.spec.id} can't be replayed: its table takes no second"
             " generation of a window"
         )
         raise SpecError(
             what,
             "plan",
-            "Nothing was read. Mend the schema, and write the messages to the topic again.",
+            "Nothing was read. Fix the schema, and write the messages to the topic again.",
         )
     if pipeline.reshape is not None:
         what = (
-            f"Dead letters of {pipeline.spec.id} can't be mended: its rows go through"
+            f"Dead letters of {pipeline.spec.id} can't be replayed: its rows go through"
             f" {pipeline.reshape.function}, a window's together"
         )
-        raise SpecError(what, "plan", "Nothing was read. Mend the schema, and replay the window.")
+        raise SpecError(what, "plan", "Nothing was read. Fix the schema, and replay the window.")
 
 
-def _try(pipeline: Pipeline, found: Committed, request: MendRequest) -> Mended | None:
+def _try(
+    pipeline: Pipeline, found: Committed, request: DeadReplayRequest
+) -> DeadReplayResult | None:
     """One attempt on the generation that was found; None if another commit of the
     window came first.
     """
@@ -158,25 +165,29 @@ def _try(pipeline: Pipeline, found: Committed, request: MendRequest) -> Mended |
         raise
     refuse_unequal(before.plan, staged)
     if request.dry_run or not work.counted["messages"]:
-        return _mended(found, work.counted, work.refusals.by_stage())
+        return _result(found, work.counted, work.refusals.by_stage())
     receipt = _receipt(pipeline, before, staged, work, time.monotonic() - began)
     crash_point("dead.before")
     pipeline.dead_letters.commit(receipt.plan, attempt, staged)
     committed = commit(pipeline, receipt, staged).committed
     return (
-        _mended(committed, work.counted, work.refusals.by_stage())
+        _result(committed, work.counted, work.refusals.by_stage())
         if committed.receipt.attempt == attempt
         else None
     )
 
 
-def _mended(committed: Committed, counted: Counter[str], refused: tuple[RefusedAt, ...]) -> Mended:
+def _result(
+    committed: Committed, counted: Counter[str], refused: tuple[RefusedAt, ...]
+) -> DeadReplayResult:
     numbers = {name: counted[name] for name in ("open", "tried", "messages", "rows", "edited")}
-    return Mended(committed.receipt.window.key, refused=refused, committed=committed, **numbers)
+    return DeadReplayResult(
+        committed.receipt.window.key, refused=refused, committed=committed, **numbers
+    )
 
 
 def _refuse_other_letters(pipeline: Pipeline, receipt: Receipt) -> None:
-    """What is mended must be what was refused: each letter once, and none changed.
+    """What is replayed must be what was refused: each letter once, and none changed.
 
     Raises:
         RefusedError: says which split's letters are others.
@@ -191,8 +202,8 @@ def _refuse_other_letters(pipeline: Pipeline, receipt: Receipt) -> None:
         raise RefusedError(
             what,
             "check",
-            "Nothing was mended: windrow verify --deep shows all of it. Restore their table from a"
-            " backup.",
+            "Nothing was replayed: windrow verify --deep shows all of it. Restore their table from"
+            " a backup.",
         )
 
 
@@ -201,9 +212,9 @@ def _receipt(
 ) -> Receipt:
     """The receipt before, with what is different now."""
     splits = tuple(s.counts for s in staged)
-    last = before.mending or Mending(before.attempt, before.attempt, 0)
+    last = before.dead_replay or DeadReplay(before.attempt, before.attempt, 0)
     counted = work.counted
-    mending = Mending(
+    dead_replay = DeadReplay(
         before.attempt,
         last.read_by,
         last.messages + counted["messages"],
@@ -222,7 +233,7 @@ def _receipt(
         staged_at=pipeline.now(),
         seconds=round(seconds, 3),
         version=RECEIPT_VERSION,
-        mending_=mending,
+        dead_replay_=dead_replay,
     )
 
 
@@ -231,12 +242,12 @@ class _Work:
 
     Memory: a batch, and what stagers hold.
 
-    `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `Mended`.
+    `counted`: `open`, `tried`, `messages`, `rows` and `edited` as in `DeadReplayResult`.
     `refusals`: what was tried and refused again.
     """
 
     def __init__(
-        self, pipeline: Pipeline, before: Receipt, request: MendRequest, attempt: str
+        self, pipeline: Pipeline, before: Receipt, request: DeadReplayRequest, attempt: str
     ) -> None:
         self.request, self.attempt = request, attempt
         self.counted: Counter[str] = Counter()
@@ -309,13 +320,13 @@ class _Work:
         )
         work.keep(again)
         work.count(decoded)
-        mended = np.ones(letters.num_rows, bool)
-        mended[decoded.dead_index.to_numpy()] = False
+        accepted = np.ones(letters.num_rows, bool)
+        accepted[decoded.dead_index.to_numpy()] = False
         self.counted.update(
             tried=letters.num_rows,
-            messages=int(mended.sum()),
+            messages=int(accepted.sum()),
             rows=decoded.rows.num_rows,
-            edited=int((mended & edited).sum()),
+            edited=int((accepted & edited).sum()),
         )
 
     def finish(self) -> list[Staged]:

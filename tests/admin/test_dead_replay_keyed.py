@@ -1,4 +1,4 @@
-"""Mending where rows replace each other: a mended message counts where it lies in the
+"""Dead-letter replay where rows replace each other: a replayed message counts where it lies in the
 log, row or delete, whatever was committed since.
 """
 
@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from windrow.ingest.admin.mend import Mended, MendRequest, mend
+from windrow.ingest.admin.dead_replay import (
+    DeadReplayRequest,
+    DeadReplayResult,
+    replay_dead_letters,
+)
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.assemble import assemble
 from windrow.ingest.config.load import parse_spec
@@ -127,16 +131,18 @@ def held(made: Pipeline) -> dict[int, str]:
 
 @pytest.mark.parametrize("mode", ["upsert", "delete-aware"])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_mended_rows_and_deletes_count_where_they_lie(
+def test_replayed_rows_and_deletes_count_where_they_lie(
     tmp_path: Path, broker: MemoryBroker, mode: str, order: tuple[int, int]
 ) -> None:
-    """Mended in any order of windows, the table is the fold over all messages;
+    """Replayed in any order of windows, the table is the fold over all messages;
     verification agrees, and nothing is open.
     """
     for n in (0, 1):
         run(pipeline(tmp_path, broker, "User", mode), hour(n), Request(f"r{n}"))
     looser = pipeline(tmp_path, broker, "Looser", mode)
-    done: list[Mended] = [mend(looser, hour(n), MendRequest("mending")) for n in order]
+    done: list[DeadReplayResult] = [
+        replay_dead_letters(looser, hour(n), DeadReplayRequest("dead_replay")) for n in order
+    ]
     assert sorted((one.open, one.messages, one.rows) for one in done) == [(1, 1, 1), (6, 6, 6)]
     assert held(looser) == folded()
     found = verify(
@@ -153,16 +159,18 @@ def test_mended_rows_and_deletes_count_where_they_lie(
     )
 
 
-def test_a_mended_message_may_be_a_delete(tmp_path: Path, broker: MemoryBroker) -> None:
+def test_a_replayed_message_may_be_a_delete(tmp_path: Path, broker: MemoryBroker) -> None:
     """An edit that takes the value away deletes the key, unless a later message tells
     of it; an older window hears of that.
     """
     made = pipeline(tmp_path, broker, "User")
     run(made, hour(1), Request("r1"))
-    done = mend(
+    done = replay_dead_letters(
         made,
         hour(1),
-        MendRequest("mending", edit=lambda message: replace(message, key=b'{"id": 4}', value=None)),
+        DeadReplayRequest(
+            "dead_replay", edit=lambda message: replace(message, key=b'{"id": 4}', value=None)
+        ),
     )
     assert (done.messages, done.rows, done.edited, done.committed.receipt.counts.deletes) == (
         1,
