@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -39,6 +39,18 @@ DEAD_LETTERS = DEAD_FILE.append(pa.field(DEFAULT["window"], pa.string()))
 """As they are read: with the window's key."""
 
 
+_SCALARS = (
+    pa.types.is_signed_integer,
+    pa.types.is_float32,
+    pa.types.is_float64,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_binary,
+    pa.types.is_date32,
+    pa.types.is_decimal128,
+)
+
+
 def file_schema(rows: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
     """What a staged file of rows holds: the row columns, then what they say of the
     message that each row came from.
@@ -63,6 +75,7 @@ def refuse_unstorable(
     holds: Callable[[pa.DataType], bool],
     where: str,
     do: str = "",
+    more: Iterable[str] = (),
 ) -> None:
     """Refuse columns that a kind of table can't give back as they are, and metadata
     columns that can't stand beside the rows'.
@@ -73,6 +86,7 @@ def refuse_unstorable(
         holds: whether the kind gives back the values of a type.
         where: what the table is, behind "can't be written".
         do: what else a user may do.
+        more: what else is wrong with them.
 
     Raises:
         SpecError: naming every such column, and what to do.
@@ -80,7 +94,7 @@ def refuse_unstorable(
     refuse_wrong(rows.names, metadata)
     lower = [name.lower() for name in rows.names]
     wrong = [
-        f"{name}: the name stands there twice (case doesn't count)"
+        f"{name}: the name is used twice (case doesn't count)"
         for name in sorted({n for n in lower if lower.count(n) > 1})
     ]
     wrong += [
@@ -88,7 +102,7 @@ def refuse_unstorable(
         for field in file_schema(rows, metadata)
         if not holds(field.type)
     ]
-    wrong += [] if rows.names else ["there are no columns"]
+    wrong += [*more] if rows.names else ["there are no columns"]
     if wrong:
         what = f"the columns can't be written {where}: " + "; ".join(wrong)
         take = (
@@ -96,6 +110,11 @@ def refuse_unstorable(
             " timestamp[us]."
         )
         raise SpecError(what, "spec", f"{do} {take}" if do else take.capitalize())
+
+
+def is_scalar(kind: pa.DataType) -> bool:
+    """Whether a type without parts, but for timestamps, is one that every kind of table holds."""
+    return any(test(kind) for test in _SCALARS)
 
 
 def fitted(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:

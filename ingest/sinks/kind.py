@@ -45,13 +45,13 @@ def _without_secret(value: str) -> str:
     return place(value)
 
 
-StagingPlace: TypeAlias = Annotated[
+StoragePlace: TypeAlias = Annotated[
     Written,
     Field(min_length=1),
     AfterValidator(_without_secret),
     Values("a path, or a URL without user, password and options"),
 ]
-"""Where tasks keep what they staged, for a kind whose table isn't a folder itself."""
+"""A folder or bucket that tasks write to."""
 
 Mode: TypeAlias = Annotated[
     Literal["append", "upsert", "delete-aware"],
@@ -81,6 +81,21 @@ Version: TypeAlias = Annotated[
         description=(
             "The column whose greatest value is a key's row, whatever the order of the log. Goes"
             " with `upsert`; nothing is deleted then, for a delete has no version."
+        )
+    ),
+]
+
+
+Evolve = Literal["none", "add_columns", "widen"]
+"""What may become of a table's columns (`ingest.sinks.schema_evolution`)."""
+
+EvolveSetting: TypeAlias = Annotated[
+    Evolve,
+    Field(
+        description=(
+            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
+            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
+            " (`widen`). Any other difference is refused before anything is read."
         )
     ),
 ]

@@ -16,10 +16,9 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.delta.columns import Evolve
 from windrow.ingest.sinks.delta.kind import dead_letters_beside
 from windrow.ingest.sinks.delta.store import DeltaStore
-from windrow.ingest.sinks.kind import Rows
+from windrow.ingest.sinks.kind import Evolve, Rows
 from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 

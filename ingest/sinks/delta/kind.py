@@ -9,18 +9,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from windrow.ingest.schema.primary_key import BUCKETS, PrimaryKey
 from windrow.ingest.settings.document import Place
-from windrow.ingest.settings.places import WAY_OUT, absolute, secret_part
-from windrow.ingest.settings.values import Count, LeftOut, Values, Written, place, sentence
+from windrow.ingest.settings.places import absolute
+from windrow.ingest.settings.values import Count, LeftOut, Values
 from windrow.ingest.sinks.kind import (
+    EvolveSetting,
     KeyColumns,
     Mode,
     Rows,
     SinkKind,
     SinkSection,
+    StoragePlace,
     Version,
     key_conflicts,
 )
@@ -30,13 +32,6 @@ if TYPE_CHECKING:
     from windrow.ingest.ports.sink import Sink
 
 
-def _path(value: str) -> str:
-    secret = secret_part(value)
-    if secret is not None:
-        raise sentence(f"must not hold {secret}: {WAY_OUT}")
-    return place(value)
-
-
 class DeltaSection(SinkSection):
     """The table.
 
@@ -44,12 +39,9 @@ class DeltaSection(SinkSection):
     """
 
     kind: Literal["delta"] = Field(default="delta", description="What kind of table it is.")
-    path: Annotated[
-        Written,
-        Field(min_length=1),
-        AfterValidator(_path),
-        Values("a path, or a URL without user, password and options"),
-    ] = Field(description="Where the table is. A relative path begins at the file's folder.")
+    path: StoragePlace = Field(
+        description="Where the table is. A relative path begins at the file's folder."
+    )
 
     mode: Mode = "append"
     primary_key: KeyColumns = None
@@ -64,14 +56,7 @@ class DeltaSection(SinkSection):
         ),
     )
 
-    evolve: Literal["none", "add_columns", "widen"] = Field(
-        default="add_columns",
-        description=(
-            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
-            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
-            " (`widen`). Any other difference is refused before anything is read."
-        ),
-    )
+    evolve: EvolveSetting = "add_columns"
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

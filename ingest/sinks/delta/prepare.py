@@ -8,7 +8,7 @@ was, and of two that bring the same column the second one finds it there.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema, TableFeatures
@@ -17,19 +17,15 @@ from deltalake.transaction import CommitProperties
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.columns import (
-    Evolution,
-    Evolve,
-    difference,
-    evolution,
-    has_local_times,
-)
+from windrow.ingest.sinks.delta.columns import evolution_of, has_local_times
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.place import FILES_LOG, Place
+from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unfit_files
 from windrow.ingest.sinks.write_check import refuse_unwritable
 
 
 def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evolve) -> Evolution:
-    """What becomes of the table's columns so that staged files fit it, as it is at the commit.
+    """Work out what becomes of the table's columns so that staged files fit it at the commit.
 
     It may be another table than when they were staged; one that has gained columns meanwhile takes
     files without them.
@@ -44,57 +40,33 @@ def evolved(uri: str, table: DeltaTable, columns: pa.Schema | None, evolve: Evol
         SchemaChangedError: a staged column can't be one of the table's.
     """
     there = table.schema()
-    if columns is None:
-        return evolution(there, there, "none")
-    become = evolution(there, Schema.from_arrow(columns), evolve)
-    if become.problems:
-        what = f"the staged files don't fit the table {uri} any more: " + "; ".join(become.problems)
-        do = (
-            "Nothing was committed. The table was changed or made anew meanwhile: run the window"
-            " again."
-        )
-        raise SchemaChangedError(what, "commit", do)
+    become = evolution_of(there, pa.schema(there) if columns is None else columns, evolve)
+    refuse_unfit_files(uri, become.problems)
     return become
 
 
-def columns_to_come(
+def column_changes(
     uri: str, table: DeltaTable, columns: pa.Schema, evolve: Evolve
 ) -> Sequence[str]:
-    """What the first rows would change of the table, column by column.
+    """Give the changes that the first rows of these columns would bring, in words.
 
     Raises:
-        SchemaChangedError: every difference that no commit may make good, column by column.
+        SchemaChangedError: every difference that no commit may resolve, column by column.
     """
-    there, wanted = table.schema(), Schema.from_arrow(columns)
-    problems = difference(there, wanted, evolve)
-    if problems:
-        ways: tuple[Evolve, ...] = ("add_columns", "widen")
-        way = next((way for way in ways if not difference(there, wanted, way)), None)
-        more = "" if way is None else f" With sink.evolve: {way} the table would take it."
-        what = f"the schema and the table {uri} differ: " + "; ".join(problems)
-        do = (
-            f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and"
-            f" table.{more}"
-        )
-        raise SchemaChangedError(what, "setup", do)
-    become = evolution(there, wanted, evolve)
-    if become.widened and not tables.may_lose_files(table) and tables.data_files(table):
-        changes = ", ".join(become.changes)
+
+    def by(setting: Evolve) -> Evolution:
+        return evolution_of(table.schema(), columns, setting)
+
+    changes = allowed_changes(uri, evolve, by)
+    if by(evolve).widens_table and not tables.may_lose_files(table) and tables.data_files(table):
         what = (
             f"the table {uri} is append-only (delta.appendOnly), and is to be written anew in wider"
-            f" columns: {changes}"
+            f" columns: {', '.join(changes)}"
         )
         raise SchemaChangedError(
             what, "setup", "Unset delta.appendOnly in the table, or set the schema back."
         )
-    return become.changes
-
-
-_ALLOWED: Mapping[Evolve, str] = {
-    "none": "sink.evolve is none: no column of the table changes.",
-    "add_columns": "Only new nullable columns are added.",
-    "widen": "Only new nullable columns are added, and columns made wider.",
-}
+    return changes
 
 
 def ensure(

@@ -18,7 +18,7 @@ from functools import cached_property
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from windrow.ingest.errors import RefusedError, UnreachableError
@@ -32,16 +32,18 @@ from windrow.ingest.schema.primary_key import BUCKET, PrimaryKey
 from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import prepare
 from windrow.ingest.sinks.delta import table as tables
-from windrow.ingest.sinks.delta.columns import Evolution, Evolve, check_rows, in_files
+from windrow.ingest.sinks.delta.columns import check_rows, in_files, schema_after
 from windrow.ingest.sinks.delta.demands import refuse_demands
 from windrow.ingest.sinks.delta.names import STAGED
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
 from windrow.ingest.sinks.delta.table import Writing
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
 from windrow.ingest.sinks.delta.wide import WideFiles
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.parquet_files import as_said, batches_of
 from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normal
+from windrow.ingest.sinks.schema_evolution import Evolution
 from windrow.ingest.sinks.staged_files import StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
@@ -220,7 +222,7 @@ class DeltaState(PagedState):
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
         refuse_demands(self._store.place, self._table)
-        return prepare.columns_to_come(self._store.place, self._table, columns, self._store.evolve)
+        return prepare.column_changes(self._store.place, self._table, columns, self._store.evolve)
 
     def scan(
         self,
@@ -305,24 +307,23 @@ class DeltaState(PagedState):
             self._store.staged.named(change.staged),
             {key} if change.replaces else set[str](),
         )
-        if not become.widened and not become.narrow:
-            schema = become.schema if become.changes else None
+        schema = schema_after(table.schema(), become) if become.changes else None
+        if not become.widens_table and not become.widens_rows:
             return Writing(tables.add_actions(table, files, key), schema, parts)
         assert change.receipt is not None  # dead letters never become wider
         wide = self._store.wide_files(change.receipt)
-        columns = in_files(become.schema, self._store.shape.column)
-        if become.narrow:
+        columns = in_files(become.columns, self._store.shape.column)
+        if become.widens_rows:
             files = [fit for file in files for fit in wide.of(file.path, columns)]
         actions = tables.add_actions(table, files, key)
-        if become.widened:
+        if become.widens_table:
             tables.refuse_hidden_rows(self._store.place, table)
             for file in tables.data_files(table):
                 if file.part not in parts:
                     actions += tables.add_actions(table, wide.of(file.path, columns), file.part)
         # Some may be of an earlier try, and older than what a sweep has given up since.
         refuse_gone(self._store.files, wide.files, self.note(SWEPT))
-        schema = become.schema if become.changes else None
-        return Writing(actions, schema, None if become.widened else parts)
+        return Writing(actions, schema, None if become.widens_table else parts)
 
     def _merged(
         self, receipt: Receipt, files: Sequence[StagedFile], become: Evolution
@@ -333,8 +334,8 @@ class DeltaState(PagedState):
         store, own = self._store, receipt.window.key
         assert store.primary_key is not None
         tables.refuse_hidden_rows(store.place, self._table)
-        renews: Renews = "table" if become.widened else "buckets" if become.changes else "few"
-        form = Form(store.primary_key, store.metadata, in_files(become.schema, BUCKET), renews)
+        renews: Renews = "table" if become.widens_table else "buckets" if become.changes else "few"
+        form = Form(store.primary_key, store.metadata, in_files(become.columns, BUCKET), renews)
         held = committed_by_key(self, [key for key in self.committed() if key >= own])
         older = held.pop(own, None)
         later = [held[key].receipt for key in sorted(held)]
@@ -347,10 +348,12 @@ class DeltaState(PagedState):
             later,
             None if older is None else older.receipt,
         )
-        return msgspec.structs.replace(receipt, merged=merged), _renewing(actions, become)
+        return msgspec.structs.replace(receipt, merged=merged), _renewing(
+            actions, become, self._table.schema()
+        )
 
 
-def _renewing(actions: list[AddAction | RemoveAction], become: Evolution) -> Writing:
+def _renewing(actions: list[AddAction | RemoveAction], become: Evolution, table: Schema) -> Writing:
     """A merge's actions; where columns change, all files of each bucket that loses one go."""
     if not become.changes:
         return Writing(actions)
@@ -360,7 +363,8 @@ def _renewing(actions: list[AddAction | RemoveAction], become: Evolution) -> Wri
         if isinstance(a, RemoveAction) and a.partition_values is not None
     }
     added: list[AddAction | RemoveAction] = [a for a in actions if isinstance(a, AddAction)]
-    return Writing(added, become.schema, None if become.widened else lose)
+    parts = None if become.widens_table else lose
+    return Writing(added, schema_after(table, become), parts)
 
 
 def _in_words(key: PrimaryKey) -> str:

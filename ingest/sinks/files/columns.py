@@ -9,22 +9,12 @@ from typing import Literal
 import pyarrow as pa
 
 from windrow.ingest.errors import SchemaChangedError
-from windrow.ingest.sinks.columns import refuse_unstorable
+from windrow.ingest.sinks.columns import is_scalar, refuse_unstorable
 from windrow.ingest.sinks.files.manifest import ColumnText
 
 Format = Literal["parquet", "jsonl", "csv"]
 
 _NESTED = (pa.types.is_list, pa.types.is_struct, pa.types.is_map)
-_PLAIN = (
-    pa.types.is_signed_integer,
-    pa.types.is_float32,
-    pa.types.is_float64,
-    pa.types.is_boolean,
-    pa.types.is_string,
-    pa.types.is_binary,
-    pa.types.is_date32,
-    pa.types.is_decimal128,
-)
 
 
 def check_rows(rows: pa.Schema, metadata: Mapping[str, str], written: Format) -> None:
@@ -58,7 +48,7 @@ def _storable(kind: pa.DataType, written: Format) -> bool:
             and all(_storable(one, written) for one in inner)
             and not _told_by_case(kind, written)
         )
-    return any(test(kind) for test in _PLAIN)
+    return is_scalar(kind)
 
 
 def _told_by_case(kind: pa.DataType, written: Format) -> bool:

@@ -21,7 +21,7 @@ from windrow.ingest.settings.secrets import InEnvironment, InFile
 from windrow.ingest.settings.values import LeftOut, ScalarOrSecret, Text, Values, place, sentence
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.secrets import Property
-from windrow.ingest.sinks.kind import Rows, SinkKind, SinkSection
+from windrow.ingest.sinks.kind import EvolveSetting, Rows, SinkKind, SinkSection
 
 if TYPE_CHECKING:
     from windrow.ingest.ports.dead_letters import DeadLetters
@@ -112,14 +112,7 @@ class IcebergSection(SinkSection):
             " `delta`."
         ),
     )
-    evolve: Literal["none", "add_columns", "widen"] = Field(
-        default="add_columns",
-        description=(
-            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
-            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
-            " (`widen`). Any other difference is refused before anything is read."
-        ),
-    )
+    evolve: EvolveSetting = "add_columns"
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

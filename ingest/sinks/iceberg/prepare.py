@@ -7,12 +7,12 @@ same transaction: a run that never comes to its commit leaves the table as it wa
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyiceberg.exceptions import TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.transforms import IdentityTransform
 
@@ -21,14 +21,16 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, make_namespace, opened, reason
 from windrow.ingest.sinks.iceberg.columns import (
-    Evolve,
-    LakeEvolution,
-    difference,
-    evolution,
+    arrow_columns,
+    as_held,
+    evolution_of,
     iceberg_schema,
+    schema_after,
     taken_away,
 )
 from windrow.ingest.sinks.iceberg.stage import LakeFile, field_id
+from windrow.ingest.sinks.kind import Evolve
+from windrow.ingest.sinks.schema_evolution import Evolution, allowed_changes, refuse_unfit_files
 
 _FORM = "2"
 """The form of what a table says of its windows."""
@@ -87,70 +89,43 @@ def refuse_strange(where: str, table: Table, column: str) -> None:
 # -------------------------------------------------------------------------------------- columns
 
 
-@dataclass(frozen=True)
-class LakeColumns:
-    """All columns that a table is to have, and what may become of those that are there."""
-
-    columns: pa.Schema
-    evolve: Evolve
-
-    def becomes(self, table: Table) -> LakeEvolution:
-        """The change of a table's columns by which rows of these fit it."""
-        gone = taken_away(table.schema(), table.metadata.schemas)
-        return evolution(
-            table.schema(), table.metadata.last_column_id, self.columns, self.evolve, gone
-        )
-
-    def files(self, table: Table) -> pa.Schema:
-        """The columns of files that are staged for a table, with the field ids that it
-        has, or is to get.
-        """
-        return self.becomes(table).files(self.columns.names)
+def evolution_for(table: Table, columns: pa.Schema, evolve: Evolve) -> Evolution:
+    """Work out the change of a table's columns by which rows of these fit it."""
+    return evolution_of(table.schema(), table.metadata.schemas, as_held(columns), evolve)
 
 
-def column_changes(where: str, table: Table, wanted: LakeColumns) -> Sequence[str]:
-    """The changes that the first rows of the wanted columns would bring, column by column.
+def new_schema(table: Table, become: Evolution) -> Schema:
+    """The table's columns once it has changed."""
+    return schema_after(table.schema(), table.metadata.last_column_id, become)
+
+
+def file_columns(table: Table, become: Evolution) -> pa.Schema:
+    """The columns of files that are staged for a table: as wide as the table's, with the field
+    ids that it has, or is to get.
+    """
+    every = arrow_columns(new_schema(table, become), ids=True)
+    return pa.schema([every.field(name) for name in become.wanted.names])
+
+
+def column_changes(where: str, table: Table, columns: pa.Schema, evolve: Evolve) -> Sequence[str]:
+    """Give the changes that the first rows of these columns would bring, in words.
 
     Raises:
-        SchemaChangedError: every difference that no commit may make good.
+        SchemaChangedError: every difference that no commit may resolve, column by column.
     """
-    gone = taken_away(table.schema(), table.metadata.schemas)
-
-    def problems(evolve: Evolve) -> list[str]:
-        return difference(
-            table.schema(), table.metadata.last_column_id, wanted.columns, evolve, gone
+    gone, advice = taken_away(table.schema(), table.metadata.schemas), ""
+    if any(name in gone for name in columns.names):
+        advice = (
+            " A column that was dropped: add it to the table again, older rows have nulls. One"
+            " that was renamed: rename it back."
         )
-
-    found = problems(wanted.evolve)
-    if found:
-        ways: tuple[Evolve, ...] = ("add_columns", "widen")
-        way = next((way for way in ways if not problems(way)), None)
-        more = "" if way is None else f" With sink.evolve: {way} the table would take it."
-        what = f"the schema and the table {where} differ: {'; '.join(found)}"
-        do = (
-            f"{_ALLOWED[wanted.evolve]} Set the schema back, or begin a pipeline with another id"
-            f" and table.{more}"
-        )
-        if any(name in gone for name in wanted.columns.names):
-            do += (
-                " A column that was dropped: add it to the table again, older rows have nulls. One"
-                " that was renamed: rename it back."
-            )
-        raise SchemaChangedError(what, "setup", do)
-    return wanted.becomes(table).changes
-
-
-_ALLOWED: Mapping[Evolve, str] = {
-    "none": "sink.evolve is none: no column of the table changes.",
-    "add_columns": "Only new nullable columns are added.",
-    "widen": "Only new nullable columns are added, and columns made wider.",
-}
+    return allowed_changes(where, evolve, lambda by: evolution_for(table, columns, by), advice)
 
 
 def evolved(
-    where: str, table: Table, wanted: LakeColumns, files: Sequence[LakeFile]
-) -> LakeEvolution:
-    """The change of the table's columns, as it is at the commit, by which staged files fit it.
+    where: str, table: Table, columns: pa.Schema, evolve: Evolve, files: Sequence[LakeFile]
+) -> Evolution:
+    """Work out the change of the table's columns, as it is at the commit, for staged files.
 
     It may be another change than when they were staged.
 
@@ -158,23 +133,14 @@ def evolved(
         SchemaChangedError: a staged column can't be one of the table's; or another commit has
             meanwhile given its field ids to other ones.
     """
-    become = wanted.becomes(table)
-    problems = list(become.problems)
-    if not problems:
-        ids = {f.name: field_id(f) for f in become.files(wanted.columns.names)}
-        staged = {name: said for file in files for name, said in file.ids.items()}
-        problems = [
-            f"{name}: another commit brought other columns first"
-            for name, said in staged.items()
-            if ids.get(name) != said
-        ]
-    if problems:
-        what = f"the staged files don't fit the table {where} any more: {'; '.join(problems)}"
-        do = (
-            "Nothing was committed. The table was changed or made anew meanwhile: run the window"
-            " again."
-        )
-        raise SchemaChangedError(what, "commit", do)
+    become = evolution_for(table, columns, evolve)
+    refuse_unfit_files(where, become.problems)
+    ids = {f.name: field_id(f) for f in file_columns(table, become)}
+    staged = {name: said for file in files for name, said in file.ids.items()}
+    others = [name for name, said in staged.items() if ids.get(name) != said]
+    refuse_unfit_files(
+        where, [f"{name}: another commit brought other columns first" for name in others]
+    )
     return become
 
 

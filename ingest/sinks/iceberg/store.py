@@ -30,20 +30,23 @@ from windrow.ingest.sinks.columns import file_schema
 from windrow.ingest.sinks.dead_letters import window_of
 from windrow.ingest.sinks.iceberg.at import TableAt
 from windrow.ingest.sinks.iceberg.catalogs import WAITS, load, reason
-from windrow.ingest.sinks.iceberg.columns import Evolve, as_held, check_rows
+from windrow.ingest.sinks.iceberg.columns import check_rows
 from windrow.ingest.sinks.iceberg.commit import NEWEST_PAGE, Prepared, data_file
 from windrow.ingest.sinks.iceberg.contents import rows_of
 from windrow.ingest.sinks.iceberg.place import LakePlace, local_path
 from windrow.ingest.sinks.iceberg.prepare import (
-    LakeColumns,
     bound_to,
     column_changes,
+    evolution_for,
     evolved,
+    file_columns,
     make,
+    new_schema,
     refuse_strange,
 )
 from windrow.ingest.sinks.iceberg.stage import STAGED, IcebergStagerFactory, LakeFile
 from windrow.ingest.sinks.iceberg.storage import TaskStorage, for_tasks, storage_properties
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.place import ListedFile, is_full, millis
 from windrow.ingest.sinks.settle import gone
@@ -109,12 +112,6 @@ class IcebergStore:
     def _with_window(self, in_file: pa.Schema) -> pa.Schema:
         return in_file.append(pa.field(self.column, pa.string(), nullable=False))
 
-    def wanted(self, columns: pa.Schema) -> LakeColumns:
-        """Columns, as a table of ours would hold them, and what may become of those
-        that are there.
-        """
-        return LakeColumns(as_held(columns), self.evolve)
-
     def check_write(self) -> None:
         """Try the folder of a table in one, and the catalog of any other."""
         if self.at.warehouse:
@@ -155,7 +152,8 @@ class IcebergStore:
         if state is None:
             raise gone(self)
         table = state.table
-        columns = self.wanted(self._with_window(layout.schema)).files(table)
+        become = evolution_for(table, self._with_window(layout.schema), self.evolve)
+        columns = file_columns(table, become)
         if isinstance(layout, RowLayout):
             wide = [columns.field(name) for name in layout.rows.names]
             rows = pa.schema([pa.field(f.name, f.type, f.nullable) for f in wide])
@@ -283,7 +281,7 @@ class IcebergState(PagedState):
             return None
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        return column_changes(self._store.place, self.table, self._store.wanted(columns))
+        return column_changes(self._store.place, self.table, columns, self._store.evolve)
 
     def scan(
         self,
@@ -353,9 +351,9 @@ class IcebergState(PagedState):
         if change.columns is None:
             ready.become(None)
         else:
-            wanted = self._store.wanted(change.columns)
-            become = evolved(self._store.place, self.table, wanted, files)
-            ready.become(become.schema if become.changes else None)
+            store = self._store
+            become = evolved(store.place, self.table, change.columns, store.evolve, files)
+            ready.become(new_schema(self.table, become) if become.changes else None)
         added = [data_file(self.table, file, key) for file in files]
         said = _for_people(change.receipt)
 

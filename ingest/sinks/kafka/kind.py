@@ -33,7 +33,7 @@ from windrow.ingest.sinks.kind import (
     OnClusterSection,
     Rows,
     SinkKind,
-    StagingPlace,
+    StoragePlace,
     key_conflicts,
 )
 
@@ -199,7 +199,7 @@ class KafkaSection(OnClusterSection):
             ),
         )
     )
-    staging: StagingPlace = Field(
+    staging: StoragePlace = Field(
         description=(
             "Where tasks keep messages until their window is published. A relative path begins at"
             " the file's folder."

@@ -92,7 +92,7 @@ def check_rows(rows: pa.Schema, metadata: Mapping[str, str]) -> None:
     refuse_wrong(rows.names, metadata)
     lower = [n.lower() for n in rows.names]
     wrong = [
-        f"{n}: the name stands there twice (case doesn't count)"
+        f"{n}: the name is used twice (case doesn't count)"
         for n in sorted({n for n in lower if lower.count(n) > 1})
     ]
     wrong += [f"{f.name}: {f.type}" for f in rows if column_type(f.type) is None]

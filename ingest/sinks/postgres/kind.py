@@ -17,12 +17,13 @@ from windrow.ingest.settings.document import Place
 from windrow.ingest.settings.places import absolute
 from windrow.ingest.settings.values import Text, Values, Written
 from windrow.ingest.sinks.kind import (
+    EvolveSetting,
     KeyColumns,
     Mode,
     Rows,
     SinkKind,
     SinkSection,
-    StagingPlace,
+    StoragePlace,
     Version,
     key_conflicts,
 )
@@ -83,7 +84,7 @@ class PostgresSection(SinkSection):
             " hold."
         ),
     )
-    staging: StagingPlace = Field(
+    staging: StoragePlace = Field(
         description=(
             "Where tasks keep rows until their window is committed; all of them, and the driver,"
             " must see it. A relative path begins at the file's folder."
@@ -93,14 +94,7 @@ class PostgresSection(SinkSection):
     primary_key: KeyColumns = None
     version: Version = None
 
-    evolve: Literal["none", "add_columns", "widen"] = Field(
-        default="add_columns",
-        description=(
-            "What becomes of the table's columns where the schema has others: nothing (`none`); new"
-            " nullable ones are added (`add_columns`); and numbers become wider, columns nullable"
-            " (`widen`). Any other difference is refused before anything is read."
-        ),
-    )
+    evolve: EvolveSetting = "add_columns"
 
     @classmethod
     def conflicts(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:

@@ -30,7 +30,7 @@ from windrow.ingest.model.staged import Staged
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.schema.changes import only_rows
 from windrow.ingest.schema.primary_key import PrimaryKey
-from windrow.ingest.sinks.delta.columns import Evolve
+from windrow.ingest.sinks.kind import Evolve
 
 KEY = PrimaryKey(("id",), buckets=9)
 KEYS = 15

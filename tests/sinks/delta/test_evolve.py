@@ -22,8 +22,8 @@ from windrow.ingest.crashpoints import CrashError
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.ports.sink import AlreadyDone, Done
 from windrow.ingest.sinks import parquet_files, staged_file
-from windrow.ingest.sinks.delta.columns import Evolve
 from windrow.ingest.sinks.delta.wide import WideFiles
+from windrow.ingest.sinks.kind import Evolve
 
 pytestmark = pytest.mark.some(2)
 

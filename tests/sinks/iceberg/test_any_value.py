@@ -275,7 +275,7 @@ def test_the_bounds_are_those_of_pyiceberg(every: IcebergBoth) -> None:
         ([("z", pa.timestamp("us", tz="Europe/Berlin"))], "z: timestamp"),
         ([("s", pa.struct([]))], "s: struct"),
         ([("l", pa.list_(pa.uint8()))], "l: list"),
-        ([("a", pa.int64()), ("A", pa.int64())], "a: the name stands there twice"),
+        ([("a", pa.int64()), ("A", pa.int64())], "a: the name is used twice"),
         ([("a.b", pa.int64())], "a.b: a name with a point"),
         ([], "there are no columns"),
     ],

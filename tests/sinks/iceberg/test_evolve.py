@@ -19,8 +19,8 @@ from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.iceberg.at import TableAt
-from windrow.ingest.sinks.iceberg.columns import Evolve
 from windrow.ingest.sinks.iceberg.commit import Prepared
+from windrow.ingest.sinks.kind import Evolve
 
 pytestmark = pytest.mark.slow
 
@@ -172,7 +172,7 @@ def test_columns_become_wider_without_a_file_written_anew(tmp_path: Path) -> Non
         (
             pa.schema([*NARROW, pa.field("PRICE", pa.int64())]),
             "widen",
-            "the name stands there twice|case doesn't count",
+            "the name is used twice|case doesn't count",
         ),
         (
             pa.schema([f for f in NARROW if f.name != "rate"]),

@@ -17,10 +17,10 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.sinks.dead_letters import DeadLetterTable
 from windrow.ingest.sinks.iceberg.at import TableAt
-from windrow.ingest.sinks.iceberg.columns import Evolve
 from windrow.ingest.sinks.iceberg.contents import rows_of
 from windrow.ingest.sinks.iceberg.stage import STAGED
 from windrow.ingest.sinks.iceberg.store import IcebergState, IcebergStore
+from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.window_table import WindowTable
 
 TABLE = "shop.orders"

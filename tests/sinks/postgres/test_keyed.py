@@ -140,7 +140,7 @@ def test_a_key_must_fit_the_columns(database: str) -> None:
     place = place_of(f"{database}#public.t")
     with pytest.raises(SpecError, match="revision: a column of the key is never null"):
         PostgresKeyedBoth(place, ROWS, PrimaryKey(("revision",)))
-    with pytest.raises(SpecError, match="_hash: the name stands there twice"):
+    with pytest.raises(SpecError, match="_hash: the name is used twice"):
         PostgresKeyedBoth(
             place, ROWS.append(ROWS.field("amount").with_name("_HASH")), PrimaryKey(KEY)
         )

@@ -1,0 +1,186 @@
+"""Schema evolution: how a table takes rows whose columns differ from its own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.ingest.errors import SchemaChangedError
+from windrow.ingest.sinks.columns import inner_difference
+from windrow.ingest.sinks.kind import Evolve
+
+Shape = Callable[[pa.Field], str]
+"""Gives a column's type as the table's format calls it, with its nullability."""
+
+_ALLOWED: Mapping[Evolve, str] = {
+    "none": "sink.evolve is none: no column of the table changes.",
+    "add_columns": "Only new nullable columns are added.",
+    "widen": "Only new nullable columns are added, and columns made wider.",
+}
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The change of a table's columns by which it takes rows with other ones.
+
+    `table`: its columns before. `wanted`: those of the rows. `columns`: the table's columns
+    afterwards, of which added ones come last. `changes`: what changes, in words. `problems`: the
+    reasons why the table can't take such rows, column by column.
+    """
+
+    table: pa.Schema
+    wanted: pa.Schema
+    columns: pa.Schema
+    changes: tuple[str, ...]
+    problems: tuple[str, ...]
+    shape: Shape
+
+    @property
+    def widens_table(self) -> bool:
+        """Whether a column gets a type that the table's files don't have."""
+        return any(self.columns.field(f.name).type != f.type for f in self.table)
+
+    @property
+    def widens_rows(self) -> bool:
+        """Whether the table has a column in a wider type than the rows."""
+        return any(self.columns.field(f.name).type != f.type for f in self.wanted)
+
+    @property
+    def differences(self) -> list[str]:
+        """The reasons why the table can't get exactly the wanted columns, column by column."""
+        missing = [_missing(f, self.shape) for f in self.table if f.name not in self.wanted.names]
+        narrower = [
+            _differs(f, self.wanted.field(f.name), self.shape)
+            for f in self.table
+            if f.name in self.wanted.names
+            and self.shape(self.columns.field(f.name)) != self.shape(self.wanted.field(f.name))
+        ]
+        return list(dict.fromkeys([*self.problems, *missing, *narrower]))
+
+
+def evolution(
+    table: pa.Schema,
+    wanted: pa.Schema,
+    evolve: Evolve,
+    shape: Shape,
+    refused: Mapping[str, str] | None = None,
+) -> Evolution:
+    """Work out how a table takes rows with the wanted columns.
+
+    Columns that the rows lack are null in them, and columns that the table has in a wider type
+    are widened in them. The order of columns doesn't count.
+
+    Args:
+        table: its columns.
+        wanted: the columns of the rows.
+        evolve: what may become of the table's columns.
+        shape: a column's type as the table's format calls it.
+        refused: columns that can't be added to this table, with the reason.
+    """
+    there, here, refused = {f.name: f for f in table}, {f.name: f for f in wanted}, refused or {}
+    shared = {
+        name: _common(f, here[name], evolve, shape) for name, f in there.items() if name in here
+    }
+    new = [f for f in wanted if f.name not in there]
+    after = [shared.get(f.name) or f for f in table]
+    problems = [_refused(f, evolve, shape, refused.get(f.name)) for f in new]
+    problems += [_missing(f, shape) for f in table if f.name not in here and not f.nullable]
+    problems += [_differs(there[n], here[n], shape) for n, f in shared.items() if f is None]
+    added = [f for f in new if f.nullable]
+    changes = [f"{f.name} ({shape(f)})" for f in added]
+    changes += [
+        f"{f.name} ({shape(there[f.name])} to {shape(f)})"
+        for f in after
+        if shape(f) != shape(there[f.name])
+    ]
+    columns = pa.schema([*after, *added])
+    return Evolution(table, wanted, columns, tuple(changes), tuple(filter(None, problems)), shape)
+
+
+def allowed_changes(
+    where: str, evolve: Evolve, evolution_by: Callable[[Evolve], Evolution], advice: str = ""
+) -> Sequence[str]:
+    """Give the changes that the first rows of the wanted columns would bring, in words.
+
+    Args:
+        where: the table's place.
+        evolve: what may become of its columns.
+        evolution_by: works out what becomes of them by a setting of `sink.evolve`.
+        advice: what else a user may do about a difference.
+
+    Raises:
+        SchemaChangedError: naming every difference that no commit may resolve.
+    """
+    become = evolution_by(evolve)
+    if not become.differences:
+        return become.changes
+    others: tuple[Evolve, ...] = ("add_columns", "widen")
+    fits = next((other for other in others if not evolution_by(other).differences), None)
+    more = "" if fits is None else f" With sink.evolve: {fits} the table would take it."
+    what = f"the schema and the table {where} differ: {'; '.join(become.differences)}"
+    do = f"{_ALLOWED[evolve]} Set the schema back, or begin a pipeline with another id and table."
+    raise SchemaChangedError(what, "setup", f"{do}{more}{advice}")
+
+
+def refuse_unfit_files(where: str, problems: Sequence[str]) -> None:
+    """Refuse staged files that the table, as it is at the commit, can't take.
+
+    Raises:
+        SchemaChangedError: there are problems.
+    """
+    if problems:
+        what = f"the staged files don't fit the table {where} any more: {'; '.join(problems)}"
+        do = "Nothing was committed. The table was changed or made anew meanwhile: run the window"
+        raise SchemaChangedError(what, "commit", f"{do} again.")
+
+
+def _refused(field: pa.Field, evolve: Evolve, shape: Shape, reason: str | None) -> str:
+    """Say why a new column can't be added; nothing if it can."""
+    if not field.nullable:
+        return f"{field.name}: new, but not nullable ({shape(field)})"
+    if reason is not None:
+        return f"{field.name}: {reason}"
+    if evolve == "none":
+        return f"{field.name}: new ({shape(field)}), and sink.evolve is none"
+    return ""
+
+
+def _common(there: pa.Field, here: pa.Field, evolve: Evolve, shape: Shape) -> pa.Field | None:
+    """The column that holds the values of both; None if there is none, or it isn't allowed."""
+    if shape(there) == shape(here):
+        return there
+    kind = _wider(there.type, here.type)
+    if evolve != "widen" or kind is None:
+        return None
+    return pa.field(there.name, kind, there.nullable or here.nullable)
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type of two that holds the values of both, if there is one.
+
+    Only what keeps every checksum counts (`ingest.schema.checksum`): a number is hashed whatever
+    its width, a decimal by its digits.
+    """
+    if one == other:
+        return one
+    for is_kind in (pa.types.is_signed_integer, pa.types.is_floating):
+        if is_kind(one) and is_kind(other):
+            return one if one.bit_width > other.bit_width else other
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
+        return one if one.precision > other.precision else other
+    return None
+
+
+def _missing(field: pa.Field, shape: Shape) -> str:
+    return f"{field.name}: in the table ({shape(field)}), not in the schema"
+
+
+def _differs(there: pa.Field, here: pa.Field, shape: Shape) -> str:
+    inside = inner_difference(there, here)
+    return (
+        f"{there.name}: at {inside}"
+        if inside
+        else f"{there.name}: {shape(there)} in the table, {shape(here)} in the schema"
+    )
