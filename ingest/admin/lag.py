@@ -18,7 +18,7 @@ from windrow.ingest.errors import DataLossError, UnreachableError, WindrowError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.source import AtLabel, Source
-from windrow.ingest.ports.broker import ClusterView, Stamps
+from windrow.ingest.ports.broker import Broker, Stamps
 from windrow.ingest.source.enumerator.positions import positions
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
@@ -64,7 +64,7 @@ def newest_committed(receipts: Iterable[Receipt]) -> Receipt | None:
     return max(receipts, key=lambda r: r.window.end, default=None)
 
 
-def lag(broker: ClusterView, source: Source, committed: Boundary | None, now: datetime) -> Lag:
+def lag(broker: Broker, source: Source, committed: Boundary | None, now: datetime) -> Lag:
     """What is unread, per topic-partition that the source selects and the cluster has.
 
     What the boundary doesn't know, also because its topic was made anew, counts from
@@ -114,7 +114,7 @@ def _cuts(found: Discovered, committed: Boundary | None) -> dict[TopicPartition,
 
 
 def _origins(
-    broker: ClusterView,
+    broker: Broker,
     source: Source,
     log_starts: dict[TopicPartition, int],
     tps: Sequence[TopicPartition],
@@ -133,7 +133,7 @@ def _origins(
 
 
 def _partition(
-    broker: ClusterView, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime
+    broker: Broker, tp: TopicPartition, cut: int, log_start: int, end: int, now: datetime
 ) -> PartitionLag:
     start = max(cut, log_start)
     records = max(0, end - start)
@@ -141,7 +141,7 @@ def _partition(
     return PartitionLag(tp.topic, tp.partition, start, end, records, seconds, start - cut)
 
 
-def _age(broker: ClusterView, tp: TopicPartition, start: int, end: int, now: datetime) -> float:
+def _age(broker: Broker, tp: TopicPartition, start: int, end: int, now: datetime) -> float:
     """Seconds since the first visible message of [start, end)."""
     try:
         with closing(cast("Generator[Stamps]", broker.stamps(tp, start, end))) as chunks:

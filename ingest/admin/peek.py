@@ -21,7 +21,7 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import AtLabel, Given, Initializer, Source
-from windrow.ingest.ports.broker import ClusterView, OffsetAndEpoch
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.ports.reader import Reader, ReadPlan, Take, read_until
 from windrow.ingest.schema.messages import MESSAGES, in_calendar
 from windrow.ingest.source.enumerator.positions import positions
@@ -37,7 +37,7 @@ _SHOWN = 200
 
 
 def peek(
-    broker: ClusterView,
+    broker: Broker,
     reader_of: Callable[[ReadPlan], Reader],
     source: Source,
     start: Initializer,
@@ -82,7 +82,7 @@ def peek(
 
 
 def _splits(
-    broker: ClusterView, found: Discovered, start: Initializer, stop: Initializer
+    broker: Broker, found: Discovered, start: Initializer, stop: Initializer
 ) -> list[Split]:
     begins = positions(broker, start, found.tps)
     ends = broker.stable_ends(found.tps)
@@ -96,7 +96,7 @@ def _splits(
 
 
 def _inside(
-    broker: ClusterView, stop: Initializer, ends: dict[TopicPartition, OffsetAndEpoch]
+    broker: Broker, stop: Initializer, ends: dict[TopicPartition, OffsetAndEpoch]
 ) -> Initializer:
     """Given offsets moved into the log: as a start those outside are a mistake or a
     loss, as a stop they say enough.

@@ -17,7 +17,7 @@ from windrow.ingest.model.boundary import Boundary, Mark
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.ports.ledger import Boundaries, Ledger
+from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.source.enumerator.boundary_diff import difference, same_source, torn
 
@@ -92,7 +92,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
     return Rebuilt(bound.ledger, bound.grid, len(frozen.boundaries), len(receipts), frozen.notes)
 
 
-def _restore(pipeline_id: str, ledger: Boundaries, frozen: Frozen) -> None:
+def _restore(pipeline_id: str, ledger: Ledger, frozen: Frozen) -> None:
     """Up to each label at which the source was replaced, then its opening: it can only
     be recorded at the highest label.
     """

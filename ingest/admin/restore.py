@@ -9,7 +9,7 @@ import msgspec
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
-from windrow.ingest.ports.ledger import Receipts
+from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import BINDING, Sink, Unreadable
 from windrow.ingest.runner.ownership import LOST
 
@@ -34,7 +34,7 @@ class Restored(msgspec.Struct, frozen=True):
         return 1 if self.failed else 0
 
 
-def restore(pipeline_id: str, sink: Sink, ledger: Receipts, *, dry_run: bool) -> Restored:
+def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> Restored:
     """Restore what can be restored.
 
     A receipt that can be read is never touched, and only the very text that was

@@ -13,7 +13,7 @@ import pyarrow as pa
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.source import OnRemoved, Selection
-from windrow.ingest.ports.broker import ClusterView
+from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan, read_until
 from windrow.ingest.schema.messages import MESSAGES, in_calendar
 from windrow.ingest.source.enumerator.topics import discover
@@ -36,7 +36,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 def sample_topics(
-    broker: ClusterView,
+    broker: Broker,
     reader: Callable[[ReadPlan], Reader],
     selection: Selection,
     most: int,
@@ -76,7 +76,7 @@ def sample_topics(
     return Sample(tuple(found.topics), pa.concat_tables(batches), min(stamps, default=None))
 
 
-def _first_moment(broker: ClusterView, tp: TopicPartition, start: int, end: int) -> datetime | None:
+def _first_moment(broker: Broker, tp: TopicPartition, start: int, end: int) -> datetime | None:
     """When a log begins: the earliest of its first messages' timestamps, but for those
     a day and more before the middle one.
     """

@@ -30,7 +30,7 @@ from windrow.ingest.errors import (
 from windrow.ingest.kafka.embedded.server import java_problem
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
-from windrow.ingest.ports.broker import Logs, TopicInfo
+from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_topic import DeadTopic
 from windrow.ingest.ports.sink import Delivered, Warns
 from windrow.ingest.registry.client import Registry
@@ -433,7 +433,7 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
         )
 
 
-def _readable(broker: Logs, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
+def _readable(broker: Broker, topic: TopicInfo, filled: TopicPartition | None, start: int) -> Check:
     if filled is None:
         return Check(
             "rights", "ok", f"{topic.topic} may be described; it is empty, so reading was not tried"

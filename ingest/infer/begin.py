@@ -28,7 +28,7 @@ from windrow.ingest.infer.proposal import Proposal, Setting, refuse_useless, wit
 from windrow.ingest.infer.recognise import propose
 from windrow.ingest.infer.spec_text import SCHEMA, SPEC, Address, class_name, spec_text
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.ports.broker import ClusterView
+from windrow.ingest.ports.broker import Broker
 from windrow.ingest.ports.reader import Reader, ReadPlan
 from windrow.ingest.ports.schemas import UsesSchemas
 from windrow.ingest.registry.client import Registry
@@ -83,7 +83,7 @@ class Inferred(Begun, frozen=True):
     notes: tuple[str, ...]
 
 
-Connect = Callable[[PipelineSpec], tuple[ClusterView, Callable[[ReadPlan], Reader]]]
+Connect = Callable[[PipelineSpec], tuple[Broker, Callable[[ReadPlan], Reader]]]
 
 
 def template(folder: Path, asked: Asked, now: datetime) -> Begun:

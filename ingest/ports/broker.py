@@ -1,20 +1,11 @@
-"""What is asked of a cluster, in small interfaces: who takes one says by it what it may ask.
+"""What is asked of a cluster, on the driver only.
 
-    ClusterTopics  which cluster this is, and which topics there are
-    Offsets        where a topic-partition begins, ends, or stands, as an offset
-    Logs           the same, and the messages' timestamps
-    ClusterView    all questions: what planning takes
-    Publisher      the one thing that is told to a cluster
-    Broker         all of it, held by one class
+An implementation has one isolation level, which every answer but `Broker.ends` goes by:
+under read_committed, the default, "stable" means the last stable offset and "visible" a
+committed message; under read_uncommitted they are the high watermark and any message.
 
-An implementation has one isolation level, which every answer but `Offsets.ends` goes
-by: under read_committed, the default, "stable" means the last stable offset and
-"visible" a committed message; under read_uncommitted they are the high watermark and
-any message.
-
-All questions raise UnreachableError if the cluster doesn't answer within its bounded
-retries. Used on the driver only: a narrow helper in place of a client, an idea of
-Flink's (`OffsetsInitializer.PartitionOffsetsRetriever`).
+All questions raise UnreachableError if the cluster doesn't answer within their bounded
+retries.
 """
 
 from __future__ import annotations
@@ -61,8 +52,8 @@ class Stamps(msgspec.Struct, frozen=True):
     epochs: npt.NDArray[np.int32]
 
 
-class ClusterTopics(Protocol):
-    """Which cluster this is, and which topics it has."""
+class Broker(Protocol):
+    """A cluster: its topics, the offsets of its logs, and the timestamps of messages."""
 
     def cluster_id(self) -> str:
         """The cluster's id."""
@@ -86,10 +77,6 @@ class ClusterTopics(Protocol):
             SpecError: one may not be seen.
         """  # noqa: E501
 
-
-class Offsets(Protocol):
-    """Where topic-partitions begin, end or stand: each answer is an offset."""
-
     def log_starts(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there; above 0 after retention or a deletion
         of records.
@@ -104,10 +91,11 @@ class Offsets(Protocol):
         """
 
     def regrown(self, marks: Sequence[Mark]) -> list[Mark]:
-        """Those below which the log was cut off since they were cut, whatever has grown
-        since, by what the cluster says of their epochs.
+        """The marks below which the log was cut off since they were frozen, whatever has
+        grown since, by what the cluster says of their leader epochs.
 
-        Of a mark without one nobody knows; one answer is no proof (`plan.cutoff.surely_regrown`).
+        A mark without one is never among them; one answer is no proof
+        (`source.enumerator.cutoff.surely_cut_off`).
         """
 
     def committed(
@@ -126,10 +114,6 @@ class Offsets(Protocol):
         aborted message, and may lie beyond the last stable offset asked before.
         """
 
-
-class Logs(Offsets, Protocol):
-    """Offsets, and the timestamps of the messages between them."""
-
     def stamps(self, tp: TopicPartition, start: int, stop: int) -> Iterator[Stamps]:
         """The visible messages of [start, stop) in chunks of at most a few thousand,
         lazily: the caller may close the iterator early.
@@ -137,14 +121,6 @@ class Logs(Offsets, Protocol):
         Raises:
             DataLossError: if `start` lies below the log start.
         """
-
-
-class ClusterView(ClusterTopics, Logs, Protocol):
-    """All that can be asked; nothing here changes anything."""
-
-
-class Publisher(ClusterTopics, Protocol):
-    """Where a pipeline stands is told to a consumer group of a cluster that is still the same."""
 
     def publish(
         self, group: str, offsets: Mapping[TopicPartition, int]
@@ -154,7 +130,3 @@ class Publisher(ClusterTopics, Protocol):
 
         Never raises for what the cluster answers or doesn't: nothing depends on it.
         """
-
-
-class Broker(ClusterView, Publisher, Protocol):
-    """What one class holds."""

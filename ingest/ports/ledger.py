@@ -1,13 +1,4 @@
-"""What a ledger keeps, put-if-absent, in small interfaces: who takes one says by it
-what it may ask and record.
-
-    Bindings     the ledger's own id, and which grid and table are a pipeline's
-    Boundaries   the frozen boundaries, and the openings that rebases put beside them
-    Plans        the frozen plan of each window
-    Requests     what was promised to a request, so that its retries get the same
-    Receipts     copies of the receipts that the table holds
-    Schemas      the writers' schemas that a pipeline's messages named
-    Ledger       all of it, held by one class
+"""What a ledger keeps, put-if-absent.
 
 It can be lost: everything in it can be rebuilt from receipts, but for writers' schemas:
 those the registry has, and receipts their digests.
@@ -26,8 +17,8 @@ from windrow.ingest.model.window import Window
 from windrow.ingest.model.writer_schema import WriterSchema
 
 
-class Bindings(Protocol):
-    """What belongs together: the ledger, a pipeline, its grid and its table."""
+class Ledger(Protocol):
+    """Frozen boundaries and plans of pipelines, their tables and grids, and copies of receipts."""
 
     def identity(self) -> str:
         """The ledger's own random id, made once."""
@@ -59,10 +50,6 @@ class Bindings(Protocol):
         Raises:
             RefusedError: another table is recorded than was seen.
         """
-
-
-class Boundaries(Protocol):
-    """The frozen boundaries of pipelines."""
 
     def boundary(self, pipeline_id: str, label: Label) -> Boundary | None:
         """The frozen boundary under a label, as the window that ends there sees it."""
@@ -103,10 +90,6 @@ class Boundaries(Protocol):
     def rebased(self, pipeline_id: str) -> list[Boundary]:
         """The openings that were recorded by rebases, in label order."""
 
-
-class Plans(Protocol):
-    """The frozen plans of windows."""
-
     def plan(self, window: Window) -> Plan | None:
         """The frozen plan of a window."""
 
@@ -115,10 +98,6 @@ class Plans(Protocol):
 
     def freeze_plans(self, plans: Sequence[Plan]) -> list[Plan]:
         """The same of several plans of one pipeline, in one transaction: all or none."""
-
-
-class Requests(Protocol):
-    """What was promised to a request."""
 
     def assign(self, pipeline_id: str, request: str, number: int) -> int:
         """The micro-batch that a request runs: put-if-absent by request, so that its
@@ -132,10 +111,6 @@ class Requests(Protocol):
         """The generation that a replacing request aims at: put-if-absent by (window,
         request), so that its retries don't replace again.
         """
-
-
-class Receipts(Protocol):
-    """Copies of committed receipts."""
 
     def record(
         self, receipt: Receipt, written: str | None = None, *, also_older: bool = False
@@ -159,16 +134,8 @@ class Receipts(Protocol):
     def recorded(self, pipeline_id: str, newest: int | None = None) -> list[Receipt]:
         """The copies, in window order; of the `newest` windows only, if that is given."""
 
-
-class Schemas(Protocol):
-    """Writers' schemas: what an id meant when a pipeline first met it, it means for ever."""
-
     def schemas(self, pipeline_id: str) -> list[WriterSchema]:
         """Those that are kept, the last kept first."""
 
     def keep_schemas(self, pipeline_id: str, schemas: Sequence[WriterSchema]) -> list[WriterSchema]:
         """Put each if its id is absent, in one transaction; those that are there now."""
-
-
-class Ledger(Bindings, Boundaries, Plans, Requests, Receipts, Schemas, Protocol):
-    """What one class holds."""

@@ -10,26 +10,26 @@ from __future__ import annotations
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.ledger import Boundaries
+from windrow.ingest.ports.ledger import Ledger
 
 
-def next_start(boundaries: Boundaries, pipeline_id: str) -> Boundary | None:
+def next_start(ledger: Ledger, pipeline_id: str) -> Boundary | None:
     """Where what was never asked for begins: the newest frozen boundary, or its
     opening; None while nothing is frozen.
     """
-    newest = boundaries.newest(pipeline_id)
-    return boundaries.start(pipeline_id, newest[-1].label) or newest[-1] if newest else None
+    newest = ledger.newest(pipeline_id)
+    return ledger.start(pipeline_id, newest[-1].label) or newest[-1] if newest else None
 
 
-def next_start_after(boundaries: Boundaries, receipt: Receipt) -> Boundary:
+def next_start_after(ledger: Ledger, receipt: Receipt) -> Boundary:
     """Where the window after a committed one begins.
 
     A ledger that was lost doesn't know it; then there is only what the receipt says.
     """
-    return boundaries.start(receipt.window.pipeline, receipt.window.end) or receipt.plan.stop
+    return ledger.start(receipt.window.pipeline, receipt.window.end) or receipt.plan.stop
 
 
-def start_of(boundaries: Boundaries, window: Window, frozen: Boundary) -> Boundary:
+def start_of(ledger: Ledger, window: Window, frozen: Boundary) -> Boundary:
     """Where a window begins whose boundaries are frozen, `frozen` at its start.
 
     To be asked after its end was frozen.
@@ -39,4 +39,4 @@ def start_of(boundaries: Boundaries, window: Window, frozen: Boundary) -> Bounda
     before, the window would begin on the old source and end on the new one. After 3 no
     rebase can come there.
     """
-    return boundaries.start(window.pipeline, window.start) or frozen
+    return ledger.start(window.pipeline, window.start) or frozen

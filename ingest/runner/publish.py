@@ -9,7 +9,7 @@ from collections import Counter
 import msgspec
 
 from windrow.ingest.model.boundary import Boundary, TopicPartition
-from windrow.ingest.ports.broker import Publisher
+from windrow.ingest.ports.broker import Broker
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Published(msgspec.Struct, frozen=True):
     why: tuple[str, ...]
 
 
-def publish(broker: Publisher, group: str, committed: Boundary) -> Published:
+def publish(broker: Broker, group: str, committed: Boundary) -> Published:
     """Commit where the newest window ends to a consumer group.
 
     Never raises: what is published is a courtesy, the window is committed.
@@ -47,7 +47,7 @@ def publish(broker: Publisher, group: str, committed: Boundary) -> Published:
 
 
 def _of_the_same(
-    broker: Publisher, committed: Boundary, offsets: dict[TopicPartition, int]
+    broker: Broker, committed: Boundary, offsets: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Those of topics that are still the same."""
     if broker.cluster_id() != committed.cluster_id:

@@ -16,7 +16,7 @@ from windrow.ingest.kafka.retry import asked_until_believed, surely
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.source import Source
-from windrow.ingest.ports.broker import ClusterTopics, Offsets
+from windrow.ingest.ports.broker import Broker
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ def described(mark: Mark, end: int | None, label: Label) -> str:
     )
 
 
-def refuse_cut_off(broker: Offsets, source: Source, label: Label, suspects: Sequence[Mark]) -> None:
+def refuse_cut_off(broker: Broker, source: Source, label: Label, suspects: Sequence[Mark]) -> None:
     """Hold the marks of a frozen boundary against the ends of their logs.
 
     Args:
@@ -86,7 +86,7 @@ def cut_off_error(mark: Mark, end: int | None, label: Label) -> CutOffError:
 
 
 def surely_cut_off(
-    broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]
+    broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]
 ) -> list[tuple[Mark, int | None]]:
     """The marks that their logs don't reach any more, and those that they reach with
     other messages than these were; of these no end.
@@ -110,7 +110,7 @@ def _place(found: tuple[Mark, object]) -> Mark:
     return found[0]
 
 
-def _regrown(broker: Offsets, marks: Iterable[Mark], pause: Callable[[float], None]) -> list[Mark]:
+def _regrown(broker: Broker, marks: Iterable[Mark], pause: Callable[[float], None]) -> list[Mark]:
     suspects = broker.regrown(
         sorted(mark for mark in marks if mark.how != "removed" and mark.offset > 0)
     )
@@ -118,7 +118,7 @@ def _regrown(broker: Offsets, marks: Iterable[Mark], pause: Callable[[float], No
 
 
 def _too_short(
-    broker: Offsets, marks: Sequence[Mark], pause: Callable[[float], None]
+    broker: Broker, marks: Sequence[Mark], pause: Callable[[float], None]
 ) -> list[tuple[Mark, int | None]]:
     def look(
         found: dict[TopicPartition, tuple[Mark, int]],
@@ -130,7 +130,7 @@ def _too_short(
 
 
 def surely_gone(
-    broker: ClusterTopics, missing: Sequence[str], pause: Callable[[float], None]
+    broker: Broker, missing: Sequence[str], pause: Callable[[float], None]
 ) -> Sequence[str]:
     """Those of missing topics that are still missing when asked again, some time apart:
     what a run gives up is never read again.

@@ -10,14 +10,14 @@ from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition
 from windrow.ingest.model.label import Label
 from windrow.ingest.model.source import Earliest, Given, Source
-from windrow.ingest.ports.broker import ClusterView, OffsetAndEpoch
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
 from windrow.ingest.source.enumerator.share import fair
 from windrow.ingest.source.enumerator.topics import discover, refuse_other_topics
 
 
-def first_boundary(broker: ClusterView, source: Source, label: Label) -> Boundary:
+def first_boundary(broker: Broker, source: Source, label: Label) -> Boundary:
     """Where the source's `start` says, under the pipeline's first label; not for
     `AtLabel`, which `resolve` answers.
 
@@ -47,7 +47,7 @@ def _refuse_strange(start: Given, tps: list[TopicPartition]) -> None:
 
 
 def next_batch(
-    broker: ClusterView,
+    broker: Broker,
     source: Source,
     lower: Boundary,
     label: int,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.ingest.model.boundary import TopicPartition
-from windrow.ingest.ports.broker import Logs, OffsetAndEpoch, Stamps
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
 from windrow.ingest.source.enumerator.settle import AHEAD, settle
 
 FAR = 2_000
@@ -42,7 +42,7 @@ class Look:
     looked at so far.
     """
 
-    broker: Logs
+    broker: Broker
     progress: Callable[[int], None]
     looked: int = field(default=0, init=False)
 

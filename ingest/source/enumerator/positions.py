@@ -20,7 +20,7 @@ from windrow.ingest.model.source import (
     Latest,
     Reset,
 )
-from windrow.ingest.ports.broker import OffsetAndEpoch, Offsets
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 
 Positions = dict[TopicPartition, OffsetAndEpoch]
 
@@ -37,9 +37,7 @@ class _Wanted:
     nothing: Callable[[TopicPartition], str]
 
 
-def positions(
-    broker: Offsets, initializer: Initializer, tps: Sequence[TopicPartition]
-) -> Positions:
+def positions(broker: Broker, initializer: Initializer, tps: Sequence[TopicPartition]) -> Positions:
     """Where each topic-partition begins: an offset between its log start and its stable end.
 
     Args:
@@ -87,13 +85,13 @@ def witnessed(offset: int, end: OffsetAndEpoch) -> OffsetAndEpoch:
     return OffsetAndEpoch(offset, end.leader_epoch if offset <= end.offset else None)
 
 
-def _earliest(broker: Offsets, tps: Sequence[TopicPartition]) -> Positions:
+def _earliest(broker: Broker, tps: Sequence[TopicPartition]) -> Positions:
     starts = broker.log_starts(tps)
     ends = broker.stable_ends(tps)
     return {tp: witnessed(offset, ends[tp]) for tp, offset in starts.items()}
 
 
-def _at_time(broker: Offsets, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
+def _at_time(broker: Broker, start: AtTime, tps: Sequence[TopicPartition]) -> Positions:
     """Kafka's own answer may be a message that isn't decided yet: then it begins at the
     stable end, which never leaves one out.
     """
@@ -107,7 +105,7 @@ def _at_time(broker: Offsets, start: AtTime, tps: Sequence[TopicPartition]) -> P
     return _filled(broker, _Wanted(answers, "no_match", start.no_match, lambda _: nothing))
 
 
-def _committed(broker: Offsets, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
+def _committed(broker: Broker, start: GroupOffsets, tps: Sequence[TopicPartition]) -> Positions:
     """An offset that the log doesn't hold any more, or doesn't hold yet, is no answer."""
     committed = broker.committed(start.group, tps)
     starts, ends = broker.log_starts(tps), broker.stable_ends(tps)
@@ -127,7 +125,7 @@ def _committed(broker: Offsets, start: GroupOffsets, tps: Sequence[TopicPartitio
     return _filled(broker, _Wanted(inside, "reset", start.reset, nothing))
 
 
-def _given(broker: Offsets, start: Given, tps: Sequence[TopicPartition]) -> Positions:
+def _given(broker: Broker, start: Given, tps: Sequence[TopicPartition]) -> Positions:
     asked = set(tps)
     given = {tp: offset for tp, offset in start.offsets if tp in asked}
     starts, ends = broker.log_starts(list(given)), broker.stable_ends(list(given))
@@ -156,7 +154,7 @@ def _given(broker: Offsets, start: Given, tps: Sequence[TopicPartition]) -> Posi
 
 
 def _refuse_undecided(
-    broker: Offsets,
+    broker: Broker,
     wanted: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, OffsetAndEpoch],
 ) -> None:
@@ -175,7 +173,7 @@ def _refuse_undecided(
             )
 
 
-def _filled(broker: Offsets, wanted: _Wanted) -> Positions:
+def _filled(broker: Broker, wanted: _Wanted) -> Positions:
     """The answers, with log starts or stable ends where there are none."""
     without = [tp for tp, answer in wanted.answers.items() if answer is None]
     if without and wanted.reset == "fail":

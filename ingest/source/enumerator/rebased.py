@@ -14,7 +14,7 @@ from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicS
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.source import Initializer, Partitions, Selection, Source
-from windrow.ingest.ports.broker import ClusterView, TopicInfo
+from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.source.enumerator.positions import position_marks, positions
 from windrow.ingest.source.enumerator.topics import discover
 
@@ -27,9 +27,7 @@ class Rebase:
     changes: tuple[str, ...]
 
 
-def opening(
-    broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None
-) -> Rebase:
+def opening(broker: Broker, source: Source, newest: Boundary, start: Initializer | None) -> Rebase:
     """The boundary that the next window starts at: topics that are the same go on where
     they are, others begin anew.
 
@@ -77,7 +75,7 @@ def opening(
 
 
 def _other_cluster(
-    broker: ClusterView, source: Source, newest: Boundary, start: Initializer | None, cluster: str
+    broker: Broker, source: Source, newest: Boundary, start: Initializer | None, cluster: str
 ) -> Rebase:
     """No offset of the old cluster means anything here."""
     change = (
@@ -108,7 +106,7 @@ def _other_cluster(
 
 
 def _begun(
-    broker: ClusterView, selection: Selection, anew: Sequence[TopicInfo], start: Initializer | None
+    broker: Broker, selection: Selection, anew: Sequence[TopicInfo], start: Initializer | None
 ) -> tuple[list[TopicSeen], list[Mark]]:
     """Topics that begin anew.
 

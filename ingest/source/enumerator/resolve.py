@@ -34,7 +34,7 @@ from windrow.ingest.errors import OpenTransactionError
 from windrow.ingest.model.boundary import Boundary, How, Mark, TopicPartition
 from windrow.ingest.model.label import instant
 from windrow.ingest.model.source import AtLabel, Source
-from windrow.ingest.ports.broker import ClusterView, OffsetAndEpoch
+from windrow.ingest.ports.broker import Broker, OffsetAndEpoch
 from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.grid import before, labels_between
 from windrow.ingest.source.enumerator.look import FAR, Look, ScanBudgetError, ScanRange
@@ -88,7 +88,7 @@ _Columns = dict[TopicPartition, list[Mark]]
 
 
 def resolve(
-    broker: ClusterView,
+    broker: Broker,
     source: Source,
     label: datetime,
     grid: str,
@@ -169,7 +169,7 @@ def _cuts_of(
 
 
 def _begins(
-    broker: ClusterView, source: Source, lower: Boundary | None, tps: Sequence[TopicPartition]
+    broker: Broker, source: Source, lower: Boundary | None, tps: Sequence[TopicPartition]
 ) -> dict[TopicPartition, Mark | None]:
     """Where each topic-partition that a lower neighbour doesn't know begins: None if
     the label before says it.
@@ -182,7 +182,7 @@ def _begins(
 
 
 def _parts(
-    broker: ClusterView,
+    broker: Broker,
     tps: Sequence[TopicPartition],
     below: Mapping[TopicPartition, Mark],
     above: Mapping[TopicPartition, Mark],
@@ -223,7 +223,7 @@ def _labels_to_pass(
 _Ask = Callable[[Sequence[_Part], Sequence[datetime]], _Columns]
 
 
-def _is_dense(broker: ClusterView, parts: Sequence[_Part], labels: Sequence[datetime]) -> bool:
+def _is_dense(broker: Broker, parts: Sequence[_Part], labels: Sequence[datetime]) -> bool:
     """Whether one pass over the logs reads less than a look for each label would:
     judged by Kafka's answers for the first and the last.
     """
@@ -245,7 +245,7 @@ def _columns(ask: _Ask, parts: Sequence[_Part], labels: Sequence[datetime], grid
     return ask(known, labels) | ask(fresh, [before(grid, labels[0]), *labels])
 
 
-def _near(broker: ClusterView, look: Look) -> _Ask:
+def _near(broker: Broker, look: Look) -> _Ask:
     """Answers label by label.
 
     Raises:
@@ -263,7 +263,7 @@ def _near(broker: ClusterView, look: Look) -> _Ask:
     return ask
 
 
-def _through(broker: ClusterView, look: Look) -> _Ask:
+def _through(broker: Broker, look: Look) -> _Ask:
     """Answers ascending labels in one pass over each log."""
 
     def ask(parts: Sequence[_Part], labels: Sequence[datetime]) -> _Columns:
@@ -277,7 +277,7 @@ def _through(broker: ClusterView, look: Look) -> _Ask:
 
 
 def _pieces(
-    broker: ClusterView, parts: Sequence[_Part], label: datetime
+    broker: Broker, parts: Sequence[_Part], label: datetime
 ) -> list[tuple[_Part, ScanRange]]:
     """Where to look for a label in each: no visible message before Kafka's own answer
     is at or after it.

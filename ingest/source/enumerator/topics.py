@@ -19,7 +19,7 @@ from windrow.ingest.model.source import (
     Topics,
     selection_text,
 )
-from windrow.ingest.ports.broker import ClusterTopics, TopicInfo
+from windrow.ingest.ports.broker import Broker, TopicInfo
 
 _REBASE = (
     "The topic was made anew or the cluster replaced. windrow rebase SPEC shows what going on from"
@@ -49,7 +49,7 @@ class Discovered:
 
 
 def discover(
-    broker: ClusterTopics, selection: Selection, lower: Boundary | None, on_removed: OnRemoved
+    broker: Broker, selection: Selection, lower: Boundary | None, on_removed: OnRemoved
 ) -> Discovered:
     """Ask the cluster for what the source selects.
 
@@ -109,7 +109,7 @@ def _refuse_other_cluster(cluster: str, neighbour: Boundary | None) -> None:
         raise IdentityError(what, "plan", _REBASE)
 
 
-def _wanted(broker: ClusterTopics, selection: Selection) -> list[str]:
+def _wanted(broker: Broker, selection: Selection) -> list[str]:
     if isinstance(selection, Pattern):
         return [name for name in broker.names() if selection.matches(name)]
     return sorted(
@@ -156,7 +156,7 @@ def _gone(topic: str, lower: Boundary) -> DataLossError:
 
 
 def _refuse_missing(
-    broker: ClusterTopics,
+    broker: Broker,
     selection: Selection,
     topics: dict[str, TopicInfo],
     wanted: Sequence[str],
@@ -190,7 +190,7 @@ def _refuse_missing(
             )
 
 
-def _unknown(broker: ClusterTopics, missing: Sequence[str]) -> SpecError:
+def _unknown(broker: Broker, missing: Sequence[str]) -> SpecError:
     """Which topics there are not, and what they may have been meant to be."""
     try:
         names = broker.names()
