@@ -30,7 +30,7 @@ from windrow.ingest.errors import with_spec
 from windrow.ingest.model.boundary import Mark, TopicPartition
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.model.label import label_text
-from windrow.ingest.model.receipt import Merged, Receipt, SplitCounts
+from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.model.window import Window
 from windrow.ingest.runner.context import Result
 from windrow.ingest.schema.columns import Columns
@@ -163,7 +163,7 @@ def window_metadata(
         "dagster/column_schema": column_schema(receipt.schema, columns, spec.metadata),
         "dagster/column_lineage": lineage(spec, [name for name, _ in receipt.schema]),
     }
-    lie_by_window = receipt.window.span is not None and not isinstance(receipt.merged, Merged)
+    lie_by_window = receipt.window.span is not None and receipt.merged is None
     rows: dict[str, Value] = {"dagster/partition_row_count": counts.rows} if lie_by_window else {}
     return {name: found[name] for name in MEANINGS if name in found} | rows | schema
 
@@ -208,7 +208,7 @@ def _by_kind(receipt: Receipt) -> dict[str, Value]:
 def _merged(receipt: Receipt) -> dict[str, Value]:
     """What the window did to a table in which rows replace each other."""
     merged = receipt.merged
-    if not isinstance(merged, Merged):
+    if merged is None:
         return {}
     return {
         "deletes": receipt.counts.deletes,

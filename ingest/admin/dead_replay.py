@@ -30,7 +30,6 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.receipt import (
-    RECEIPT_VERSION,
     Checksums,
     Committed,
     Counts,
@@ -232,8 +231,7 @@ def _receipt(
         code=written_by(),
         staged_at=pipeline.now(),
         seconds=round(seconds, 3),
-        version=RECEIPT_VERSION,
-        dead_replay_=dead_replay,
+        dead_replay=dead_replay,
     )
 
 
@@ -398,28 +396,21 @@ class _SplitWork:
             self._before,
             self._verdicts,
         )
-        sums = before.checksums
         counts = msgspec.structs.replace(
             before,
             valid=before.valid + more["valid"],
-            rows_=before.rows + more["rows"],
+            rows=before.rows + more["rows"],
             dead=more["dead"],
             dropped=before.dropped + more["dropped"],
-            filtered_=before.filtered + more["filtered"],
-            truncated_=before.truncated + more["truncated"] or msgspec.UNSET,
-            deletes_=(
-                before.deletes + more["deletes"]
-                if isinstance(before.deletes_, int)
-                else before.deletes_
-            ),
+            filtered=before.filtered + more["filtered"],
+            truncated=before.truncated + more["truncated"],
+            deletes=before.deletes + more["deletes"],
             rows_staged=before.rows_staged + rows.rows,
             dead_staged=dead.rows,
             reasons=tuple(sorted(self._reasons.items())),
             first_dead=tuple(sorted(self._first)[:SHOWN]),
-            checksums=(
-                Checksums(text(int(sums.rows, 16) + int(rows.checksum, 16)), dead.checksum)
-                if isinstance(sums, Checksums)
-                else sums
+            checksums=Checksums(
+                text(int(before.checksums.rows, 16) + int(rows.checksum, 16)), dead.checksum
             ),
         )
         return Staged(self.split, counts, rows.committables, dead.committables)

@@ -20,7 +20,7 @@ from windrow.ingest.admin.findings import Finding, read_again
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.metadata import DEFAULT
-from windrow.ingest.model.receipt import Checksums, Receipt, SplitCounts
+from windrow.ingest.model.receipt import Receipt, SplitCounts
 from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Audit, Capabilities, PublishedAudit, PublishedRows
 from windrow.ingest.schema.checksum import row_hashes, text
@@ -60,15 +60,6 @@ def compare_contents(
     for receipt in receipts:
         for kind in KINDS if audit.keyed is None else KINDS[1:]:
             findings += _compared(receipt, kind, audit, dead_letters, capabilities)
-    old = sum(any(not isinstance(s.checksums, Checksums) for s in r.splits) for r in receipts)
-    if old:
-        what = (
-            f"{old} of {len(receipts)} windows were committed before there were checksums: what"
-            " they hold was read and counted only"
-        )
-        findings.append(
-            Finding("info", "table", what, "A replay of such a window gives it checksums.")
-        )
     return findings
 
 
@@ -136,8 +127,7 @@ def differences(
             " (exclusive)"
         )
         wanted = split.rows if kind == "rows" else split.dead
-        sums = split.checksums if isinstance(split.checksums, Checksums) else None
-        known = checksum if sums is None else sums.rows if kind == "rows" else sums.dead
+        known = split.checksums.rows if kind == "rows" else split.checksums.dead
         if count != wanted:
             told = (
                 allowed if kind == "rows" and capabilities.allows(lost=count < wanted) else problems

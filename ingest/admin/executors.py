@@ -112,6 +112,7 @@ class Survey(msgspec.Struct, frozen=True):
             0,
             0,
             0,
+            rows=0,
         )
         return Staged(split, nothing, (msgspec.json.encode(seen).decode(),), ())
 

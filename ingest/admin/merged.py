@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow.ingest.admin.deep import Places
 from windrow.ingest.admin.findings import Finding
 from windrow.ingest.errors import RefusedError, UnreachableError
-from windrow.ingest.model.receipt import Changed, Merged, Receipt
+from windrow.ingest.model.receipt import Changed, Receipt
 from windrow.ingest.ports.sink import Audit, KeyedAudit
 from windrow.ingest.schema.checksum import row_hashes, text, total
 
@@ -73,8 +73,8 @@ def differences(
     receipts: Sequence[Receipt], rows: int, read_back: ReadBack | None
 ) -> list[Finding]:
     """Where the table is not the sum of what its windows did. Pure."""
-    merged = [r.merged for r in receipts if isinstance(r.merged, Merged)]
-    without = [r.window.key for r in receipts if not isinstance(r.merged, Merged)]
+    merged = [r.merged for r in receipts if r.merged is not None]
+    without = [r.window.key for r in receipts if r.merged is None]
     if without:
         what = (
             "the receipt doesn't say what the window did to the table, in which rows replace each"
@@ -118,8 +118,8 @@ def dug_up(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
 
     Pure.
     """
-    merged = [r.merged for r in receipts if isinstance(r.merged, Merged)]
-    wanted, wanted_sum = _sum([m.buried for m in merged if isinstance(m.buried, Changed)])
+    merged = [r.merged for r in receipts if r.merged is not None]
+    wanted, wanted_sum = _sum([m.buried for m in merged if m.buried is not None])
     problems = []
     if read_back.rows != wanted:
         problems.append(

@@ -23,7 +23,7 @@ from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.boundary import Boundary, TopicPartition
 from windrow.ingest.model.label import Label, label_text
 from windrow.ingest.model.plan import Plan, Split, covered
-from windrow.ingest.model.receipt import Committed, Merged, Receipt
+from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.source import OnRemoved
 from windrow.ingest.ports.broker import Broker, TopicInfo
 from windrow.ingest.ports.dead_letters import DeadLetters
@@ -118,11 +118,7 @@ def verify(
 def _rows(receipt: Receipt) -> int:
     """How many rows more the table has by a window: fewer, where it took more out."""
     merged = receipt.merged
-    return (
-        merged.rows_added - merged.rows_removed
-        if isinstance(merged, Merged)
-        else receipt.counts.rows
-    )
+    return merged.rows_added - merged.rows_removed if merged is not None else receipt.counts.rows
 
 
 def _reached(

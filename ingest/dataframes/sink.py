@@ -42,7 +42,7 @@ from windrow.ingest.model.boundary import Boundary, TopicSeen
 from windrow.ingest.model.label import label_text
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Counts, Receipt, SplitCounts
+from windrow.ingest.model.receipt import Checksums, Counts, Receipt, SplitCounts
 from windrow.ingest.model.staged import Staged, Staging
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import StagerFactory, Unknown
@@ -172,7 +172,6 @@ class BatchWriter:
             code=written_by(),
             staged_at=now,
             seconds=round((now - self.began).total_seconds(), 3),
-            version=RECEIPT_VERSION,
         )
 
 
@@ -241,8 +240,8 @@ def _counted(split: Split, written: int, staging: Staging) -> Staged:
         dead_staged=0,
         aborted=0,
         checksums=Checksums(staging.checksum),
-        rows_=written,
-        filtered_=1 - min(written, 1),
+        rows=written,
+        filtered=1 - min(written, 1),
     )
     return Staged(split, counts, staging.committables, ())
 
@@ -250,8 +249,7 @@ def _counted(split: Split, written: int, staging: Staging) -> Staged:
 def together(tasks: Sequence[Staged], split: Split) -> Staged:
     """What all tasks staged as one: in the order of the partitions, and so is what is published."""
     rows = sum(task.counts.rows for task in tasks)
-    sums = [task.counts.checksums for task in tasks]
-    checksum = text(sum(int(found.rows, 16) for found in sums if isinstance(found, Checksums)))
+    checksum = text(sum(int(task.counts.checksums.rows, 16) for task in tasks))
     return _counted(
         split, rows, Staging(rows, checksum, tuple(word for task in tasks for word in task.rows))
     )

@@ -16,9 +16,7 @@ from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.window import Window
 
 RECEIPT_VERSION = 3
-"""The form that is written now. 1: without a version, and without checksums; 2: without
-`rows` and `filtered`.
-"""
+"""The form of receipts, which alone is written and read."""
 
 
 # of the sum that `ingest.schema.checksum` defines
@@ -62,79 +60,42 @@ class Merged(Changed, frozen=True):
     generations together.
 
     The rows of the table are the sum over its windows of rows added less rows removed,
-    and so is their checksum (every column but the bucket's). What keys were taken out
-    is kept by one of two: `tombstones` is the file of this generation; None if it took
-    nothing out, or rows that are taken out are marked. `buried` is for a sink that
+    and so is their checksum (every column but the bucket's). The keys that were taken
+    out are kept in one of two ways: `tombstones` is the file of this generation; None if
+    it took nothing out, or marks the rows that it takes out. `buried` is for a sink that
     keeps the tombstones of all windows in one table: they are the sum over windows as the
-    rows are. `kept`: of how many keys the window's last change left values alone, so
-    that they are from before.
+    rows are. `kept`: the number of keys of which the window's last change left some
+    columns as they were before.
     """
 
     tombstones: Tombstones | None = None
-    buried: Changed | msgspec.UnsetType = msgspec.UNSET
-    kept: int | msgspec.UnsetType = msgspec.UNSET
+    buried: Changed | None = None
+    kept: int = 0
 
 
-class _OfAnyForm:
-    """How counts of rows and filtered messages are read, whether their receipt's form
-    has them or not.
-    """
-
-    __slots__ = ()
-    valid: int
-    rows_: int | msgspec.UnsetType
-    filtered_: int | msgspec.UnsetType
-    deletes_: int | msgspec.UnsetType
-    truncated_: int | msgspec.UnsetType
-
-    @property
-    def rows(self) -> int:
-        """Rows that the valid messages became."""
-        return self.rows_ if isinstance(self.rows_, int) else self.valid
-
-    @property
-    def filtered(self) -> int:
-        """Messages that became no row, and were neither refused nor dropped."""
-        return self.filtered_ if isinstance(self.filtered_, int) else 0
-
-    @property
-    def deletes(self) -> int:
-        """Rows that the valid messages took out of the table by their keys, or would
-        have if they had been there.
-        """
-        return self.deletes_ if isinstance(self.deletes_, int) else 0
-
-    @property
-    def truncated(self) -> int:
-        """Messages with a timestamp finer than a microsecond, which lost that."""
-        return self.truncated_ if isinstance(self.truncated_, int) else 0
-
-
-class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
-    """What one task counted, by independent hands: the reader messages and bytes, the
-    task verdicts and rows, the stager what it staged.
+class SplitCounts(msgspec.Struct, frozen=True):
+    """The counts of one task: the reader counts messages and bytes, the task verdicts and
+    rows, the stager what it staged.
 
     Each message that was `read` is counted once: `valid` messages became `rows` and
-    `deletes`, at least one each; `dead` ones were refused; `dropped` ones had no value
-    and were to be passed over; `filtered` ones were fine and became no row. Of the rows
-    and deletes that the stager was given it counted `rows_staged` by itself, and of the
-    dead letters `dead_staged`. Receipts of the first two forms leave `rows` and
-    `filtered` unset: they are of windows in which each valid message became one row.
-    `deletes` are unset where there can be none, and `truncated`, messages that lost
-    what their timestamps had below a microsecond, where there are none.
+    `deletes`, at least one each; `dead` ones were refused; `dropped` ones had no value,
+    and the spec says to pass over these; `filtered` ones were fine and became no row. Of
+    the rows and deletes that the stager was given it counted `rows_staged` by itself, and
+    of the dead letters `dead_staged`. `deletes` took rows out of the table by their keys,
+    or would have if these had been there. `truncated` messages lost the part of a
+    timestamp below a microsecond.
 
-    `next_offset` is where the reader stood at the end; `missing` offsets of the range
-    held no visible message, `aborted` of them were seen to be messages of aborted
-    transactions, the rest are transaction markers or were compacted away. `skipped`
-    offsets were not in the log any more (retention, truncation, a topic that is gone):
-    nobody knows what they held. `reasons` counts dead letters by stage and reason,
-    `first_dead` gives offset and reason of the first few. `late` and `early` messages
-    are stamped before and after the window's hours; `late_by` says of the late ones
-    which windows' hours they are stamped in (its key; the earliest stands for all
-    before it too). `regrown`: below `start` the log was cut off after that was frozen,
-    and grew again before `stop` was: what is new there is in no window. `checksums` are
-    the stager's; unset in receipts from before there were any. `schemas`: id and digest
-    of each writer's schema that messages were decoded by; unset where there was none.
+    `next_offset` is the reader's position at the end; `missing` offsets of the range held
+    no visible message, `aborted` of them were messages of aborted transactions, the rest
+    are transaction markers or were compacted away. `skipped` offsets were not in the log
+    any more (retention, truncation, a topic that is gone). `reasons` counts dead letters
+    by stage and reason, `first_dead` gives offset and reason of the first few. `late` and
+    `early` messages are stamped before and after the window's hours; `late_by` counts the
+    late ones by the window whose hours they are stamped in (its key; the earliest counts
+    all before it too). `regrown`: the log was cut off below `start` after that was frozen,
+    and grew again before `stop` was: the new messages below `start` are in no window.
+    `checksums` are the stager's. `schemas`: id and digest of each writer's schema that
+    messages were decoded by.
     """
 
     topic: str
@@ -150,6 +111,10 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     rows_staged: int
     dead_staged: int
     aborted: int
+    rows: int
+    filtered: int = 0
+    deletes: int = 0
+    truncated: int = 0
     skipped: int = 0
     reasons: tuple[tuple[str, int], ...] = ()
     first_dead: tuple[tuple[int, str], ...] = ()
@@ -159,20 +124,16 @@ class SplitCounts(_OfAnyForm, msgspec.Struct, frozen=True):
     min_timestamp: datetime | None = None
     max_timestamp: datetime | None = None
     regrown: bool = False
-    checksums: Checksums | msgspec.UnsetType = msgspec.UNSET
-    rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
-    filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
-    deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
-    truncated_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="truncated")
-    schemas: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    checksums: Checksums = Checksums()
+    schemas: tuple[tuple[str, str], ...] = ()
 
     @property
     def missing(self) -> int:
-        """Offsets of the range that were there and held no visible message."""
+        """The offsets of the range that were in the log and held no visible message."""
         return self.stop - self.start - self.read - self.skipped
 
 
-class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
+class Counts(msgspec.Struct, frozen=True):
     """The window's totals, as in `SplitCounts`.
 
     `read = valid + dead + dropped + filtered`, and `read + invisible + skipped` is the
@@ -189,34 +150,19 @@ class Counts(_OfAnyForm, msgspec.Struct, frozen=True):
     skipped: int = 0
     late: int = 0
     early: int = 0
-    rows_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="rows")
-    filtered_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="filtered")
-    deletes_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="deletes")
-    truncated_: int | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="truncated")
+    rows: int = 0
+    filtered: int = 0
+    deletes: int = 0
+    truncated: int = 0
 
     @classmethod
     def total(cls, splits: Iterable[SplitCounts]) -> Counts:
         """The sum over splits."""
         parts = list(splits)
+        named = [name for name in cls.__struct_fields__ if name != "invisible"]
         return cls(
-            read=sum(s.read for s in parts),
-            bytes=sum(s.bytes for s in parts),
-            valid=sum(s.valid for s in parts),
-            dead=sum(s.dead for s in parts),
-            dropped=sum(s.dropped for s in parts),
             invisible=sum(s.missing for s in parts),
-            aborted=sum(s.aborted for s in parts),
-            skipped=sum(s.skipped for s in parts),
-            late=sum(s.late for s in parts),
-            early=sum(s.early for s in parts),
-            rows_=sum(s.rows for s in parts),
-            filtered_=sum(s.filtered for s in parts),
-            deletes_=(
-                sum(s.deletes for s in parts)
-                if any(isinstance(s.deletes_, int) for s in parts)
-                else msgspec.UNSET
-            ),
-            truncated_=sum(s.truncated for s in parts) or msgspec.UNSET,
+            **{name: sum(getattr(s, name) for s in parts) for name in named},
         )
 
 
@@ -253,11 +199,9 @@ class Receipt(msgspec.Struct, frozen=True):
 
     `seconds`: from when the first of the window's tasks began until the last one ended;
     of a dead-letter replay, how long that took. `partial`: what the window has lost,
-    or may have lost, one sentence each; empty for a whole window. `version`: the
-    receipt's form (`RECEIPT_VERSION`); unset in the first one, which had no such field,
-    and gets none when it is put into JSON again. `merged` is filled in by the sink,
-    which alone knows what its table held; unset where rows are only appended.
-    `dead_replay_`: only of a dead-letter replay. `routed_`: filled in by a sink of
+    or may have lost, one sentence each; empty for a whole window. `merged` is filled in by
+    the sink, which alone knows what its table held; None where rows are only appended.
+    `dead_replay`: only of a dead-letter replay. `routed`: filled in by a sink of
     several tables, one for each but this one.
     """
 
@@ -276,14 +220,10 @@ class Receipt(msgspec.Struct, frozen=True):
     seconds: float
     warnings: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
-    version: int | msgspec.UnsetType = msgspec.UNSET
-    merged: Merged | msgspec.UnsetType = msgspec.UNSET
-    dead_replay_: DeadReplay | msgspec.UnsetType = msgspec.field(
-        default=msgspec.UNSET, name="dead_replay"
-    )
-    routed_: tuple[Routed, ...] | msgspec.UnsetType = msgspec.field(
-        default=msgspec.UNSET, name="routed"
-    )
+    version: int = RECEIPT_VERSION
+    merged: Merged | None = None
+    dead_replay: DeadReplay | None = None
+    routed: tuple[Routed, ...] = ()
 
     def __post_init__(self) -> None:
         """The digest is the plan's."""
@@ -295,16 +235,6 @@ class Receipt(msgspec.Struct, frozen=True):
     def window(self) -> Window:
         """The window it is of."""
         return self.plan.window
-
-    @property
-    def dead_replay(self) -> DeadReplay | None:
-        """The dead-letter replay that made it; None of a generation read from the log."""
-        return self.dead_replay_ if isinstance(self.dead_replay_, DeadReplay) else None
-
-    @property
-    def routed(self) -> tuple[Routed, ...]:
-        """What other tables have of it; nothing where there is one table."""
-        return self.routed_ if isinstance(self.routed_, tuple) else ()
 
 
 class Committed(msgspec.Struct, frozen=True):

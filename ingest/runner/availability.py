@@ -10,7 +10,7 @@ from windrow.ingest.errors import IdentityError, UnreachableError
 from windrow.ingest.model.boundary import Mark
 from windrow.ingest.model.label import is_later
 from windrow.ingest.model.plan import Plan, Split
-from windrow.ingest.model.receipt import Checksums, Committed, SplitCounts
+from windrow.ingest.model.receipt import Committed, SplitCounts
 from windrow.ingest.model.source import OnLoss
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.runner.context import Pipeline, Request
@@ -210,8 +210,6 @@ def _skipped(split: Split) -> Staged:
         dead_staged=0,
         aborted=0,
         skipped=split.stop - split.start,
-        checksums=Checksums(),
-        rows_=0,
-        filtered_=0,
+        rows=0,
     )
     return Staged(split, nothing, (), ())

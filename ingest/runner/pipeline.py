@@ -41,7 +41,7 @@ from windrow.ingest.errors import (
 )
 from windrow.ingest.model.label import instant, label_text
 from windrow.ingest.model.plan import Plan
-from windrow.ingest.model.receipt import RECEIPT_VERSION, Committed, Counts, Receipt
+from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.source import selection_text, selects
 from windrow.ingest.model.staged import Staged
 from windrow.ingest.model.window import Window
@@ -614,7 +614,6 @@ def _receipt(read: Read, request: Request) -> Receipt:
         seconds=round(read.seconds, 3),
         warnings=unexplained(plan, splits, compacted) + held_back(plan) + unwitnessed(plan),
         partial=losses(plan, splits) + cut_short(pipeline, plan) + _left_behind(pipeline, plan),
-        version=RECEIPT_VERSION,
     )
 
 

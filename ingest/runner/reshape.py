@@ -338,14 +338,13 @@ class _RowTally:
             raise self._miscounted(
                 f"{self._messages} messages have rows behind it, and {counts.valid} had any before"
             )
-        sums = counts.checksums if isinstance(counts.checksums, Checksums) else Checksums()
         changed = msgspec.structs.replace(
             counts,
             valid=self._messages,
-            filtered_=counts.filtered + counts.valid - self._messages,
-            rows_=self._rows,
+            filtered=counts.filtered + counts.valid - self._messages,
+            rows=self._rows,
             rows_staged=staging.rows,
-            checksums=Checksums(staging.checksum, sums.dead),
+            checksums=Checksums(staging.checksum, counts.checksums.dead),
         )
         ran = None if read.ran is None else (read.ran[0], time.time())
         return msgspec.structs.replace(read, counts=changed, rows=staging.committables, ran=ran)

@@ -93,7 +93,7 @@ def _refuse_others(known: Iterable[WriterSchema], splits: Sequence[SplitCounts])
     """What is replaced was decoded by the schemas that are known now."""
     digests = {schema.id: schema.digest for schema in known}
     for split in splits:
-        for id_, digest in split.schemas if isinstance(split.schemas, tuple) else ():
+        for id_, digest in split.schemas:
             if digests.get(id_, digest) != digest:
                 raise _other(id_)
 

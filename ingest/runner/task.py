@@ -304,8 +304,8 @@ class _Tally:
             min_timestamp=self.earliest,
             max_timestamp=self.latest,
             checksums=Checksums(rows.checksum, dead.checksum),
-            rows_=self.rows,
-            filtered_=self.filtered,
-            truncated_=self.truncated or msgspec.UNSET,
-            deletes_=self.deletes if self.keyed else msgspec.UNSET,
+            rows=self.rows,
+            filtered=self.filtered,
+            truncated=self.truncated,
+            deletes=self.deletes,
         )

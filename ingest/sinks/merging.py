@@ -56,11 +56,11 @@ class Tally(msgspec.Struct):
             tombstones: of this commit, if it left a file.
             buried: what it did to the tombstones, where those of all windows are in one table.
         """
-        done = older.merged if older is not None and isinstance(older.merged, Merged) else Merged()
-        dug = done.buried if isinstance(done.buried, Changed) else Changed()
+        done = (None if older is None else older.merged) or Merged()
+        dug = done.buried or Changed()
         kept = self.kept + (0 if older is None else kept_by(older))
-        buried_ = msgspec.UNSET if buried is None else Changed(*buried.onto(dug))
-        return Merged(*self.onto(done), tombstones, buried_, kept or msgspec.UNSET)
+        in_table = None if buried is None else Changed(*buried.onto(dug))
+        return Merged(*self.onto(done), tombstones, in_table, kept)
 
     def onto(self, done: Changed) -> tuple[int, int, str, str]:
         """What it comes to with what was done before, in the order of the fields of `Changed`."""
@@ -92,11 +92,7 @@ def refuse_unknown(window: str, keys: int) -> None:
 
 def kept_by(receipt: Receipt) -> int:
     """Of how many keys a window's last change left values alone."""
-    return (
-        receipt.merged.kept
-        if isinstance(receipt.merged, Merged) and isinstance(receipt.merged.kept, int)
-        else 0
-    )
+    return 0 if receipt.merged is None else receipt.merged.kept
 
 
 def refuse_untold(window: str, keys: int) -> None:

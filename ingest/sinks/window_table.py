@@ -68,9 +68,14 @@ def read_receipt(stored: StoredReceipt | Unreadable) -> Committed | Unreadable:
     if isinstance(stored, Unreadable):
         return stored
     try:
-        if from_json(stored.text, _Form).version > RECEIPT_VERSION:
+        version = from_json(stored.text, _Form).version
+        if version > RECEIPT_VERSION:
             what = f"the receipt of window {stored.key} was written by a later windrow"
             do = "Upgrade windrow; nothing is wrong with the table."
+            return Unreadable(stored.key, what, do)
+        if version < RECEIPT_VERSION:
+            what = f"the receipt of window {stored.key} has form {version}, from before 0.1.0"
+            do = "Begin another pipeline and table from the topic: this form isn't read any more."
             return Unreadable(stored.key, what, do)
         return Committed(from_json(stored.text, Receipt), stored.version)
     except (msgspec.DecodeError, ValueError):

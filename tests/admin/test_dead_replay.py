@@ -435,30 +435,6 @@ def test_letters_that_are_not_the_receipts_are_refused(light: Ward, how: str) ->
     assert light.sink.look(hour(0)) == before
 
 
-def test_a_receipt_from_before_there_were_checksums(light: Ward) -> None:
-    """Its letters are counted only, and what is replayed gets no checksums: nobody knows
-    those of the rows beside it.
-    """
-    kept = light.sink.store.content
-    version, old = kept.receipts[hour(0).key]
-    splits = tuple(
-        msgspec.structs.replace(
-            s, checksums=msgspec.UNSET, rows_=msgspec.UNSET, filtered_=msgspec.UNSET
-        )
-        for s in old.splits
-    )
-    counts = msgspec.structs.replace(old.counts, rows_=msgspec.UNSET, filtered_=msgspec.UNSET)
-    made = msgspec.structs.replace(old, splits=splits, counts=counts, version=msgspec.UNSET)
-    light.sink.store.content = msgspec.structs.replace(
-        kept, receipts=kept.receipts | {hour(0).key: (version, made)}
-    )
-    light.replay_dead_letters(0, light.pipeline(lenient=True))
-    receipt = light.receipt(0)
-    assert {type(s.checksums) for s in receipt.splits} == {msgspec.UnsetType}
-    assert (receipt.counts.rows, receipt.counts.filtered, receipt.version) == (8, 0, 3)
-    assert light.verdict().ok
-
-
 # --------------------------------------------------------------------------------------------------
 
 POINTS = (
@@ -714,7 +690,7 @@ def test_a_dead_replay_of_another_attempt_is_refused(light: Ward) -> None:
     """
     held = light.sink.look(hour(0))
     made = msgspec.structs.replace(
-        held.receipt, generation=1, attempt="m", dead_replay_=DeadReplay("another", "another", 1)
+        held.receipt, generation=1, attempt="m", dead_replay=DeadReplay("another", "another", 1)
     )
     with pytest.raises(
         RefusedError,
@@ -722,7 +698,7 @@ def test_a_dead_replay_of_another_attempt_is_refused(light: Ward) -> None:
     ):
         settled(made, held)
     right = msgspec.structs.replace(
-        made, dead_replay_=DeadReplay(held.receipt.attempt, held.receipt.attempt, 1)
+        made, dead_replay=DeadReplay(held.receipt.attempt, held.receipt.attempt, 1)
     )
     assert settled(right, held) is None
 

@@ -104,7 +104,7 @@ def test_a_receipt_that_does_not_say_is_told(table: Keyed) -> None:
     """One without what its window did is a bug's; where one can't be read, there is
     nothing to hold the table against.
     """
-    silent = [msgspec.structs.replace(r, merged=msgspec.UNSET) for r in receipts(table)]
+    silent = [msgspec.structs.replace(r, merged=None) for r in receipts(table)]
     (found,) = differences(silent, 2, ReadBack(2, "0" * 16, 0))
     assert "the receipt doesn't say what the window did" in found.what
     audit = table.sink.audit()

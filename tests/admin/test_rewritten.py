@@ -109,6 +109,7 @@ def _staged(stager: FileStager[Any], split: Split) -> Staged:
         0,
         0,
         checksums=Checksums(staging.checksum),
+        rows=10,
     )
     return Staged(split, counts, staging.committables, ())
 

@@ -437,7 +437,7 @@ def test_rows_may_be_more_or_fewer_than_messages(scene: Scene) -> None:
     message that is are each told.
     """
     made = next(c.receipt for c in scene.sink.receipts())
-    splits = (msgspec.structs.replace(made.splits[0], rows_=20, rows_staged=20), *made.splits[1:])
+    splits = (msgspec.structs.replace(made.splits[0], rows=20, rows_staged=20), *made.splits[1:])
     several = msgspec.structs.replace(made, splits=splits)
     other = RowsHeld(TOPIC.topic, 1, 9, 9, 0, 9)
     assert compare_rows(several, [RowsHeld(TOPIC.topic, 0, 20, 9, 0, 9), other]) == []
@@ -480,10 +480,10 @@ def test_filtered_messages_add_up(scene: Scene) -> None:
     """They are among those that were read; a receipt that leaves them out of its sum is found."""
     made = next(c.receipt for c in scene.sink.receipts())
     fewer = msgspec.structs.replace(
-        made, counts=msgspec.structs.replace(made.counts, valid=15, rows_=15, filtered_=3)
+        made, counts=msgspec.structs.replace(made.counts, valid=15, rows=15, filtered=3)
     )
     assert compare_receipts([fewer]) == []
-    lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, filtered_=1))
+    lying = msgspec.structs.replace(made, counts=msgspec.structs.replace(made.counts, filtered=1))
     assert [f.what for f in compare_receipts([lying])] == [
         "20 messages read are not 18 valid + 2 dead + 0 dropped + 1 filtered"
     ]
@@ -614,7 +614,7 @@ def test_partial_windows_are_told(scene: Scene) -> None:
     """
     made = next(c.receipt for c in scene.sink.receipts())
     split = msgspec.structs.replace(
-        made.splits[0], read=6, bytes=12, valid=5, rows_staged=5, skipped=4
+        made.splits[0], read=6, bytes=12, valid=5, rows=5, rows_staged=5, skipped=4
     )
     splits = (split, *made.splits[1:])
     told = msgspec.structs.replace(

@@ -207,7 +207,7 @@ def test_rows_and_messages_are_told_apart_where_they_differ(world: World) -> Non
     held = world.receipt_of(0)
     split, *others = held.splits
     fewer = msgspec.structs.replace(
-        split, valid=split.valid - 2, filtered_=2, rows_=50, rows_staged=50
+        split, valid=split.valid - 2, filtered=2, rows=50, rows_staged=50
     )
     receipt = msgspec.structs.replace(
         held, splits=(fewer, *others), counts=Counts.total([fewer, *others])

@@ -125,6 +125,7 @@ def staged_by(stager_of: PostgresStagerFactory, split: Split, batch: pa.RecordBa
         0,
         0,
         checksums=Checksums(staging.checksum),
+        rows=rows,
     )
     return Staged(split, counts, staging.committables, ())
 

@@ -127,7 +127,8 @@ def merged_by_windrow(folder: Path, rows: int, count: int, windows: int) -> list
             0,
             0,
             checksums=Checksums(rows=staging.checksum),
-            deletes_=0,
+            deletes=0,
+            rows=whole.num_rows,
         )
         staged = [Staged(split, counts, staging.committables, ())]
         at += whole.num_rows

@@ -87,6 +87,7 @@ def receipt(
         reasons=(("tombstone", 1),),
         min_timestamp=DAY,
         max_timestamp=at(1),
+        rows=3,
     )
     return Receipt(
         plan=made,

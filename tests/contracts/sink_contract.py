@@ -425,7 +425,7 @@ class ReplaceContract(SinkUnderTest):
         """
         self.commit(sink, 0)
         made, staged = staged_dead_replay(sink, sink.look(window(0)).receipt, "m1")
-        other = msgspec.structs.replace(made, dead_replay_=DeadReplay("another", "another", 2))
+        other = msgspec.structs.replace(made, dead_replay=DeadReplay("another", "another", 2))
         with pytest.raises(RefusedError, match="another"):
             sink.commit(other, staged)
         self.commit(sink, 0, generation=1, attempt="b1")

@@ -89,8 +89,8 @@ def counts(split: Split, **over: Any) -> SplitCounts:
         rows_staged=7,
         dead_staged=2,
         aborted=0,
-        rows_=7,
-        filtered_=1,
+        rows=7,
+        filtered=1,
     )
     return msgspec.structs.replace(right, **over)
 
@@ -113,7 +113,7 @@ def test_counts_that_agree_are_no_complaint() -> None:
     that were skipped.
     """
     longer, keyed = Split("shop.things", 2, 0, 15), Split("shop.things", 3, 0, 10)
-    deleting = counts(keyed, rows_=1, deletes_=5, rows_staged=6)
+    deleting = counts(keyed, rows=1, deletes=5, rows_staged=6)
     refuse_unequal(
         plan(SPLIT, longer, keyed), staged(counts(SPLIT), counts(longer, skipped=2), deleting)
     )
@@ -125,20 +125,20 @@ def test_counts_that_agree_are_no_complaint() -> None:
         ({"read": 9}, "read 9 is not valid 6 + dead 2 + dropped 1 + filtered 1"),
         ({"valid": 5}, "read 10 is not valid 5 + dead 2 + dropped 1 + filtered 1"),
         ({"dropped": 0}, "read 10 is not valid 6 + dead 2 + dropped 0 + filtered 1"),
-        ({"filtered_": 2}, "read 10 is not valid 6 + dead 2 + dropped 1 + filtered 2"),
-        ({"rows_": 8}, "7 rows were staged of 8 that 6 valid messages became"),
+        ({"filtered": 2}, "read 10 is not valid 6 + dead 2 + dropped 1 + filtered 2"),
+        ({"rows": 8}, "7 rows were staged of 8 that 6 valid messages became"),
         ({"rows_staged": 6}, "6 rows were staged of 7 that 6 valid messages became"),
         ({"rows_staged": 8}, "8 rows were staged of 7 that 6 valid messages became"),
         (
-            {"valid": 8, "dropped": 0, "filtered_": 0},
+            {"valid": 8, "dropped": 0, "filtered": 0},
             "8 valid messages became 7 rows, less than one each",
         ),
         (
-            {"rows_": 4, "deletes_": 2},
+            {"rows": 4, "deletes": 2},
             "7 rows were staged of 4 + 2 deleted that 6 valid messages became",
         ),
         (
-            {"rows_": 2, "deletes_": 3, "rows_staged": 5},
+            {"rows": 2, "deletes": 3, "rows_staged": 5},
             "6 valid messages became 2 + 3 deleted rows, less than one each",
         ),
         ({"dead": 1, "dropped": 2}, "2 dead letters were staged for 1 refused messages"),

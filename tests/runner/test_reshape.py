@@ -57,7 +57,7 @@ def read_of(valid: int, filtered: int = 0, dead: int = 0) -> Staged:
     """A split as it was read, with a row of each valid message."""
     read = valid + filtered + dead
     counts = SplitCounts(
-        "t", 0, 10, 30, 30, read, 0, valid, dead, 0, 0, dead, 0, rows_=valid, filtered_=filtered
+        "t", 0, 10, 30, 30, read, 0, valid, dead, 0, 0, dead, 0, rows=valid, filtered=filtered
     )
     return Staged(SPLIT, counts, (), ("dead",) * dead)
 
@@ -145,7 +145,7 @@ def keyed(changes: Sequence[Change], size: int, deletes: int, kept: Kept) -> Sta
             rows.append_column(DELETED, pa.array([deleted for _, deleted, _ in some], pa.bool_()))
         )
     read = read_of(20)
-    read = replace(read, counts=replace(read.counts, deletes_=deletes))
+    read = replace(read, counts=replace(read.counts, deletes=deletes))
     return StageTask(lambda _: kept, Chain(), OWN, METADATA, ("id",))(read, batches)
 
 

@@ -300,7 +300,7 @@ class Keyed:
         ]
         made, staged = self.staged({number: free}, number, generation)
         before = self.sink.look(window(number)).receipt.attempt
-        made = msgspec.structs.replace(made, dead_replay_=DeadReplay(before, before, 1))
+        made = msgspec.structs.replace(made, dead_replay=DeadReplay(before, before, 1))
         self._commit(
             made,
             staged,
@@ -465,8 +465,8 @@ def _staged(stager: Any, split: Split, of: Sequence[Message], schema: pa.Schema)
         0,
         0,
         checksums=Checksums(rows=staging.checksum),
-        rows_=rows,
-        filtered_=n - valid,
-        deletes_=deletes,
+        rows=rows,
+        filtered=n - valid,
+        deletes=deletes,
     )
     return Staged(split, counts, staging.committables, ())

@@ -282,10 +282,17 @@ def _later(text: str) -> str:
     return text.replace('"version":3', '"version":99')
 
 
-@pytest.mark.parametrize(("change", "said"), [(_damaged, "is damaged"), (_later, "later windrow")])
+def _earlier(text: str) -> str:
+    return text.replace('"version":3', '"version":2')
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(_damaged, "is damaged"), (_later, "later windrow"), (_earlier, "form 2, from before")],
+)
 def test_a_receipt_that_cannot_be_read(sink: Any, change: Callable[[str], str], said: str) -> None:
-    """A damaged one and one of a later form are told as what they are, by the one place
-    that parses receipts.
+    """A damaged one, and those of a later and an earlier form, are each named as what
+    they are, by the one place that parses receipts.
     """
     commit(sink)
     reading = sink.store.reading

@@ -14,7 +14,6 @@ from windrow.ingest.crashpoints import crash_point
 from windrow.ingest.model.boundary import Boundary, Mark, TopicPartition, TopicSeen
 from windrow.ingest.model.plan import Plan, Split
 from windrow.ingest.model.receipt import (
-    RECEIPT_VERSION,
     Checksums,
     Counts,
     DeadReplay,
@@ -171,6 +170,7 @@ def stage_split(
         letters_staged.rows,
         0,
         checksums=Checksums(rows_staged.checksum, letters_staged.checksum),
+        rows=n - len(refused),
     )
     return Staged(split, counts, rows_staged.committables, letters_staged.committables)
 
@@ -200,7 +200,6 @@ def receipt(
         "test",
         FIRST,
         0.1,
-        version=RECEIPT_VERSION,
     )
 
 
@@ -222,13 +221,13 @@ def staged_dead_replay(sink: Any, before: Receipt, attempt: str) -> tuple[Receip
         made = pa.record_batch([pa.array(ids, pa.string()), pa.array([0], pa.int64())], schema=ROWS)
         rows.add(only_rows(made) if sink.capabilities.mode == "upsert" else made, letter)
         more = rows.finish()
-        assert isinstance(was.checksums, Checksums)
         checksums = Checksums(
             f"{(int(was.checksums.rows, 16) + int(more.checksum, 16)) % 2**64:016x}"
         )
         counts = msgspec.structs.replace(
             was,
             valid=was.valid + 1,
+            rows=was.rows + 1,
             dead=0,
             rows_staged=was.rows_staged + 1,
             dead_staged=0,
@@ -237,7 +236,7 @@ def staged_dead_replay(sink: Any, before: Receipt, attempt: str) -> tuple[Receip
         staged.append(Staged(split, counts, more.committables, ()))
     splits = tuple(s.counts for s in staged)
     dead_replay = DeadReplay(before.attempt, before.attempt, len(splits))
-    changed = {"splits": splits, "counts": Counts.total(splits), "dead_replay_": dead_replay}
+    changed = {"splits": splits, "counts": Counts.total(splits), "dead_replay": dead_replay}
     return (
         msgspec.structs.replace(
             as_proposed(before), generation=before.generation + 1, attempt=attempt, **changed
@@ -248,7 +247,7 @@ def staged_dead_replay(sink: Any, before: Receipt, attempt: str) -> tuple[Receip
 
 def as_proposed(committed: Receipt) -> Receipt:
     """A receipt without what its sink filled in."""
-    return msgspec.structs.replace(committed, merged=msgspec.UNSET, routed_=msgspec.UNSET)
+    return msgspec.structs.replace(committed, merged=None, routed=())
 
 
 def with_digest(made: Receipt, planned: Plan) -> Receipt:

@@ -149,6 +149,7 @@ def _skipping(made: Receipt) -> Receipt:
         first,
         read=first.read - 4,
         valid=first.valid - 4,
+        rows=first.rows - 4,
         rows_staged=first.rows_staged - 4,
         skipped=4,
     )

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import DamagedError, UnreachableError
-from windrow.ingest.model.receipt import Merged, Receipt, Tombstones
+from windrow.ingest.model.receipt import Receipt, Tombstones
 from windrow.ingest.sinks.delta.names import GRAVES, safe
 from windrow.ingest.sinks.place import Place
 
@@ -110,7 +110,7 @@ class TombstonesOf:
 
 def tombstones_named(receipt: Receipt) -> Tombstones | None:
     """What a receipt says of its tombstones; None if there are none."""
-    return receipt.merged.tombstones if isinstance(receipt.merged, Merged) else None
+    return None if receipt.merged is None else receipt.merged.tombstones
 
 
 def _sha256(place: Place, path: str) -> str:

@@ -20,7 +20,7 @@ from windrow.ingest.kafka.clients import CLIENTS
 from windrow.ingest.kafka.codes import END, PASSING
 from windrow.ingest.kafka.retry import APART_SECONDS, POLL_SECONDS, TIMES
 from windrow.ingest.model.codec import from_json
-from windrow.ingest.model.receipt import Checksums, Committed, Receipt
+from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import BINDING, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
@@ -224,7 +224,7 @@ class KafkaAudit:
                 s.stop,
                 rows[n],
                 text(same[n]),
-                c.checksums.rows if isinstance(c.checksums, Checksums) else "0" * 16,
+                c.checksums.rows,
                 receipt.attempt,
                 tuple(places[n].values()),
             )

@@ -36,7 +36,7 @@ class WindowWork(msgspec.Struct, frozen=True):
             if s.rows
         }
         sums = {numbers[s.split]: s.counts.checksums for s in known}
-        return cls(receipt, files, {n: c.rows for n, c in sums.items() if isinstance(c, Checksums)})
+        return cls(receipt, files, {n: c.rows for n, c in sums.items()})
 
     def published(self, number: int, places: tuple[OffsetSpan, ...]) -> PublishedSplit:
         """The record of a split."""
@@ -122,7 +122,7 @@ class WindowWork(msgspec.Struct, frozen=True):
 
 def _with_checksum(counts: SplitCounts, others: Mapping[tuple[str, int, int], str]) -> SplitCounts:
     there = others.get((counts.topic, counts.partition, counts.start))
-    if there is None or not isinstance(counts.checksums, Checksums):
+    if there is None:
         return counts
     return msgspec.structs.replace(counts, checksums=Checksums(there, counts.checksums.dead))
 

@@ -93,10 +93,10 @@ def receipt_for(
     dead_replay = (
         msgspec.structs.replace(whole.dead_replay, of=newest.attempt)
         if newest is not None and whole.dead_replay is not None
-        else msgspec.UNSET
+        else None
     )
     return msgspec.structs.replace(
-        whole, splits=splits, counts=Counts.total(splits), dead_replay_=dead_replay
+        whole, splits=splits, counts=Counts.total(splits), dead_replay=dead_replay
     )
 
 
@@ -125,17 +125,15 @@ def emptied(receipt: Receipt, generation: int) -> Receipt:
         "generation": generation,
         "splits": splits,
         "counts": Counts.total(splits),
-        "dead_replay_": msgspec.UNSET,
-        "routed_": msgspec.UNSET,
+        "dead_replay": None,
+        "routed": (),
     }
     return msgspec.structs.replace(receipt, **changed)
 
 
 def routed(table: str, receipt: Receipt) -> Routed:
     """What the window's receipt says of one of its tables."""
-    checksum = sum(
-        int(s.checksums.rows, 16) for s in receipt.splits if isinstance(s.checksums, Checksums)
-    )
+    checksum = sum(int(s.checksums.rows, 16) for s in receipt.splits)
     return Routed(table, receipt.counts.rows, text(checksum))
 
 
@@ -143,20 +141,19 @@ def _counts(whole: SplitCounts, part: TableRows | None, base: SplitCounts | None
     rows, messages, checksum = (
         (0, 0, 0) if part is None else (part.rows, part.messages, int(part.checksum, 16))
     )
-    if base is not None and isinstance(base.checksums, Checksums):
+    if base is not None:
         rows, messages, checksum = (
             rows + base.rows,
             messages + base.valid,
             checksum + int(base.checksums.rows, 16),
         )
-    dead = whole.checksums.dead if isinstance(whole.checksums, Checksums) else Checksums().dead
     return msgspec.structs.replace(
         whole,
         valid=messages,
-        filtered_=whole.filtered + whole.valid - messages,
-        rows_=rows,
+        filtered=whole.filtered + whole.valid - messages,
+        rows=rows,
         rows_staged=rows,
-        checksums=Checksums(text(checksum), dead),
+        checksums=Checksums(text(checksum), whole.checksums.dead),
     )
 
 

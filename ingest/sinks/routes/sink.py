@@ -173,7 +173,7 @@ class RoutedSink:
                 the window lies in a table that no route names.
         """
         refuse_unknown([sink.identity for sink in self._every], staged)
-        receipt = msgspec.structs.replace(receipt, routed_=msgspec.UNSET)
+        receipt = msgspec.structs.replace(receipt, routed=())
         held = self._other.look(receipt.window)
         if settled(receipt, held) is None:
             self._refuse_left_behind(receipt, held)
@@ -185,7 +185,7 @@ class RoutedSink:
                     return mine
                 told.append(routed(sink.identity, mine))
                 crash_point("commit.between")
-            receipt = msgspec.structs.replace(receipt, routed_=tuple(told))
+            receipt = msgspec.structs.replace(receipt, routed=tuple(told))
         return self._other.commit(
             receipt, staged_for(parts_for(self._other.identity, staged), staged)
         )

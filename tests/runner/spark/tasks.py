@@ -49,6 +49,7 @@ def staged(split: Split, word: str) -> Staged:
         moment,
         True,
         Checksums("0" * 15 + "1", "f" * 16),
+        rows=3,
     )
     refused = RefusedAt("schema", 2, (("$.a expected int, got float", 2),), (split.start,))
     return Staged(split, counts, (word, "ä\x00"), ("dead",), (refused,))

@@ -132,6 +132,7 @@ class Evolving:
                 0,
                 0,
                 checksums=Checksums(rows=staging.checksum),
+                rows=n,
             )
             staged.append(Staged(split, counts, staging.committables, ()))
         return receipt(planned, staged, generation, attempt), staged

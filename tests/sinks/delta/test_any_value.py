@@ -136,6 +136,7 @@ def test_whatever_a_column_can_hold_is_staged(
                 0,
                 0,
                 checksums=Checksums(done.checksum, "0" * 16),
+                rows=count,
             )
             staged.append(Staged(split, counts, done.committables, ()))
         sink.commit(receipt(planned, staged, 0, "a1"), staged)

@@ -50,7 +50,7 @@ def test_a_filter_finds_its_rows_beside_any_year(tmp_path: Path, first: datetime
         staged.append(
             Staged(
                 split,
-                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0),
+                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0, rows=2),
                 files,
                 (),
             )
@@ -78,7 +78,7 @@ def test_a_filter_finds_numbers_beside_one_without_end(tmp_path: Path, edge: flo
         staged.append(
             Staged(
                 split,
-                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0),
+                SplitCounts(split.topic, split.partition, 0, 2, 2, 2, 0, 2, 0, 0, 2, 0, 0, rows=2),
                 files,
                 (),
             )

@@ -58,6 +58,7 @@ def committed(folder: str, rows: pa.RecordBatch) -> IcebergBoth:
             0,
             0,
             checksums=Checksums(done.checksum),
+            rows=count,
         )
         staged.append(Staged(split, counts, done.committables, ()))
     assert isinstance(sink.commit(receipt(planned, staged, 0, "a1"), staged), Done)

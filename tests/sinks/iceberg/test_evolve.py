@@ -83,6 +83,7 @@ def staged(sink: IcebergBoth, number: int) -> Any:
             0,
             0,
             checksums=Checksums(done.checksum),
+            rows=n,
         )
         every.append(Staged(split, counts, done.committables, ()))
     return receipt(planned, every, 0, "a1"), every

@@ -88,6 +88,7 @@ def staged(
             0,
             0,
             checksums=Checksums(done.checksum if words else "0" * 16),
+            rows=rows_staged,
         )
         found.append(Staged(split, counts, words, ()))
     return receipt(planned, found, 0, "a1"), found

@@ -203,6 +203,7 @@ def committed(sink: Any, rows: pa.RecordBatch) -> Staged:
             0,
             0,
             checksums=Checksums(checksum),
+            rows=n,
         )
         for s, n, checksum in zip(
             planned.splits, (rows.num_rows, 0), (staging.checksum, "0" * 16), strict=True

@@ -322,8 +322,8 @@ def staged_wide(stager: Stager, split: Split) -> Staged:
         0,
         0,
         checksums=Checksums(done.checksum),
-        rows_=2 * n,
-        filtered_=0,
+        rows=2 * n,
+        filtered=0,
     )
     return Staged(split, counts, done.committables, ())
 

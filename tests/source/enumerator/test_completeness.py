@@ -52,7 +52,23 @@ def receipt(start: Label, *late_by: tuple[str, int], early: int = 0) -> Receipt:
     )
     late = sum(n for _, n in late_by)
     split = SplitCounts(
-        "orders", 0, 0, 9, 9, 9, 9, 9, 0, 0, 9, 0, 0, late=late, early=early, late_by=late_by
+        "orders",
+        0,
+        0,
+        9,
+        9,
+        9,
+        9,
+        9,
+        0,
+        0,
+        9,
+        0,
+        0,
+        late=late,
+        early=early,
+        late_by=late_by,
+        rows=9,
     )
     return Receipt(
         plan,
