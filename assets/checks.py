@@ -21,7 +21,7 @@ from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import in_time
 from windrow.ingest.errors import with_spec
 from windrow.ingest.model.receipt import Receipt
-from windrow.ingest.source.enumerator.boundary_diff import torn
+from windrow.ingest.source.enumerator.tiling import torn
 
 _PROMISE = (
     f"The newest {NEWEST} windows: what Dagster and the ledger say is what the table's receipts"

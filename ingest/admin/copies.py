@@ -13,7 +13,7 @@ from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
 from windrow.ingest.runner.ownership import LOST, gone, ways_out
-from windrow.ingest.source.enumerator.boundary_diff import difference
+from windrow.ingest.source.enumerator.tiling import difference
 
 REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 

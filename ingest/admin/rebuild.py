@@ -19,7 +19,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.ports.ledger import Ledger
 from windrow.ingest.ports.sink import Sink
-from windrow.ingest.source.enumerator.boundary_diff import difference, same_source, torn
+from windrow.ingest.source.enumerator.tiling import difference, same_source, torn
 
 
 class Rebuilt(msgspec.Struct, frozen=True):

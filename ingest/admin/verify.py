@@ -37,9 +37,8 @@ from windrow.ingest.ports.sink import (
     Unreadable,
 )
 from windrow.ingest.runner.dead_publishing import is_unpublished
-from windrow.ingest.source.enumerator.boundary_diff import same_source, torn
 from windrow.ingest.source.enumerator.cutoff import WAY_OUT, described, surely_cut_off
-from windrow.ingest.source.enumerator.tiling import between
+from windrow.ingest.source.enumerator.tiling import between, same_source, torn
 
 
 class Verified(msgspec.Struct, frozen=True):

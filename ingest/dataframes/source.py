@@ -26,8 +26,7 @@ from windrow.ingest.dataframes.options import read_options
 from windrow.ingest.dataframes.pinned import Pinned, pin
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.plan import Split
-from windrow.ingest.ports.batch_iterator import batch_iterator
-from windrow.ingest.ports.reader import Take
+from windrow.ingest.ports.reader import Take, batch_iterator
 from windrow.ingest.runner.accounting import refuse_misread
 from windrow.ingest.runner.spark.outcome import as_error
 from windrow.ingest.runner.spark.spark import dumped

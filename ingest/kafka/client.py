@@ -6,8 +6,10 @@ The user chooses by typed settings (`Tuning`) or out of the allow-list, never on
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
 import msgspec
 
@@ -25,6 +27,13 @@ from windrow.ingest.kafka.properties import (
 )
 from windrow.ingest.model.source import Isolation
 from windrow.ingest.settings.secrets import InFile, Secret, read
+
+LOG = logging.getLogger("windrow.librdkafka")
+"""The log lines of all clients. They may quote secrets, and a lost connection is several
+of them: so they reach only a handler that somebody attaches here.
+"""
+LOG.addHandler(logging.NullHandler())
+LOG.propagate = False
 
 _QUEUE = TUNED["queue_bytes"]
 _UNTUNED = Tuning()
@@ -96,8 +105,8 @@ def revealed(recipe: Mapping[str, Value | Secret]) -> dict[str, Value]:
     }
 
 
-def scrubbed(text: str, properties: Mapping[str, Value]) -> str:
-    """A text of librdkafka without the secrets that it might quote."""
+def scrubbed(text: str, properties: Mapping[str, Any]) -> str:
+    """Removes the secrets that a text of librdkafka might quote."""
     for name, value in properties.items():
         if name in ALLOWED and ALLOWED[name].secret:
             text = text.replace(str(value), "***")

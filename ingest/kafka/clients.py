@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import logging
 import os
 import threading
 import time
@@ -29,7 +28,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from windrow.ingest.errors import SpecError
-from windrow.ingest.kafka.client import scrubbed
+from windrow.ingest.kafka.client import LOG, scrubbed
 from windrow.ingest.kafka.consumers import Consumers
 from windrow.ingest.kafka.properties import PLACE, Value
 
@@ -41,12 +40,6 @@ MOST = 16
 
 _HEARD = 64
 """The newest errors that are remembered: a question looks at those since it was put."""
-
-_log = logging.getLogger("windrow.librdkafka")
-_log.addHandler(logging.NullHandler())
-# each lost connection is several lines of noise; what matters is in the errors. Attach
-# a handler to see it all
-_log.propagate = False
 
 
 class Client:
@@ -146,7 +139,7 @@ def made(
         SpecError: the properties can't be used.
     """
     try:
-        return client(dict(properties) | {"error_cb": listen, "logger": _log})
+        return client(dict(properties) | {"error_cb": listen, "logger": LOG})
     except KafkaException as why:
         text = scrubbed(why.args[0].str(), properties)
         raise SpecError(

@@ -4,7 +4,6 @@ before a read, and again when one fails strangely.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -20,6 +19,7 @@ from windrow.ingest.errors import (
     UnreachableError,
     WindrowError,
 )
+from windrow.ingest.kafka.client import LOG, scrubbed
 from windrow.ingest.kafka.codes import DENIED, GONE, untrusted
 from windrow.ingest.kafka.properties import PLACE
 from windrow.ingest.kafka.retry import HEAR_SECONDS, OTHERS_SECONDS
@@ -29,12 +29,6 @@ _DO = (
     "Offsets of another topic mean nothing here: go back to the old one; windrow rebase SPEC shows"
     " what going on with this one would mean."
 )
-_SECRET = ("password", "secret", "key.pem")
-"""How the names of properties end whose values no text may show."""
-
-LOG = logging.getLogger("windrow.librdkafka")
-LOG.addHandler(logging.NullHandler())
-LOG.propagate = False  # its lines may quote secrets, and a worker's stderr is kept in files
 # syslog's "error": the admin client would warn of each property that only a consumer
 # knows
 _QUIET = 3
@@ -62,7 +56,7 @@ class IdentityCheck:
         except KafkaException as failure:
             what = (
                 "the client properties can't be used where the task runs:"
-                f" {client_words(failure.args[0], properties)}"
+                f" {scrubbed(failure.args[0].str(), properties)}"
             )
             raise SpecError(
                 what, "read", f"Fix them {PLACE}; files that they name must be there too."
@@ -153,15 +147,6 @@ def turned_away(error: KafkaError) -> bool:
     return error.code() in DENIED or untrusted(error.str())
 
 
-def client_words(error: KafkaError, properties: Mapping[str, Any]) -> str:
-    """The client's words for an error, without the secrets that they might quote."""
-    text = error.str()
-    for name, value in properties.items():
-        if name.endswith(_SECRET):
-            text = text.replace(str(value), "***")
-    return text
-
-
 def denied(split: Split, why: str) -> SpecError:
     """The cluster does not let this client in, or not to this topic."""
     what = f"the cluster refuses to let this client read: {why}"
@@ -186,11 +171,11 @@ def _refusal(
 ) -> WindrowError:
     refused = next((e for e in (error, *heard) if turned_away(e)), None)
     if refused is not None:
-        return denied(split, client_words(refused, properties))
+        return denied(split, scrubbed(refused.str(), properties))
     if error.code() in GONE:
         return IdentityError(
             f"topic {split.topic} is gone", "read", _DO, split.topic, split.partition
         )
     return unreachable(
-        split, f"the cluster did not answer: {client_words((heard or [error])[-1], properties)}"
+        split, f"the cluster did not answer: {scrubbed((heard or [error])[-1].str(), properties)}"
     )

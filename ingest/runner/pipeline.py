@@ -56,7 +56,7 @@ from windrow.ingest.runner.accounting import (
     unexplained,
     unwitnessed,
 )
-from windrow.ingest.runner.attempts import TOGETHER, Attempt, Read, jobs
+from windrow.ingest.runner.attempts import TOGETHER, Attempt, Read, jobs, results_of
 from windrow.ingest.runner.availability import (
     cut_short,
     loss_policy,
@@ -87,7 +87,6 @@ from windrow.ingest.runner.ownership import (
 )
 from windrow.ingest.runner.publish import Published, publish
 from windrow.ingest.runner.schemas import informed, keep_schemas
-from windrow.ingest.runner.tasks import results_of
 from windrow.ingest.source.enumerator import grid as grids
 from windrow.ingest.source.enumerator.splits import make_plan
 

@@ -15,8 +15,8 @@ from windrow.ingest.model.label import label_text
 from windrow.ingest.model.owner import TableOwner, refuse_other_owner
 from windrow.ingest.model.plan import Plan, covered
 from windrow.ingest.model.receipt import Committed, Receipt
-from windrow.ingest.source.enumerator.boundary_diff import same_source
 from windrow.ingest.source.enumerator.grid import neighbours
+from windrow.ingest.source.enumerator.tiling import same_source
 
 
 class Seen(msgspec.Struct, frozen=True):

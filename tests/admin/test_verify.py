@@ -32,7 +32,7 @@ from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.receipt import Counts
 from windrow.ingest.model.window import Window
 from windrow.ingest.ports.sink import RowsHeld
-from windrow.ingest.source.enumerator.boundary_diff import difference, torn
+from windrow.ingest.source.enumerator.tiling import difference, torn
 
 
 @pytest.fixture

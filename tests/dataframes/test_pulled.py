@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from windrow.ingest.ports.batch_iterator import batch_iterator
-from windrow.ingest.ports.reader import Take
+from windrow.ingest.ports.reader import Take, batch_iterator
 
 
 def batch(n: int) -> pa.RecordBatch:

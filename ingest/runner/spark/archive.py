@@ -16,9 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from windrow.ingest.errors import UnreachableError
 
@@ -99,7 +102,7 @@ def _record(made: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "windrow.ingest.runner.spark.archive_run",
+        "windrow.ingest.runner.spark.archive",
         f"-XX:ArchiveClassesAtExit={made} {_QUIET}",
     ]
     try:
@@ -129,3 +132,30 @@ def _digest(files: Iterable[Path]) -> str:
         state = file.stat()
         digest.update(f"{file} {state.st_size} {state.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:16]
+
+
+_END_SECONDS = 120
+"""How long Java may take to write the archive, once it was told to end."""
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _main(options: str) -> None:
+    """Runs one job of the shape that every window's has, and waits for Java's end, at
+    which it writes its archive.
+    """
+    from windrow.ingest.runner.spark.local import JAVA, local_session
+
+    session = local_session("local[2,4]", {"spark.driver.extraJavaOptions": f"{JAVA} {options}"})
+    session.range(0, 2, 1, 2).mapInArrow(_same, "id long").collect()
+    gateway: Any = session.sparkContext._gateway  # its process is Java; nothing public leads there  # noqa: SLF001
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(_END_SECONDS)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1])

@@ -31,9 +31,9 @@ import pyarrow as pa
 from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.model.plan import Split
 from windrow.ingest.model.staged import Staged
-from windrow.ingest.ports.batch_iterator import batch_iterator
 from windrow.ingest.ports.engine import Reads, Reshaping
-from windrow.ingest.ports.reader import Take
+from windrow.ingest.ports.reader import Take, batch_iterator
+from windrow.ingest.runner.spark.local import variable_set
 from windrow.ingest.runner.spark.outcome import brought_back, tried
 from windrow.ingest.runner.spark.spark import (
     DO_AGAIN,
@@ -46,7 +46,6 @@ from windrow.ingest.runner.spark.spark import (
     waited_for,
     working,
 )
-from windrow.ingest.runner.spark.variables import variable_set
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -135,3 +135,19 @@ def _own_interrupts() -> Iterator[None]:
     finally:
         if main and before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def variable_set(name: str, value: str | None) -> Iterator[None]:
+    """Sets a variable of this process's environment for the block; None: leaves it."""
+    if value is None:
+        yield
+        return
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before

@@ -19,8 +19,7 @@ from windrow.ingest.errors import SpecError, UnreachableError
 from windrow.ingest.runner.spark.cluster import is_local, spark_session
 from windrow.ingest.runner.spark.connect import ENVIRONMENT, LOOPBACK, TOKEN, environment
 from windrow.ingest.runner.spark.keep_alive import kept_alive
-from windrow.ingest.runner.spark.local import MASTER
-from windrow.ingest.runner.spark.variables import variable_set
+from windrow.ingest.runner.spark.local import MASTER, variable_set
 
 SECONDS = 30
 """How long its Java may take to end."""

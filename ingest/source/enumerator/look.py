@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.ports.broker import Broker, OffsetAndEpoch, Stamps
-from windrow.ingest.source.enumerator.settle import AHEAD, settle
+from windrow.ingest.source.enumerator.settled_rule import AHEAD, settle
 
 FAR = 2_000
 """A look that passed so many messages without an answer goes far: the partition is sick there."""

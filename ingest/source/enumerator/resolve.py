@@ -39,7 +39,7 @@ from windrow.ingest.source.enumerator.cutoff import refuse_cut_off
 from windrow.ingest.source.enumerator.grid import before, labels_between
 from windrow.ingest.source.enumerator.look import FAR, Look, ScanBudgetError, ScanRange
 from windrow.ingest.source.enumerator.positions import position_marks, positions, witnessed
-from windrow.ingest.source.enumerator.settle import AHEAD, would_settle_before
+from windrow.ingest.source.enumerator.settled_rule import AHEAD, would_settle_before
 from windrow.ingest.source.enumerator.topics import Discovered, discover, refuse_other_topics
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -17,8 +17,9 @@ from confluent_kafka import KafkaError
 
 from windrow.ingest.client_cache import is_keeping, keep, taken
 from windrow.ingest.errors import DataLossError, RefusedError
+from windrow.ingest.kafka.client import scrubbed
 from windrow.ingest.kafka.codes import DENIED, END, GONE, LOST, PASSING, is_truncation
-from windrow.ingest.kafka.identity import client_words, denied, turned_away, unreachable
+from windrow.ingest.kafka.identity import denied, turned_away, unreachable
 from windrow.ingest.kafka.retry import APART_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
 from windrow.ingest.source.reader.fetching import Fetched, Fetcher, Fetching, Start
@@ -175,7 +176,7 @@ class Cursor:
         self._heard = error
 
     def _said(self, error: KafkaError) -> str:
-        return client_words(error, self._properties)
+        return scrubbed(error.str(), self._properties)
 
     def _limits(self) -> LogLimits | None:
         return log_limits(self._properties, self._split)

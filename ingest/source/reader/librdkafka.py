@@ -30,7 +30,7 @@ from windrow.ingest.kafka.capi import (
     Unusable,
     load_api,
 )
-from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.kafka.client import LOG
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.native.calling import Compiled
 from windrow.ingest.schema.messages import HEADERS

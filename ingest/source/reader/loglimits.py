@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.kafka.client import LOG
 from windrow.ingest.kafka.retry import CONNECT_SECONDS, TIMES
 from windrow.ingest.model.plan import Split
 

@@ -27,8 +27,7 @@ from tests.source.reader.clients import WAYS
 from windrow.ingest.errors import BugError
 from windrow.ingest.kafka.broker import KafkaBroker
 from windrow.ingest.kafka.capi import PRODUCER, load_api
-from windrow.ingest.kafka.client import consumer_properties
-from windrow.ingest.kafka.identity import LOG
+from windrow.ingest.kafka.client import LOG, consumer_properties
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
 from windrow.ingest.ports.reader import ReadSummary

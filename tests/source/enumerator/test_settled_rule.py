@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.ingest.ports.broker import Stamps
-from windrow.ingest.source.enumerator.settle import settle, would_settle_before
+from windrow.ingest.source.enumerator.settled_rule import settle, would_settle_before
 
 HOUR = 3_600_000
 
