@@ -30,10 +30,10 @@ RunPoint = Literal[
     "commit.after",  # around the data commit
     "report.before",  # ledger and receipt are in, before the caller hears of it
 ]
-LetterPoint = Literal[
-    "letters.begun",  # it is noted that a committed window's dead letters are about to be published
-    "letters.before",
-    "letters.after",  # around the commit of their transaction
+DeadTopicPoint = Literal[
+    "dead_topic.begun",  # noted: a committed window's dead letters are about to be published
+    "dead_topic.before",
+    "dead_topic.after",  # around the commit of their transaction
 ]
 SplitPoint = Literal[
     # around the commit of a transaction that publishes splits of a window
@@ -43,12 +43,12 @@ SplitPoint = Literal[
 RoutePoint = Literal["commit.between"]  # a window is in one of its tables, and not in the next
 # on the executor: after a batch is staged of what a function of Spark's has given
 ReshapePoint = Literal["reshape.middle"]
-CrashPoint = RunPoint | LetterPoint | SplitPoint | RoutePoint | ReshapePoint
+CrashPoint = RunPoint | DeadTopicPoint | SplitPoint | RoutePoint | ReshapePoint
 
 CRASH_POINTS: tuple[CrashPoint, ...] = get_args(RunPoint)
 """Those that every run comes by."""
 
-LETTER_POINTS: tuple[CrashPoint, ...] = get_args(LetterPoint)
+DEAD_TOPIC_POINTS: tuple[CrashPoint, ...] = get_args(DeadTopicPoint)
 """Those of one that publishes dead letters."""
 
 SPLIT_POINTS: tuple[CrashPoint, ...] = get_args(SplitPoint)

@@ -38,7 +38,7 @@ def against_ledger(
     windows whose receipts can't be read.
     """
     copies = {r.window: r for r in ledger.recorded(pipeline_id)}
-    if copies and sink.binding() is None:
+    if copies and sink.owner() is None:
         error = gone(sink.identity, len(copies), absent=True)
         return [Finding("wrong", "table", error.what, error.do)]
     windows = [r.window for r in receipts]

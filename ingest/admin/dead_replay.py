@@ -255,8 +255,8 @@ class _Work:
             rows: StagerFactory = _Unstaged
             dead: StagerFactory = _Unstaged
         else:
-            pipeline.sink.prepare(pipeline.binding())
-            pipeline.dead_letters.prepare(pipeline.binding())
+            pipeline.sink.prepare(pipeline.owner())
+            pipeline.dead_letters.prepare(pipeline.owner())
             bind_table(pipeline)
             named = (before.plan, before.generation + 1, attempt)
             rows, dead = pipeline.sink.stager(*named), pipeline.dead_letters.stager(*named)

@@ -107,9 +107,9 @@ def rebind(pipeline: Pipeline) -> Rebind:
 def _look(pipeline: Pipeline) -> tuple[Rebind, Sequence[Receipt]]:
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     before, copies = ledger.sink(spec.id), {r.window: r for r in ledger.recorded(spec.id)}
-    bound = sink.binding()
+    bound = sink.owner()
     if bound is not None:
-        refuse_other_owner(spec.sink_path(), bound, pipeline.binding())
+        refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
     held = {c.receipt.window: c.receipt for c in sink.receipts()}
     for window in sorted(held.keys() & copies.keys()):
         if held[window].digest != copies[window].digest:

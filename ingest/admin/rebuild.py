@@ -52,7 +52,7 @@ def rebuild(pipeline_id: str, sink: Sink, ledger: Ledger) -> Rebuilt:
         IdentityError: the ledger holds something else, or the receipts contradict each
             other; nothing of theirs was overwritten.
     """
-    bound = sink.binding()
+    bound = sink.owner()
     if bound is None:
         raise SpecError(
             "There is no table yet",

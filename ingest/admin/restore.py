@@ -10,7 +10,7 @@ from windrow.ingest.admin.findings import Finding
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.receipt import Committed
 from windrow.ingest.ports.ledger import Ledger
-from windrow.ingest.ports.sink import BINDING, Sink, Unreadable
+from windrow.ingest.ports.sink import OWNER, Sink, Unreadable
 from windrow.ingest.runner.ownership import LOST
 
 _BACKUP = (
@@ -56,9 +56,7 @@ def restore(pipeline_id: str, sink: Sink, ledger: Ledger, *, dry_run: bool) -> R
         *unreadable.values(),
         *(Unreadable(key, f"the window {LOST}", "") for key in missing),
     ]:
-        window = (
-            max(windows.values(), default=None) if lost.key == BINDING else windows.get(lost.key)
-        )
+        window = max(windows.values(), default=None) if lost.key == OWNER else windows.get(lost.key)
         text = None if window is None else ledger.written(window)
         if window is None or text is None:
             failed.append(

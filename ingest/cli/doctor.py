@@ -311,7 +311,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
     refuse_unwritable(pipeline)
     found = sink_check(
         pipeline.spec.sink_path(),
-        pipeline.sink.binding(),
+        pipeline.sink.owner(),
         pipeline.spec.id,
         pipeline.spec.window.grid,
         ledger,

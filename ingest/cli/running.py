@@ -236,7 +236,9 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
     try:
         for result in results:
             runs.windows.append(
-                render.Run(result.recovered, result.committed, result.published, result.letters)
+                render.Run(
+                    result.recovered, result.committed, result.published, result.dead_letters
+                )
             )
             output.say(render.committed_line(runs.windows[-1]))
         if not runs.windows:

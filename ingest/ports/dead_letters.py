@@ -54,7 +54,7 @@ class DeadLetters(Protocol):
             SpecError: it can't; says why, and what to do.
         """
 
-    def prepare(self, binding: TableOwner) -> None:
+    def prepare(self, owner: TableOwner) -> None:
         """Create the store if it isn't there and bind it, or compare. Idempotent, safe to race.
 
         Raises:

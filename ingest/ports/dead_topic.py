@@ -1,6 +1,6 @@
 """A topic that the dead letters of committed windows are published to.
 
-Their store stays the truth; see `run.letters` for the order.
+Their store stays the truth; see `runner.dead_publishing` for the order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Turn(Protocol):
             UnreachableError: that can't be told now.
         """
 
-    def write(self, letters: Iterable[pa.RecordBatch]) -> None:
+    def write(self, dead_letters: Iterable[pa.RecordBatch]) -> None:
         """Write dead letters, as their store gives them. Nobody sees them yet.
 
         Raises:

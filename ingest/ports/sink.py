@@ -111,14 +111,14 @@ class Unknown(msgspec.Struct, frozen=True):
 Outcome = Done | AlreadyDone | Unknown
 
 
-BINDING = "binding"
+OWNER = "owner"
 """In the place of a window's key: what is unreadable is whose the table is, which each
 receipt says too.
 """
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A committed window whose receipt is missing or damaged: its key, or BINDING; what
+    """A committed window whose receipt is missing or damaged: its key, or OWNER; what
     is the matter, and what to do.
     """
 
@@ -335,14 +335,14 @@ class Sink(Protocol):
         nothing, or where a catalog says how to.
         """
 
-    def binding(self) -> TableOwner | None:
+    def owner(self) -> TableOwner | None:
         """What `prepare` bound the table to, read now; None if the table isn't there.
 
         Raises:
             SpecError: the table was made by something else.
         """
 
-    def prepare(self, binding: TableOwner) -> None:
+    def prepare(self, owner: TableOwner) -> None:
         """Create the table if it isn't there and bind it, or compare. Idempotent, safe to race.
 
         Columns of a table that is there change with the commit that brings the first

@@ -44,7 +44,7 @@ class Request(msgspec.Struct, frozen=True):
     made by the command). `accept_fewer` lets a replacement go on although it sees fewer
     messages than the generation before, or that one holds messages that were edited.
     `again` commits a window whose receipt the sink has lost, although its rows may come
-    twice (`binding.refuse_lost_receipt`).
+    twice (`ownership.refuse_lost_receipt`).
     """
 
     id: str
@@ -57,14 +57,14 @@ class Result(msgspec.Struct, frozen=True):
     """The receipt as the sink holds it; `recovered` if this run found it there and wrote nothing.
 
     `published`: what came of telling a consumer group, where the spec names one and the
-    window is the newest. `letters`: the dead letters that this run published to a
+    window is the newest. `dead_letters`: those that this run published to a
     topic, if the spec names one and there were any to publish.
     """
 
     committed: Committed
     recovered: bool
     published: Published | None = None
-    letters: PublishedDeadLetters | None = None
+    dead_letters: PublishedDeadLetters | None = None
 
 
 class PassedOver(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ class Pipeline:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     sleep: Callable[[float], None] = time.sleep
 
-    def binding(self) -> TableOwner:
+    def owner(self) -> TableOwner:
         """What its table is bound to, or will be. Asks the ledger who it is."""
         return TableOwner(self.spec.id, self.ledger.identity(), self.spec.window.grid)
 

@@ -77,7 +77,7 @@ def publish_dead_letters(
         return None
     window, attempt, count = receipt.window, read_by(receipt), _count(store, receipt)
     begun = store.begin_publication(window, attempt, now())
-    crash_point("letters.begun")
+    crash_point("dead_topic.begun")
     with topic.turn(window, attempt) as turn:
         done = (
             not is_unpublished(store, receipt)
@@ -86,9 +86,9 @@ def publish_dead_letters(
         )
         if not done:
             turn.write(dead_letters_of_attempt(store, window, attempt))
-            crash_point("letters.before")
+            crash_point("dead_topic.before")
             turn.commit(count)
-            crash_point("letters.after")
+            crash_point("dead_topic.after")
     store.end_publication(window, attempt)
     return None if done else PublishedDeadLetters(topic.name, count)
 

@@ -2,7 +2,7 @@
 only when the last one is committed.
 
 Before a batch is cut, ledger and table must know the same batches
-(`binding.refuse_restored`): one of them may be an older copy.
+(`ownership.refuse_restored`): one of them may be an older copy.
 
     died                              the next run finds                                   and does
     before the boundary froze         the newest boundary, its batch committed             cuts the

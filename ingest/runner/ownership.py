@@ -1,7 +1,7 @@
 """A pipeline, its ledger and its table belong together: held against each other before
 anything is planned, read or written.
 
-The table says whose it is (`ports.sink.Sink.binding`); the ledger says which table the
+The table says whose it is (`ports.sink.Sink.owner`); the ledger says which table the
 pipeline writes to. Only both together notice a spec that names another path, a second
 spec under the same id, and a disk that isn't mounted.
 """
@@ -89,9 +89,9 @@ def refuse_wrong_place(pipeline: Pipeline) -> None:
     """The same but for an empty table: loads the table once."""
     spec, ledger, sink = pipeline.spec, pipeline.ledger, pipeline.sink
     _refuse_elsewhere(pipeline, ledger.sink(spec.id))
-    bound = sink.binding()
+    bound = sink.owner()
     if bound is not None:
-        refuse_other_owner(spec.sink_path(), bound, pipeline.binding())
+        refuse_other_owner(spec.sink_path(), bound, pipeline.owner())
     elif ledger.recorded(spec.id, 1):
         raise gone(sink.identity, len(ledger.recorded(spec.id)), absent=True)
 

@@ -5,18 +5,17 @@ The order is fence, look, write (the other way round, two runs of one window bot
 write). Every step may be the last one before the process dies; the next run of the same
 window begins at the top and finds out from ledger and sink how far it came:
 
-    died                                 the next run finds                            and does
-    before a boundary or plan froze      nothing, or some of them                      freezes the
-                            rest
-    while staging                        a frozen plan; files that nothing names       reads the
-                            same offsets again
-    around the dead letters' commit      dead letters of an attempt that never counts  the same
-    in the data commit                   data and receipt, or neither                  reports, or
-                            reads again
-    before the report                    data and receipt                              reports them
-                            as recovered
-    before its dead letters' topic has them    the same (see `run.letters`)            the same, and
-                            publishes them
+    died before                          the next run finds          and does
+    a boundary or plan froze             nothing, or some of them    freezes the rest
+    all splits were staged               a frozen plan, and files    reads the same offsets
+                                         that nothing names          again
+    the dead letters' commit, or after   dead letters of an attempt  the same
+                                         that never counts
+    the data commit, or after            data and receipt, or        reports, or reads again
+                                         neither
+    the report                           data and receipt            reports them as recovered
+    its dead letters were in their       the same                    the same, and publishes
+    topic (see `dead_publishing`)                                    them
 """
 
 from __future__ import annotations
@@ -341,8 +340,8 @@ def _begin(
     for window in (w for w in wanted if found[w] is None and not request.again):
         refuse_lost_receipt(pipeline, window)
     refuse_unready(pipeline)
-    pipeline.sink.prepare(pipeline.binding())
-    pipeline.dead_letters.prepare(pipeline.binding())
+    pipeline.sink.prepare(pipeline.owner())
+    pipeline.dead_letters.prepare(pipeline.owner())
     bind_table(pipeline)
     plans = _freeze_plans(pipeline, wanted, found, progress)
     now = with_broker_snapshot(pipeline)
@@ -563,7 +562,7 @@ def preview(pipeline: Pipeline, window: Window) -> Plan:
     Raises:
         SpecError: a micro-batch that was not begun.
         RefusedError, UnreachableError: as a run, of what can be told before messages
-            are read; but see `binding.refuse_unready`.
+            are read; but see `ownership.refuse_unready`.
     """
     _refuse_off_grid(pipeline, window)
     spec = pipeline.spec
@@ -700,12 +699,12 @@ def _report(pipeline: Pipeline, committed: Committed, *, recovered: bool) -> Res
     crash_point("report.before")
     receipt, topic = committed.receipt, pipeline.dead_topic
     published = _published(pipeline, receipt)
-    letters = (
+    dead_letters = (
         None
         if topic is None
         else publish_dead_letters(pipeline.dead_letters, topic, receipt, pipeline.now)
     )
-    return Result(committed, recovered, published, letters)
+    return Result(committed, recovered, published, dead_letters)
 
 
 def _published(pipeline: Pipeline, receipt: Receipt) -> Published | None:

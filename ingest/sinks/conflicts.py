@@ -29,7 +29,7 @@ class Seen(msgspec.Struct, frozen=True):
     """
 
     table: str
-    binding: TableOwner
+    owner: TableOwner
     committed: Committed | None = None
     before: Committed | None = None
     after: Committed | None = None
@@ -48,7 +48,7 @@ def decide(receipt: Receipt, seen: Seen) -> Committed | None:
         OverlapError: a range is committed under another window, which it names.
     """
     refuse_other_owner(
-        seen.table, seen.binding, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
+        seen.table, seen.owner, TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
     )
     committed = settled(receipt, seen.committed)
     if committed is None:

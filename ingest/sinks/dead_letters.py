@@ -54,8 +54,8 @@ class DeadLetterTable:
     def refuse_unwritable(self) -> None:
         self.store.check_write()
 
-    def prepare(self, binding: TableOwner) -> None:
-        prepare(self.store, COLUMNS, binding)
+    def prepare(self, owner: TableOwner) -> None:
+        prepare(self.store, COLUMNS, owner)
 
     def stager(self, plan: Plan, generation: int, attempt: str) -> StagerFactory:
         layout = DeadLetterLayout(attempt, generation, plan.window.pipeline)

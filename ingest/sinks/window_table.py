@@ -189,12 +189,12 @@ class WindowTable:
 
     # ------------------------------------------------------------------------------- preparing
 
-    def binding(self) -> TableOwner | None:
+    def owner(self) -> TableOwner | None:
         with self.store.reading() as state:
             return None if state is None else state.owner
 
-    def prepare(self, binding: TableOwner) -> None:
-        prepare(self.store, self.columns, binding)
+    def prepare(self, owner: TableOwner) -> None:
+        prepare(self.store, self.columns, owner)
 
     def columns_to_come(self) -> Sequence[str]:
         with self.store.reading() as state:

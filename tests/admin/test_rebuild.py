@@ -131,7 +131,7 @@ def test_receipts_that_disagree(scene: Scene) -> None:
     are refused.
     """
     receipts = [c.receipt for c in scene.sink.receipts()]
-    bound = scene.sink.binding()
+    bound = scene.sink.owner()
     assert bound is not None
     with pytest.raises(IdentityError, match="names ledger else and grid hourly"):
         refuse_foreign("orders", bound, [msgspec.structs.replace(receipts[0], ledger="else")])

@@ -24,7 +24,7 @@ from unittest.mock import patch
 
 from tests.bench.harness.servers import postgres
 from tests.bench.iceberg import expire
-from tests.sinks.beside import BINDING, DeltaSink
+from tests.sinks.beside import OWNER, DeltaSink
 from tests.sinks.delta.world import sink_at as delta_at
 from tests.sinks.files.world import sink_at as files_at
 from tests.sinks.iceberg.world import sink_at as iceberg_at
@@ -114,7 +114,7 @@ KINDS = {
 def make(kind: Kind, place: str, windows: int) -> None:
     """A table that holds so many windows."""
     sink = kind.open(place)
-    sink.prepare(BINDING)
+    sink.prepare(OWNER)
     with patch.object(os, "fsync", lambda _: None):
         for number in range(windows):
             _committed(sink, *staged_receipt(sink, number, dead=False))
@@ -161,7 +161,7 @@ def _measure(kind: Kind, place: str, windows: int, scratch: Path) -> Cost:
     loaded, and begun, once is not a table's cost.
     """
     warm = delta_at(f"{scratch}/warm {windows}")
-    warm.prepare(BINDING)
+    warm.prepare(OWNER)
     _committed(warm, *staged_receipt(warm, 0, dead=False))
     sink = kind.open(place)
     staged = [staged_receipt(sink, windows + number, dead=False) for number in range(COMMITS + 1)]

@@ -248,7 +248,7 @@ def test_sink_check(bound: TableOwner | None, level: str) -> None:
 
 
 def test_sink_check_without_ledger() -> None:
-    """Without a ledger the rest of the binding is still checked, and the line says what is open."""
+    """Without a ledger the rest of the owner is still checked, and the line says what is open."""
     assert (
         "can't be told" in sink_check("t", TableOwner("p", "l", "hourly"), "p", "hourly", None).what
     )

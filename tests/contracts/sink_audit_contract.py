@@ -61,7 +61,7 @@ class SinkAuditContract(SinkUnderTest):
             fresh.audit().windows(),
             fresh.audit().rows_held(window(0)),
         ) == ([], set(), [])
-        assert fresh.binding() is None
+        assert fresh.owner() is None
 
     def test_what_is_committed_is_never_swept(self, sink: Any) -> None:
         """A sweep takes nothing that a commit names, and what was swept once is not found again."""

@@ -188,9 +188,9 @@ class CommitContract(SinkUnderTest):
     @pytest.mark.parametrize(
         "asked",
         [
-            ["binding"],
-            ["binding", "prepare"],
-            ["binding", "prepare", "look"],
+            ["owner"],
+            ["owner", "prepare"],
+            ["owner", "prepare", "look"],
             ["look", "prepare"],
             ["look", "look"],
         ],
@@ -205,8 +205,8 @@ class CommitContract(SinkUnderTest):
         self.commit(sink, 1)
         fresh = self.reopen(sink)
         ask = {
-            "binding": fresh.binding,
-            "prepare": lambda: fresh.prepare(fresh.binding()),
+            "owner": fresh.owner,
+            "prepare": lambda: fresh.prepare(fresh.owner()),
             "look": lambda: fresh.look(window(5)),
         }
         for word in asked:

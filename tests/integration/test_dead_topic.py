@@ -21,7 +21,7 @@ from tests.integration.harness import (
 )
 from tests.kafka.dead_letters import read_topic, told
 from tests.kafka.produce import Put, create_topic, delete_topic, produce
-from windrow.ingest.crashpoints import LETTER_POINTS
+from windrow.ingest.crashpoints import DEAD_TOPIC_POINTS
 from windrow.ingest.runner.context import Request
 
 pytestmark = pytest.mark.broker
@@ -87,8 +87,8 @@ def test_a_letter_in_the_topic(place: Place) -> None:
     refused; its own attempt is the committed one.
     """
     result = place.run(1)
-    assert result.letters is not None
-    assert (result.letters.letters, counted(place)) == (6, once())
+    assert result.dead_letters is not None
+    assert (result.dead_letters.letters, counted(place)) == (6, once())
     first = min(
         read_topic(place.bootstrap, dead_topic(place)),
         key=lambda m: int(told(m, "__connect.errors.offset") or ""),
@@ -117,7 +117,7 @@ def test_a_letter_in_the_topic(place: Place) -> None:
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("point", ["commit.after", "report.before", *LETTER_POINTS])
+@pytest.mark.parametrize("point", ["commit.after", "report.before", *DEAD_TOPIC_POINTS])
 def test_killed(place: Place, point: str) -> None:
     """kill -9 at each point behind the commit; the next run publishes what is missing,
     and no letter twice.
@@ -125,17 +125,17 @@ def test_killed(place: Place, point: str) -> None:
     killed = start_run(place, 1, place.folder / "answers" / "killed", f"{point}:kill")
     killed.join(120)
     assert killed.exitcode == -signal.SIGKILL
-    assert counted(place, undecided=point == "letters.before") == (
-        once() if point == "letters.after" else Counter()
+    assert counted(place, undecided=point == "dead_topic.before") == (
+        once() if point == "dead_topic.after" else Counter()
     )
     results = [place.run(1) for _ in range(2)]
     assert [r.recovered for r in results] == [True, True]
-    assert [r.letters is not None for r in results] == [point != "letters.after", False]
+    assert [r.dead_letters is not None for r in results] == [point != "dead_topic.after", False]
     assert counted(place) == once()
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("point", ["report.before", *LETTER_POINTS])
+@pytest.mark.parametrize("point", ["report.before", *DEAD_TOPIC_POINTS])
 def test_a_sleeper_changes_nothing(place: Place, point: str) -> None:
     """A run that stops at a point wakes after another one has published: it finds that,
     or is fenced and says so.
@@ -146,11 +146,11 @@ def test_a_sleeper_changes_nothing(place: Place, point: str) -> None:
     place.run(1)
     assert counted(place) == once()
     wake_to_the_end([sleeper], 120)
-    if point == "letters.before":
+    if point == "dead_topic.before":
         assert "another run, which began later, publishes them" in answer.read_text()
     else:
         assert result_of(answer).committed.receipt.counts.dead == 6
-    assert place.run(1).letters is None
+    assert place.run(1).dead_letters is None
     assert counted(place) == once()
 
 
@@ -161,7 +161,7 @@ def test_two_at_once(place: Place) -> None:
     killed = start_run(place, 1, place.folder / "answers" / "killed", "report.before:kill")
     killed.join(120)
     answers = [place.folder / "answers" / name for name in ("one", "other")]
-    runs = [start_run(place, 1, answer, "letters.begun:stop") for answer in answers]
+    runs = [start_run(place, 1, answer, "dead_topic.begun:stop") for answer in answers]
     for each in runs:
         wait_until_stopped(each)
     wake_to_the_end(runs, 120)

@@ -1,4 +1,4 @@
-"""One comparison of a table's binding with who comes, for every sink."""
+"""One comparison of a table's owner with who comes, for every sink."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from windrow.ingest import crashpoints
 from windrow.ingest.admin.dead_replay import DeadReplayRequest, replay_dead_letters
 from windrow.ingest.admin.edit import RefusedMessage
 from windrow.ingest.admin.verify import verify
-from windrow.ingest.crashpoints import CRASH_POINTS, LETTER_POINTS, CrashPoint
+from windrow.ingest.crashpoints import CRASH_POINTS, DEAD_TOPIC_POINTS, CrashPoint
 from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.runner.context import Pipeline, Request, Result
@@ -83,14 +83,16 @@ ONCE = Counter({(31, 0): 1, (32, 0): 1})
 def test_a_committed_windows_letters_are_published_once(office: Office) -> None:
     """By the run that commits it, and by no later one; the result says how many."""
     first, again = office.run(), office.run()
-    assert first.letters is not None
-    assert (first.letters.topic, first.letters.letters, again.letters) == ("things.dead", 2, None)
+    assert first.dead_letters is not None
+    published = first.dead_letters
+    assert (published.topic, published.letters) == ("things.dead", 2)
+    assert again.dead_letters is None
     assert (office.seen(), office.topic.turns, office.findings()) == (ONCE, 1, [])
 
 
 def test_a_window_without_dead_letters_opens_nothing(office: Office) -> None:
     """No turn at the topic, whether it is run or found committed."""
-    assert [office.run(n).letters for n in (0, 1, 2, 0)] == [None] * 4
+    assert [office.run(n).dead_letters for n in (0, 1, 2, 0)] == [None] * 4
     assert office.topic.turns == 0
 
 
@@ -136,7 +138,7 @@ def dies_at(monkeypatch: pytest.MonkeyPatch, point: CrashPoint) -> None:
 
 
 @pytest.mark.some(4)
-@pytest.mark.parametrize("point", [*CRASH_POINTS, *LETTER_POINTS])
+@pytest.mark.parametrize("point", [*CRASH_POINTS, *DEAD_TOPIC_POINTS])
 def test_a_crash_anywhere(
     office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
 ) -> None:
@@ -147,15 +149,15 @@ def test_a_crash_anywhere(
     with pytest.raises(crashpoints.CrashError):
         office.run()
     monkeypatch.undo()
-    assert office.seen() == (ONCE if point == "letters.after" else Counter())
-    if point in {"commit.after", "report.before", *LETTER_POINTS}:
+    assert office.seen() == (ONCE if point == "dead_topic.after" else Counter())
+    if point in {"commit.after", "report.before", *DEAD_TOPIC_POINTS}:
         assert [finding for finding in office.findings() if "things.dead" in finding] != []
     for _ in range(2):
         office.run()
         assert (office.seen(), office.findings()) == (ONCE, [])
 
 
-@pytest.mark.parametrize("after", ["report.before", *LETTER_POINTS])
+@pytest.mark.parametrize("after", ["report.before", *DEAD_TOPIC_POINTS])
 def test_a_dead_replay_publishes_what_its_window_left(
     office: Office, monkeypatch: pytest.MonkeyPatch, after: CrashPoint
 ) -> None:
@@ -204,12 +206,12 @@ def later(
     return office.run()
 
 
-@pytest.mark.parametrize("point", ["report.before", *LETTER_POINTS])
+@pytest.mark.parametrize("point", ["report.before", *DEAD_TOPIC_POINTS])
 def test_a_sleeper_changes_nothing(
     office: Office, monkeypatch: pytest.MonkeyPatch, point: CrashPoint
 ) -> None:
     """A run that wakes at any point after another one has published finds that, or is fenced."""
-    if point == "letters.before":
+    if point == "dead_topic.before":
         with pytest.raises(UnreachableError, match="another run"):
             later(office, monkeypatch, point, office.run)  # type: ignore[arg-type]
     else:
@@ -225,7 +227,7 @@ def test_a_sleeper_that_kafka_forgot(office: Office, monkeypatch: pytest.MonkeyP
         office.topic.marks.clear()
         office.now += timedelta(days=30)
 
-    assert later(office, monkeypatch, "letters.begun", published_long_ago).letters is None
+    assert later(office, monkeypatch, "dead_topic.begun", published_long_ago).dead_letters is None
     assert office.seen() == ONCE
 
 
@@ -236,7 +238,7 @@ def test_what_nobody_can_tell_a_person_decides(
     """A run died over the letters, and Kafka has forgotten whether they are there:
     nothing is written before a person says what to do.
     """
-    dies_at(monkeypatch, "letters.after")
+    dies_at(monkeypatch, "dead_topic.after")
     with pytest.raises(crashpoints.CrashError):
         office.run()
     monkeypatch.undo()
@@ -257,7 +259,7 @@ def test_what_nobody_can_tell_a_person_decides(
         {times},
         False,
     )
-    assert office.run().letters is None
+    assert office.run().dead_letters is None
 
 
 def test_an_old_window_that_nobody_began_to_publish(

@@ -227,8 +227,8 @@ def test_runs_that_begin_at_once_share_one_table(desk: Desk) -> None:
     late = desk.pipeline(**elsewhere(desk))
     prepare = late.sink.prepare
 
-    def overtaken(binding: TableOwner) -> None:
-        prepare(binding)
+    def overtaken(owner: TableOwner) -> None:
+        prepare(owner)
         desk.run(0)
 
     late.sink.prepare = overtaken  # type: ignore[method-assign]

@@ -258,7 +258,7 @@ def test_a_replacement_by_another_schema(scene: Scene) -> None:
     lie = {"subject": "things-value", "version": 1, "id": 1, "schema": record(("id", "int"))}
     scene.registry.ill = {"/subjects/things-value/versions/1": Fault(200, json.dumps(lie).encode())}
     made = scene.pipeline()
-    made.ledger.adopt_identity(made.sink.binding().ledger)  # type: ignore[union-attr]
+    made.ledger.adopt_identity(made.sink.owner().ledger)  # type: ignore[union-attr]
     _client.cache_clear()  # what a process was told it doesn't ask again
     with pytest.raises(RefusedError, match="another schema under id 1"):
         scene.run(replaced=True)

@@ -159,7 +159,7 @@ def test_what_windows_share_is_asked_once(desk: Desk) -> None:
     assert many[2] == Counter(run=1)
     again = asked(WINDOWS)
     assert (again[0], again[2]) == (Counter(), Counter())
-    assert again[1] == Counter(binding=1, is_at=1, looks=1, receipt_text=12)
+    assert again[1] == Counter(owner=1, is_at=1, looks=1, receipt_text=12)
 
 
 def test_a_log_is_asked_once_how_far_it_reaches_under_an_epoch() -> None:

@@ -22,7 +22,7 @@ from windrow.ingest.sinks.kind import Evolve, Rows
 from windrow.ingest.sinks.window_table import WindowTable
 from windrow.ingest.testing.sink import MemoryDeadLetters, MemorySink
 
-BINDING = TableOwner("orders", "ledger-1", "hourly")
+OWNER = TableOwner("orders", "ledger-1", "hourly")
 
 
 class WithDeadLetters:
@@ -30,9 +30,9 @@ class WithDeadLetters:
 
     dead_letters: DeadLetters
 
-    def prepare(self, binding: TableOwner = BINDING) -> None:
-        super().prepare(binding)  # type: ignore[misc]
-        self.dead_letters.prepare(binding)
+    def prepare(self, owner: TableOwner = OWNER) -> None:
+        super().prepare(owner)  # type: ignore[misc]
+        self.dead_letters.prepare(owner)
 
     def commit_dead(self, plan: Plan, attempt: str, staged: Sequence[Staged]) -> None:
         self.dead_letters.commit(plan, attempt, staged)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import OWNER
 from tests.sinks.things import PER_WINDOW, ROWS, TOPIC, plan, plan_of, receipt, window, with_digest
 from windrow.ingest.errors import GridError, OverlapError, OwnerError, RefusedError, WindrowError
 from windrow.ingest.model.boundary import Boundary, Mark, TopicSeen
@@ -45,13 +45,13 @@ def committed(
     return Committed(proposed(number, generation, offsets), 7)
 
 
-def seen(made: Receipt, *held: Committed, binding: TableOwner = BINDING) -> Seen:
+def seen(made: Receipt, *held: Committed, owner: TableOwner = OWNER) -> Seen:
     """What a sink sees that can name all that it holds."""
     by_key = {one.receipt.window.key: one for one in held}
     before, after = adjacent(made)
     own, left, right = (by_key.get(key or "") for key in (made.window.key, before, after))
     others = [one.receipt for key, one in by_key.items() if key != made.window.key]
-    return Seen("t", binding, own, left, right, others)
+    return Seen("t", owner, own, left, right, others)
 
 
 def told(error: WindrowError) -> tuple[str, str | None, int | None, int | None]:
@@ -287,7 +287,7 @@ def test_another_binding_comes_first(bound: TableOwner, error: type[RefusedError
     """
     for held in ((), (committed(0),)):
         with pytest.raises(error, match="the table t "):
-            decide(proposed(0), seen(proposed(0), *held, binding=bound))
+            decide(proposed(0), seen(proposed(0), *held, owner=bound))
 
 
 @pytest.mark.parametrize(

@@ -328,4 +328,4 @@ def test_a_table_that_is_gone(sink: Any) -> None:
     sink.store.content = None
     with pytest.raises(WindrowError, match="isn't there any more"):
         sink.commit(made, files)
-    assert sink.binding() is None
+    assert sink.owner() is None

@@ -10,7 +10,7 @@ secrets    which of a catalog's properties are secrets
 storage    how tasks open a table's storage without being sent a secret
 database   a catalog in a database
 catalogs   opening and asking the catalog, and what its errors stand for
-prepare    creating, binding and comparing a table
+prepare    creating, owning and comparing a table
 commit     one commit on exactly the state that was looked at, sent once
 contents   what lies in the table, row by row
 store      the table store: states of the table, and changes on them

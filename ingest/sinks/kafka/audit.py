@@ -22,7 +22,7 @@ from windrow.ingest.kafka.retry import APART_SECONDS, POLL_SECONDS, TIMES
 from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.receipt import Committed, Receipt
 from windrow.ingest.model.window import Window
-from windrow.ingest.ports.sink import BINDING, PUBLISHED, PublishedRows, RowsHeld, Unreadable
+from windrow.ingest.ports.sink import OWNER, PUBLISHED, PublishedRows, RowsHeld, Unreadable
 from windrow.ingest.schema.checksum import row_hashes, text
 from windrow.ingest.schema.metadata import TYPES
 from windrow.ingest.sinks.kafka.control import (
@@ -400,7 +400,7 @@ def _splits(held: Held, window: str) -> Collection[PublishedSplit]:
 def _every(held: Held) -> list[Committed | Unreadable]:
     """Each window's receipt, or what is the matter with it."""
     damaged = [Unreadable(key, what, DO_DAMAGED) for key, what in held.damaged.items()]
-    damaged += [] if held.deleted is None else [Unreadable(BINDING, held.deleted, DO_DELETED)]
+    damaged += [] if held.deleted is None else [Unreadable(OWNER, held.deleted, DO_DELETED)]
     open_ = [
         Unreadable(
             key,

@@ -4,7 +4,7 @@ topic with one partition.
 They are written in the same transactions as the messages; behind them, where there are
 no transactions.
 
-    ["binding"]                   whose table it is
+    ["owner"]                     whose table it is
     ["split", window, number]     what was published of one split of a window that isn't committed
                             yet
     ["receipt", window, part]     a committed window's receipt, with what its splits were; a long
@@ -44,7 +44,7 @@ from windrow.ingest.model.codec import from_json
 from windrow.ingest.model.owner import TableOwner
 from windrow.ingest.model.plan import Covered, covered
 from windrow.ingest.model.receipt import Checksum, Committed, Receipt
-from windrow.ingest.ports.sink import BINDING
+from windrow.ingest.ports.sink import OWNER
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class _Bound(msgspec.Struct, frozen=True):
     receipts put back.
     """
 
-    binding: TableOwner
+    owner: TableOwner
     form: int = FORM
     start: int = 0
 
@@ -143,20 +143,20 @@ class Held:
         self._parts: dict[tuple[str, str], list[bytes]] = {}
 
     @property
-    def binding(self) -> TableOwner | None:
+    def owner(self) -> TableOwner | None:
         """Whose table it is.
 
         Raises:
             DamagedError: the record of it can't be read, so nobody knows; or receipts may be gone.
         """
         self.refuse_deleted()
-        if self._bound is None and BINDING in self.damaged:
-            raise DamagedError(self.damaged[BINDING], "setup", DO_DAMAGED)
-        return None if self._bound is None else self._bound.binding
+        if self._bound is None and OWNER in self.damaged:
+            raise DamagedError(self.damaged[OWNER], "setup", DO_DAMAGED)
+        return None if self._bound is None else self._bound.owner
 
     @property
     def deleted(self) -> str | None:
-        """How the log lost its first records, if it did: the binding is among them, and
+        """How the log lost its first records, if it did: the owner is among them, and
         receipts may be.
         """
         if self.start <= (0 if self._bound is None else self._bound.start):
@@ -186,8 +186,8 @@ class Held:
         `parts`: what the header says of a receipt that is cut.
         """
         match _key(key):
-            case ("binding",) if value is not None:
-                self._checked(BINDING, lambda: self._bind(value))
+            case ("owner",) if value is not None:
+                self._checked(OWNER, lambda: self._bind(value))
             case ("split", str(window), int(number)):
                 self._checked(window, lambda: self._split(window, number, value))
             case ("receipt", str(window), int(part), *rest) if value is not None:
@@ -233,7 +233,7 @@ class Held:
 
     def _bind(self, value: bytes) -> None:
         self._bound = _read(value, _Bound)
-        self.damaged.pop(BINDING, None)
+        self.damaged.pop(OWNER, None)
 
     def _split(self, window: str, number: int, value: bytes | None) -> None:
         if value is None:
@@ -288,12 +288,12 @@ def _key(key: bytes) -> Key:
 # --------------------------------------------------------------------------------------------------
 
 
-def binding_record(binding: TableOwner, start: int = 0) -> Record:
+def owner_record(owner: TableOwner, start: int = 0) -> Record:
     """Whose table it is.
 
     `start`: the log's first offset, where nothing of what stood before it is missing.
     """
-    return b'["binding"]', msgspec.json.encode(_Bound(binding, start=start))
+    return b'["owner"]', msgspec.json.encode(_Bound(owner, start=start))
 
 
 def split_record(split: PublishedSplit) -> Record:

@@ -57,7 +57,7 @@ from windrow.ingest.sinks.kafka.control import (
     Held,
     PublishedSplit,
     Record,
-    binding_record,
+    owner_record,
     parts_of,
     receipt_records,
     split_record,
@@ -199,22 +199,22 @@ class KafkaSink:
     def places(self) -> Sequence[str]:
         return [self.options.staging]
 
-    def binding(self) -> TableOwner | None:
-        return self._control.read(lambda held: held.binding)
+    def owner(self) -> TableOwner | None:
+        return self._control.read(lambda held: held.owner)
 
-    def prepare(self, binding: TableOwner) -> None:
+    def prepare(self, owner: TableOwner) -> None:
         """Makes the control topic, never another one."""
         self._refuse_unfit()
-        bound = self.binding()
+        bound = self.owner()
         if bound is None:
             self._topics.refuse_unfit(self.options.delivery, self.options.timeout)
             self._topics.make_control()
             self._write(
-                binding.pipeline,
-                lambda held: [] if held.binding is not None else [binding_record(binding)],
+                owner.pipeline,
+                lambda held: [] if held.owner is not None else [owner_record(owner)],
             )
-            bound = self.binding() or binding
-        refuse_other_owner(self.identity, bound, binding)
+            bound = self.owner() or owner
+        refuse_other_owner(self.identity, bound, owner)
 
     def _refuse_unfit(self) -> None:
         self.form  # noqa: B018
@@ -346,16 +346,16 @@ class KafkaSink:
         return self._files.sweep(cutoff, dry_run=dry_run)
 
     def bind_again(self, receipt: Receipt) -> None:
-        """Put the binding back, which a receipt says too, where the control topic has
+        """Put the owner back, which a receipt says too, where the control topic has
         lost it, or is gone itself.
         """
         self._topics.make_control()
-        binding = TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
+        owner = TableOwner(receipt.window.pipeline, receipt.ledger, receipt.grid)
 
         def lost(held: Held) -> list[Record]:
-            return [] if held.is_bound else [binding_record(binding, held.start)]
+            return [] if held.is_bound else [owner_record(owner, held.start)]
 
-        self._write(binding.pipeline, lost)
+        self._write(owner.pipeline, lost)
 
     def put_back(self, receipt: Receipt, text: str, splits: tuple[PublishedSplit, ...]) -> None:
         """Put a receipt back by its exact text, where the control topic has lost it.

@@ -136,7 +136,7 @@ def judged(
         WindowError: it may not be committed on what the table holds.
     """
     receipt = work.receipt
-    if control.binding is None:
+    if control.owner is None:
         raise RefusedError(
             f"the table {identity} isn't there any more", "commit", "Run the window again."
         )
@@ -147,7 +147,7 @@ def judged(
         (None if before is None else control.committed(before)),
     )
     committed = decide(
-        receipt, Seen(identity, control.binding, mine, left, control.committed(after), others)
+        receipt, Seen(identity, control.owner, mine, left, control.committed(after), others)
     )
     published = {} if committed is not None else control.splits.get(receipt.window.key, {})
     for split in published.values():

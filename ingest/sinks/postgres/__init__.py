@@ -11,7 +11,7 @@ catalog    what windrow keeps of its tables: whose they are, receipts, ranges, n
 stage      one split's rows in a file that COPY takes, and such files brought in
 merge      staged changes merged into a table with a primary key
 unfit      servers, users and tables of an owner's own that can hold no windows
-prepare    making, binding and comparing a table
+prepare    making, owning and comparing a table
 read       rows back into Arrow
 store      the table as the commit loop has it, of rows and of dead letters
 """

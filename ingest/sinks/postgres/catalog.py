@@ -144,7 +144,7 @@ class Target(msgspec.Struct, frozen=True):
     """
 
     id: UUID
-    binding: TableOwner
+    owner: TableOwner
     window_column: str
     columns: pa.Schema
     commits: int

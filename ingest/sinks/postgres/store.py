@@ -167,7 +167,7 @@ class PostgresState:
 
     @property
     def owner(self) -> TableOwner:
-        return self._target.binding
+        return self._target.owner
 
     def note(self, name: str) -> int | None:
         return catalog.note(self._connection, self._table, self._target, name)

@@ -127,14 +127,14 @@ class RoutedSink:
     def places(self) -> Sequence[str]:
         return [place for sink in self._every for place in sink.places()]
 
-    def binding(self) -> TableOwner | None:
-        return self._other.binding()
+    def owner(self) -> TableOwner | None:
+        return self._other.owner()
 
-    def prepare(self, binding: TableOwner) -> None:
+    def prepare(self, owner: TableOwner) -> None:
         """The table with the receipts comes first, for whoever binds it may go on."""
         assert self._fitting
         for sink in (self._other, *self._tables):
-            sink.prepare(binding)
+            sink.prepare(owner)
 
     def columns_to_come(self) -> Sequence[str]:
         assert self._fitting

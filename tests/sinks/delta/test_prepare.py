@@ -60,7 +60,7 @@ def test_the_table_as_it_is_made(uri: str) -> None:
         ("_window", "string", False),
     ]
     assert table.metadata().partition_columns == ["_window"]
-    assert sink.binding() == TableOwner("orders", "ledger-1", "hourly")
+    assert sink.owner() == TableOwner("orders", "ledger-1", "hourly")
     assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
 
 

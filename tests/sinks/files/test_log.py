@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sinks.beside import BINDING, DeltaBoth
+from tests.sinks.beside import OWNER, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.hooks import in_between
 from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
@@ -381,4 +381,4 @@ def test_a_manifest_is_for_people_too(sink: Any) -> None:
 def test_who_comes_with_another_binding_is_refused_before_anything(sink: Any) -> None:
     """Also where the table was begun by the other side while this one was about to."""
     with pytest.raises(RefusedError, match="returns"):
-        FilesBoth(sink.uri, ROWS).prepare(TableOwner("returns", BINDING.ledger, BINDING.grid))
+        FilesBoth(sink.uri, ROWS).prepare(TableOwner("returns", OWNER.ledger, OWNER.grid))

@@ -16,7 +16,7 @@ import pytest
 from tests.heard import waits_heard
 from tests.s3.contract import OF_A_STORE
 from tests.s3.server import S3Server
-from tests.sinks.beside import BINDING, DeltaBoth
+from tests.sinks.beside import OWNER, DeltaBoth
 from tests.sinks.files.world import FilesBoth, report
 from tests.sinks.files.world import pieces as pieces_of
 from tests.sinks.things import ROWS, staged_receipt, together
@@ -135,7 +135,7 @@ def test_a_table_is_begun_through_faults(
         s3.faults.clear()
     s3.fail(how, "PUT", "_windrow/trials/", times=2)
     made.refuse_unwritable()
-    assert made.binding() == BINDING
+    assert made.owner() == OWNER
 
 
 def test_a_table_that_can_not_be_begun(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_a_table_that_can_not_be_begun(s3: S3Server, monkeypatch: pytest.MonkeyP
         made.prepare()
     assert 1 < fault.hit < 10
     s3.faults.clear()
-    assert made.binding() is None
+    assert made.owner() is None
 
 
 def test_a_trial_that_can_not_be_taken_away(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_a_store_is_waited_for_aloud(
     table = made(f"{s3.bucket()}/orders", ROWS)
     monkeypatch.setattr("windrow.ingest.waiting.SECONDS", 0.0)
     with waits_heard() as heard:
-        assert table.binding() is None
+        assert table.owner() is None
         assert heard.get(timeout=30).getMessage() == f"Waiting for the storage of {table.uri}"
 
 

@@ -152,4 +152,4 @@ def test_processes_that_make_a_catalog_at_once(tmp_path: Path) -> None:
     racers = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     said = [racer.communicate(timeout=120)[1] for racer in racers]
     assert [racer.returncode for racer in racers] == [0] * 3, said
-    assert sink_at(str(tmp_path / "new")).binding() is not None
+    assert sink_at(str(tmp_path / "new")).owner() is not None

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.kafka.produce import create_topic, high_watermark
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import OWNER
 from tests.sinks.kafka.attempts import ALREADY, DONE, ended, started
 from tests.sinks.kafka.test_kills import POINTS
 from tests.sinks.kafka.test_publish import staged, table
@@ -28,7 +28,7 @@ from windrow.ingest.kafka.delivery import Acks, Delivery
 from windrow.ingest.model.codec import to_json
 from windrow.ingest.ports.sink import AlreadyDone, Capabilities, Done
 from windrow.ingest.sinks.kafka import control, publish, send
-from windrow.ingest.sinks.kafka.control import Held, binding_record, parts_of, receipt_records
+from windrow.ingest.sinks.kafka.control import Held, owner_record, parts_of, receipt_records
 from windrow.ingest.sinks.kafka.fast import CompiledPump
 from windrow.ingest.sinks.kafka.publish import put_records
 from windrow.ingest.testing.checker import Report, check
@@ -150,14 +150,14 @@ def test_what_somebody_else_wrote_is_told_of_its_window_or_passed_over() -> None
 
 def test_a_table_whose_binding_is_damaged_is_nobodys() -> None:
     """It isn't taken for one that nobody has bound yet; one that was read before stays."""
-    record, value = binding_record(BINDING)
+    record, value = owner_record(OWNER)
     held = Held()
     held.take(record, b"{}", None)
-    with pytest.raises(DamagedError, match="binding"):
-        held.binding  # noqa: B018
+    with pytest.raises(DamagedError, match="owner"):
+        held.owner  # noqa: B018
     held.take(record, value, None)
     held.take(record, b"{}", None)
-    assert held.binding == BINDING
+    assert held.owner == OWNER
 
 
 @broker

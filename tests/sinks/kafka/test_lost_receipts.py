@@ -20,7 +20,7 @@ from tests.kafka.produce import (
     high_watermark,
     produce,
 )
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import OWNER
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
 from tests.sinks.things import staged_receipt, window
 from windrow.ingest.admin.restore import restore
@@ -28,7 +28,7 @@ from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.ports.sink import Done
-from windrow.ingest.sinks.kafka.control import ControlTopic, binding_record
+from windrow.ingest.sinks.kafka.control import ControlTopic, owner_record
 from windrow.ingest.sinks.kafka.topics import LogSeen, SinkTopics
 from windrow.ingest.testing.broker import MemoryBroker
 
@@ -60,7 +60,7 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
     kafka: str, tmp_path: Path, table: Any
 ) -> None:
     """Neither who opens the table, nor who has read it before, takes a window for new;
-    with receipt and binding back, all is as it was.
+    with receipt and owner back, all is as it was.
     """
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     text, held = table.receipt_text(was.receipt), table.audit().rows_held(window(0))
@@ -68,7 +68,7 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
     deleted(kafka, table.options.control)
     for sink in (table, again(table)):
         for look in (
-            sink.binding,
+            sink.owner,
             sink.prepare,
             lambda sink=sink: sink.look(window(0)),
             lambda sink=sink: list(sink.receipts()),
@@ -81,9 +81,9 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
         "without a copy there is no way to know what is missing"
     )
     ledger.record(was.receipt, text)
-    assert restore("orders", table, ledger, dry_run=True).windows == ("binding", window(0).key)
+    assert restore("orders", table, ledger, dry_run=True).windows == ("owner", window(0).key)
     with pytest.raises(DamagedError):
-        table.binding()
+        table.owner()
     assert restore("orders", again(table), ledger, dry_run=False).exit_code == 0
     for sink in (table, again(table)):
         assert list(sink.receipts()) == [was]
@@ -93,14 +93,14 @@ def test_receipts_that_were_deleted_come_back_from_the_ledger(
 
 
 def test_a_control_topic_that_is_gone_is_made_anew(kafka: str, tmp_path: Path, table: Any) -> None:
-    """With the binding and the receipts that the ledger has: what is said to be
+    """With the owner and the receipts that the ledger has: what is said to be
     restored is there.
     """
     ledger, (was,) = open_ledger(f"sqlite:///{tmp_path / 'state.db'}"), list(table.receipts())
     ledger.record(was.receipt, table.receipt_text(was.receipt))
     delete_topic(kafka, table.options.control)
     assert restore("orders", again(table), ledger, dry_run=False).windows == (window(0).key,)
-    assert (again(table).binding(), list(again(table).receipts())) == (BINDING, [was])
+    assert (again(table).owner(), list(again(table).receipts())) == (OWNER, [was])
 
 
 def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
@@ -117,8 +117,8 @@ def test_a_receipt_is_not_put_back_for_rows_that_are_gone(
     assert {("have 0 of the 20 rows" in f.what, "--again" in f.do) for f in done.failed} == {
         (True, True)
     }
-    assert (table.binding(), table.look(window(0))) == (
-        BINDING,
+    assert (table.owner(), table.look(window(0))) == (
+        OWNER,
         None,
     ), "the window can be published once more"
 
@@ -139,19 +139,19 @@ def test_a_view_of_a_log_that_was_cut_off_is_not_gone_on_with(kafka: str, table:
     """1 A process reads the control topic.  2 It is cut off, and grows again to the
     very same end.  3 The process reads what is there.
     """
-    old, end = BINDING, 1
+    old, end = OWNER, 1
     topic = create_topic(kafka)
-    produce(kafka, topic, [Put(value, key=key) for key, value in [binding_record(old)]])
+    produce(kafka, topic, [Put(value, key=key) for key, value in [owner_record(old)]])
     log = OneLog(LogSeen("id", 3, 0, end))
     made = table._control
     view = ControlTopic(topic, log, made._admin, made._consumer, 30)  # type: ignore[arg-type]
-    assert view.read(lambda held: held.binding) == old
+    assert view.read(lambda held: held.owner) == old
     delete_topic(kafka, topic)
     create_topic(kafka, name=topic)
     produce(kafka, topic, [Put(b"{}", key=b'["somebody else"]')])
-    assert view.read(lambda held: held.binding) == old
+    assert view.read(lambda held: held.owner) == old
     log.seen = LogSeen("id", 4, 0, end)
-    assert view.read(lambda held: held.binding, to_end=True) is None
+    assert view.read(lambda held: held.owner, to_end=True) is None
 
 
 def test_messages_of_others_under_a_windows_headers_are_told(

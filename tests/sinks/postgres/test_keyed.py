@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import OWNER
 from tests.sinks.keyed_contract import (
     KEYS,
     A,
@@ -127,9 +127,9 @@ def test_the_key_is_for_ever(table: PostgresKeyed, other: PrimaryKey) -> None:
     says which it has.
     """
     with pytest.raises(SchemaChangedError, match="the primary key shop, id"):
-        PostgresKeyedBoth(place_of(table.uri), ROWS, other).prepare(BINDING)
+        PostgresKeyedBoth(place_of(table.uri), ROWS, other).prepare(OWNER)
     with pytest.raises(SchemaChangedError, match="no primary key in the spec"):
-        PostgresBoth(place_of(table.uri), ROWS).prepare(BINDING)
+        PostgresBoth(place_of(table.uri), ROWS).prepare(OWNER)
     assert table.sink.look(window(0)) is None
 
 

@@ -61,7 +61,7 @@ def test_a_copy_of_a_table_is_not_taken_for_it(sink: Any, owner: Any, database: 
     commit(sink, 0)
     owner("CREATE TABLE copies (LIKE orders INCLUDING ALL)")
     copy = sink_at(f"{database}#copies")
-    for ask in (copy.binding, copy.prepare, lambda: copy.look(window(0))):
+    for ask in (copy.owner, copy.prepare, lambda: copy.look(window(0))):
         with pytest.raises(SpecError, match=r"public\.copies is a copy of public\.orders") as told:
             ask()
         assert 'COMMENT ON COLUMN "public"."copies"."_window" IS NULL' in told.value.do
@@ -129,7 +129,7 @@ def test_a_table_from_a_dump_is_taken(sink: Any, postgres: str) -> None:
             assert isinstance(commit(sink, 0, attempt="again"), AlreadyDone)
             assert isinstance(commit(sink, 1), Done)
             with pytest.raises(SpecError, match="is a copy of"):
-                sink_at(f"{url}#copies").binding()
+                sink_at(f"{url}#copies").owner()
         finally:
             server.execute(f"DROP DATABASE {name}_before WITH (FORCE)")
 

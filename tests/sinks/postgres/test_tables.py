@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import OWNER
 from tests.sinks.postgres.world import PostgresBoth, pieces, place_of, sink_at, staging_of
 from tests.sinks.things import ROWS, plan, produced, receipt, stage, staged_receipt, window
 from windrow.ingest.errors import (
@@ -82,7 +82,7 @@ def test_a_partitioned_table_of_its_owners_is_taken(sink: Any, owner: Any) -> No
     )
     for n in range(2):
         owner(f"CREATE TABLE orders_{n} PARTITION OF orders FOR VALUES IN ({n})")
-    assert sink.binding() is None
+    assert sink.owner() is None
     sink.prepare()
     for n, generation in ((0, 0), (1, 0), (0, 1)):
         assert isinstance(commit(sink, n, generation, f"a{n}{generation}"), Done)
@@ -128,7 +128,7 @@ def test_a_table_with_rows_of_others_is_refused(sink: Any, owner: Any) -> None:
     """It is nobody's to write into; nor is a view a table."""
     owner(f"CREATE TABLE orders ({COLUMNS})")
     owner("INSERT INTO orders VALUES ('x', 1, 't', 0, 0, now(), 'w')")
-    for ask in (sink.prepare, sink.binding, sink.columns_to_come):
+    for ask in (sink.prepare, sink.owner, sink.columns_to_come):
         with pytest.raises(SpecError, match="not made by windrow"):
             ask()
     owner("ALTER TABLE orders RENAME TO others")
@@ -169,7 +169,7 @@ def test_a_restored_table_is_known_by_its_mark(sink: Any, owner: Any) -> None:
     sink.prepare()
     commit(sink, 0)
     owner("ALTER TABLE orders RENAME TO orders_before")
-    assert sink.binding() is None
+    assert sink.owner() is None
     sink.prepare()
     assert sink.look(window(0)) is None
     owner("ALTER SCHEMA windrow RENAME TO elsewhere")
@@ -558,7 +558,7 @@ def test_what_another_version_keeps_is_refused(sink: Any, owner: Any) -> None:
     """Of a table whose receipts lie in another form nothing is read, and nothing goes in."""
     sink.prepare()
     owner("UPDATE windrow.targets SET form = 1")
-    for ask in (sink.prepare, sink.binding, lambda: sink.look(window(0)), lambda: commit(sink, 0)):
+    for ask in (sink.prepare, sink.owner, lambda: sink.look(window(0)), lambda: commit(sink, 0)):
         with pytest.raises(SpecError, match="an earlier version of windrow"):
             ask()
 
@@ -709,4 +709,4 @@ def test_a_server_that_crashes_loses_nothing() -> None:
 def test_a_binding_is_kept(sink: Any) -> None:
     """What prepare bound, another process reads."""
     sink.prepare()
-    assert sink_at(f"{sink.place.url.text}#orders").binding() == BINDING
+    assert sink_at(f"{sink.place.url.text}#orders").owner() == OWNER

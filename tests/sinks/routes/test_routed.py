@@ -238,7 +238,7 @@ def test_who_may_not_have_the_last_table_binds_none(tmp_path: Path) -> None:
     made.other.prepare(TableOwner("another", "ledger-2", "hourly"))
     with pytest.raises(OwnerError):
         made.prepare()
-    assert [table.binding() for table in made.tables] == [None, None]
+    assert [table.owner() for table in made.tables] == [None, None]
 
 
 def test_a_table_that_somebody_changed(sink: RoutedBoth) -> None:

@@ -82,5 +82,5 @@ def pieces(sink: RoutedBoth) -> list[pa.Table]:
 
 def _pieces(table: Any) -> list[pa.Table]:
     if isinstance(table, DeltaSink):
-        return delta_pieces(table.uri) if table.binding() is not None else []
+        return delta_pieces(table.uri) if table.owner() is not None else []
     return sqlite_pieces(table) if isinstance(table, SqliteBoth) else table.pieces()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.full_disk import files_end_at
-from tests.sinks.beside import BINDING
+from tests.sinks.beside import OWNER
 from tests.sinks.sqlite.world import SqliteBoth, pieces
 from tests.sinks.things import (
     ROWS,
@@ -103,7 +103,7 @@ def test_two_pipelines_share_a_file(sink: Any) -> None:
 def test_those_who_make_a_table_at_once(path: str) -> None:
     """One makes file and table, and none fails."""
     together([lambda: SqliteBoth(path, ROWS).prepare()] * 8)
-    assert SqliteBoth(path, ROWS).binding() == BINDING
+    assert SqliteBoth(path, ROWS).owner() == OWNER
 
 
 def test_columns_are_added_by_the_rows_that_have_them(sink: Any) -> None:
@@ -135,7 +135,7 @@ def test_a_dropped_table_is_made_anew(sink: Any, user: sqlite3.Connection) -> No
     """Nothing is there then, and nothing of the one before forbids a window."""
     sink.commit(*staged_receipt(sink, 0))
     user.execute("DROP TABLE orders")
-    assert (sink.look(window(0)), sink.binding()) == (None, None)
+    assert (sink.look(window(0)), sink.owner()) == (None, None)
     sink.prepare()
     assert isinstance(sink.commit(*staged_receipt(sink, 0)), Done)
     assert len(pieces(sink)) == 2
