@@ -519,14 +519,13 @@ def test_a_transform_that_says_what_it_does_is_believed(bank: Bank) -> None:
 
 
 def test_messages_that_lost_a_part_of_a_timestamp_are_counted(bank: Bank) -> None:
-    """As many as the decoder says, in the receipt; where there are none it doesn't mention them."""
+    """As many as the decoder says, in the receipt."""
     bank.produce(b'{"amount": 1}', b'{"amount": 2}')
     honest = bank.pipeline()
     counts = bank.run(
         replace(honest, decoder=lambda: Lying(honest.decoder(), partial(said, cut=np.arange(2))))
     ).committed.receipt.counts
     assert (counts.truncated, counts.valid) == (2, 2)
-    assert b"truncated" not in msgspec.json.encode(Counts.total([]))
 
 
 # --------------------------------------------------------------------------------------------------
