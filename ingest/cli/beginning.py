@@ -10,13 +10,13 @@ from rich.text import Text
 
 from windrow.ingest.assemble import connect
 from windrow.ingest.cli.output import Output
-from windrow.ingest.infer.begin import DELAY, Asked, Begun, Inferred, infer, template
-from windrow.ingest.infer.hints import Hints
+from windrow.ingest.infer.begin import DELAY, Begun, Inferred, infer, template
+from windrow.ingest.infer.request import PipelineRequest
 from windrow.ingest.model.label import instant
 from windrow.ingest.source.enumerator.grid import BATCH, after
 
 
-def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:
+def begin_pipeline(output: Output, folder: Path, asked: PipelineRequest) -> None:
     """Write a template, and say what to type next; its document is `Begun`."""
     begun = template(folder, asked, datetime.now(UTC))
     example = (
@@ -26,14 +26,12 @@ def begin_pipeline(output: Output, folder: Path, asked: Asked) -> None:
     output.show(begun, *map(Text, [example, *_next(begun)]))
 
 
-def infer_pipeline(output: Output, folder: Path, asked: Asked, stated: Hints, most: int) -> None:
+def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: int) -> None:
     """Write the files as the topic tells them, say how well they fit, and what to type
     next; its document is `Inferred`.
     """
-    output.say(
-        f"Asking {asked.address.cluster or asked.address.bootstrap} for messages of {asked.topic}"
-    )
-    inferred = infer(folder, asked, stated, most, connect, datetime.now(UTC))
+    output.say(f"Asking {asked.cluster or asked.bootstrap} for messages of {asked.topic}")
+    inferred = infer(folder, asked, most, connect, datetime.now(UTC))
     output.show(inferred, *map(Text, [*_told(inferred, asked.topic), *_next(inferred)]))
 
 

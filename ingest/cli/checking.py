@@ -15,14 +15,16 @@ from windrow.ingest.cli.looking import narrowed
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
-from windrow.ingest.infer.unfit import check, names_schemas
+from windrow.ingest.infer.schema_drift import check, names_schemas
 from windrow.ingest.registry.settings import registry_at
 
 
 def check_topics(
     output: Output, path: Path, topic: str | None, registry: str | None, most: int
 ) -> None:
-    """The newest messages and schemas against the pipeline's model; its document is `Checked`."""
+    """The newest messages and schemas against the pipeline's model; its document is
+    `DriftReport`.
+    """
     spec = load_spec(path)
     if registry is not None and not names_schemas(spec.decode):
         raise SpecError(

@@ -118,14 +118,14 @@ def init(
     """
     with telling(json=json, debug=debug) as output:
         from windrow.ingest.cli.beginning import begin_pipeline
-        from windrow.ingest.infer.begin import PLACEHOLDER, Asked
-        from windrow.ingest.infer.spec_text import DEFAULT_BOOTSTRAP, Address
+        from windrow.ingest.infer.begin import PLACEHOLDER
+        from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest
 
-        asked = Asked(
+        asked = PipelineRequest(
             PLACEHOLDER if topic is None else topic,
-            Address(bootstrap or DEFAULT_BOOTSTRAP),
-            pipeline,
-            grid,
+            bootstrap or DEFAULT_BOOTSTRAP,
+            id=pipeline,
+            grid=grid,
         )
         begin_pipeline(output, folder, asked)
 

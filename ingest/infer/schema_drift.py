@@ -1,14 +1,15 @@
-"""What of a topic doesn't fit a pipeline any more: its newest messages, by the real
-decoder and rules, and a registry's newest schemas.
+"""Finds schema drift: newest messages that a pipeline's decoder and rules would refuse,
+and newest schemas of a registry that its columns don't fit.
 
-Reads only. The comparisons are pure functions from values to findings; `check` fetches the values.
+Writes nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -22,19 +23,19 @@ from windrow.ingest.errors import RefusedError, SpecError, UnreachableError
 from windrow.ingest.formats.cdc.kind import ChangeSection
 from windrow.ingest.formats.confluent.kind import RecordOptions, RegistryOptions
 from windrow.ingest.formats.kind import FormatSection
+from windrow.ingest.infer.candidates import Candidate, Refuses, column_refusal, table_refusal
 from windrow.ingest.infer.changes import ENVELOPES, events_of, rows_of
-from windrow.ingest.infer.documents import document, offers_of
-from windrow.ingest.infer.misfits import misfits
-from windrow.ingest.infer.offer import (
-    Offer,
-    Refusal,
-    metadata_text,
-    type_text,
-    unfit_for_table,
-    unusable_beside,
-)
+from windrow.ingest.infer.documents import candidates_of, document
+from windrow.ingest.infer.json_schema import json_candidates
+from windrow.ingest.infer.pipeline_files import metadata_text, type_text
 from windrow.ingest.infer.proposal import Document, KeyAndValue
-from windrow.ingest.infer.registered import FORMATS, Part, behind_frames, offers_of_schema, path_in
+from windrow.ingest.infer.registered import (
+    FORMATS,
+    Part,
+    behind_frames,
+    candidates_of_schema,
+    path_in,
+)
 from windrow.ingest.model.refusals import in_words
 from windrow.ingest.model.source import Selection
 from windrow.ingest.model.writer_schema import WriterSchema
@@ -49,11 +50,10 @@ _FIX = "Fix the schema, or the producer."
 _BATCH = 4096
 
 
-class Unfit(msgspec.Struct, frozen=True):
-    """Messages that would be dead letters for one reason at one place, and where the
-    first of them lies.
+class RefusalCount(msgspec.Struct, frozen=True):
+    """How many messages would be dead letters for one reason, and the first of them.
 
-    `what`: free of payload.
+    `what`: the reason in words, without payload.
     """
 
     stage: str
@@ -65,22 +65,21 @@ class Unfit(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """Of `sampled` messages `fitting` are none that would be dead letters; what the
-    others are, and what else there is to say.
+class DriftReport(msgspec.Struct, frozen=True):
+    """The result of a check: of `sampled` messages, `fitting` would become rows.
 
-    `fitting` is null where the messages couldn't be judged; a finding says why.
+    `fitting` is null if the messages couldn't be decoded; a finding says why.
     """
 
     pipeline: str
     sampled: int
     fitting: int | None
-    unfit: tuple[Unfit, ...]
+    unfit: tuple[RefusalCount, ...]
     findings: tuple[Finding, ...]
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is wrong, 3 if something could not be looked at, else 0."""
+        """1 if anything is wrong, 3 if something could not be checked, else 0."""
         levels = {f.level for f in self.findings}
         return (
             RefusedError.exit_code
@@ -93,15 +92,15 @@ class Checked(msgspec.Struct, frozen=True):
 
 def check(
     pipeline: Pipeline, selection: Selection, registry: SchemaRegistry | None, most: int
-) -> Checked:
-    """Sample the newest messages, and hold them and the registry's newest schemas
-    against the pipeline's model.
+) -> DriftReport:
+    """Checks a sample of the newest messages, and a registry's newest schemas, against a
+    pipeline.
 
     Args:
-        pipeline: whose model, format and limits count.
-        selection: which of its topics are looked at.
-        registry: that of its topics' schemas; None: there is none.
-        most: so many messages of each topic-partition at most.
+        pipeline: its model, format and limits count.
+        selection: which of its topics to check.
+        registry: the registry of the topics' schemas; None: there is none.
+        most: most messages of each topic-partition.
 
     Raises:
         SpecError: there is no such topic, or the model can't be used.
@@ -111,7 +110,7 @@ def check(
     sample = sample_topics(
         pipeline.broker, pipeline.reader, selection, most, spec.source.on_removed
     )
-    unfit: tuple[Unfit, ...] | None = None
+    unfit: tuple[RefusalCount, ...] | None = None
     findings: list[Finding] = []
     try:
         unfit = tried(sample.messages, _verdict_of(pipeline, sample.messages))
@@ -121,8 +120,8 @@ def check(
     findings += refusals(unfit or (), sampled, spec.limits)
     if not sampled:
         findings.append(Finding("info", "messages", "There is none that can be sampled"))
-    unusable = unusable_beside(
-        columns, unfit_for_table(spec.metadata, delta=spec.sink.kind == "delta")
+    unusable = column_refusal(
+        columns, table_refusal(spec.metadata, delta=spec.sink.kind == "delta")
     )
     findings += unknown_fields(spec.decode, columns, sample.messages, unusable)
     if registry is not None:
@@ -136,7 +135,7 @@ def check(
             for subject in subjects
             for finding in _of_registry(registry, subject, sample.messages, unusable)
         ]
-    return Checked(
+    return DriftReport(
         spec.id, sampled, None if unfit is None else sampled - dead, unfit or (), tuple(findings)
     )
 
@@ -150,20 +149,15 @@ def _of_error(
     )
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 def _verdict_of(pipeline: Pipeline, messages: pa.Table) -> Decode:
-    """What a run would say of some messages."""
+    """Decodes and transforms messages as a run would."""
     decoder = decoder_for(pipeline, sorted(messages.column("topic").unique().to_pylist()))
     decode, transform = decoder.open(), pipeline.transform().open()
     return lambda messages: transform(decode(messages))
 
 
-def tried(messages: pa.Table, verdict: Decode) -> tuple[Unfit, ...]:
-    """The messages that would be dead letters, by what is wrong with them; the most
-    frequent first.
-    """
+def tried(messages: pa.Table, verdict: Decode) -> tuple[RefusalCount, ...]:
+    """Counts the messages that would be dead letters by reason, the most frequent first."""
     counts, first = (
         Counter[tuple[str, str, str]](),
         dict[tuple[str, str, str], tuple[str, int, int]](),
@@ -182,13 +176,11 @@ def tried(messages: pa.Table, verdict: Decode) -> tuple[Unfit, ...]:
             kind = stage, reason, in_words(reason, detail)
             counts[kind] += 1
             first.setdefault(kind, (place[0], place[1], place[2]))
-    return tuple(Unfit(*kind, count, *first[kind]) for kind, count in counts.most_common())
+    return tuple(RefusalCount(*kind, count, *first[kind]) for kind, count in counts.most_common())
 
 
-def refusals(unfit: Sequence[Unfit], sampled: int, limits: LimitsSpec) -> Iterator[Finding]:
-    """What is wrong with messages; only worth knowing where a window with as large a
-    share of such messages would be committed.
-    """
+def refusals(unfit: Sequence[RefusalCount], sampled: int, limits: LimitsSpec) -> Iterator[Finding]:
+    """Findings of refused messages: wrong if their share would refuse a window, else info."""
     dead = sum(one.messages for one in unfit)
     by_stage = Counter[str]()
     for one in unfit:
@@ -210,23 +202,23 @@ def refusals(unfit: Sequence[Unfit], sampled: int, limits: LimitsSpec) -> Iterat
 
 
 def unknown_fields(
-    section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refusal
+    section: FormatSection, columns: Columns, messages: pa.Table, unusable: Refuses
 ) -> Iterator[Finding]:
-    """Fields of JSON documents, or of rows in them, that no column is for, and columns
-    for which none of them has a field.
-    """
+    """Findings of fields in JSON documents without a column, and of columns without a field."""
     documents = documents_in(section.format, messages)
     if documents:
-        beside = section.envelope if isinstance(section, ChangeSection) else ()
+        of_envelope = section.envelope if isinstance(section, ChangeSection) else ()
         of_value = Columns(
             tuple(
-                column for column in section.part.of(columns).columns if column.name not in beside
+                column
+                for column in section.part.of(columns).columns
+                if column.name not in of_envelope
             )
         )
         yield from compared(
             f"{len(documents):,} sampled documents",
             "messages",
-            offers_of(documents),
+            candidates_of(documents),
             of_value,
             {},
             unusable,
@@ -234,7 +226,7 @@ def unknown_fields(
 
 
 def documents_in(format_: str, messages: pa.Table) -> list[Document]:
-    """The JSON objects whose fields become columns; none, of another format."""
+    """The JSON objects whose fields become columns; none if the format isn't JSON."""
     if format_ in ENVELOPES:
         values = messages.column("value").to_pylist()
         events = events_of(format_, [KeyAndValue(None, value) for value in values])
@@ -247,14 +239,9 @@ def documents_in(format_: str, messages: pa.Table) -> list[Document]:
     ]
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Subject:
-    """A subject of the registry, whose schemas the keys or values of a topic have; and
-    the columns that come from these.
-    """
+    """A subject with the schemas of a topic's keys or values, and their columns."""
 
     name: str
     topic: str
@@ -264,17 +251,17 @@ class Subject:
 
 
 def names_schemas(section: FormatSection) -> bool:
-    """Whether keys or values are in one of Confluent's formats."""
+    """Whether keys or values are in a format of Confluent's."""
     return any(
         part is not None and part.format in FORMATS.values() for part in (section, section.key)
     )
 
 
 def subjects_of(section: FormatSection, columns: Columns, topic: str) -> Iterator[Subject]:
-    """The subjects of a topic's messages, as far as they are in one of Confluent's formats."""
-    beside = section.written_with if isinstance(section, RecordOptions) else ()
+    """The subjects of a topic's keys and values that are in a format of Confluent's."""
+    of_names = section.written_with if isinstance(section, RecordOptions) else ()
     of_value = Columns(
-        tuple(column for column in section.part.of(columns).columns if column.name not in beside)
+        tuple(column for column in section.part.of(columns).columns if column.name not in of_names)
     )
     parts: list[tuple[Part, object, str, Columns]] = [("value", section, section.format, of_value)]
     if section.key is not None:
@@ -294,9 +281,9 @@ def _subjects(options: object, part: Part) -> Subjects:
 
 
 def _of_registry(
-    registry: SchemaRegistry, subject: Subject, messages: pa.Table, unusable: Refusal
+    registry: SchemaRegistry, subject: Subject, messages: pa.Table, unusable: Refuses
 ) -> list[Finding]:
-    """What a subject's newest schema says."""
+    """Findings of a subject's newest schema, or why it can't be checked."""
     try:
         newest = registry.of_subject(subject.name, 1)
         if not newest:
@@ -308,9 +295,9 @@ def _of_registry(
 
 
 def of_schema(
-    schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refusal
+    schema: WriterSchema, subject: Subject, messages: pa.Table, unusable: Refuses
 ) -> Iterator[Finding]:
-    """What a subject's newest schema says. `messages`: those of its topic that were sampled."""
+    """Findings of a subject's newest schema. `messages`: the sampled ones of its topic."""
     name = f"schema id {schema.id} (the newest of subject {subject.name})"
     if FORMATS[schema.kind] != subject.format:
         what = (
@@ -320,24 +307,27 @@ def of_schema(
         yield Finding("wrong", "registry", what, "Fix decode.format.")
         return
     path = path_in(messages, subject.part) if schema.kind == "PROTOBUF" else ()
-    offers = offers_of_schema(schema, messages, subject.part)
-    columns = subject.columns.as_written({offer.name for offer in offers}).columns
-    yield from compared(name, "registry", offers, columns, misfits(schema, path, columns), unusable)
+    candidates = candidates_of_schema(schema, messages, subject.part)
+    columns = subject.columns.as_written({candidate.name for candidate in candidates}).columns
+    yield from compared(
+        name, "registry", candidates, columns, mismatches(schema, path, columns), unusable
+    )
 
 
 def compared(
     name: str,
     about: Literal["messages", "registry"],
-    offers: Sequence[Offer],
+    candidates: Sequence[Candidate],
     columns: Columns,
     unfit: Mapping[str, str],
-    unusable: Refusal,
+    unusable: Refuses,
 ) -> Iterator[Finding]:
-    """Fields and columns against each other.
+    """Findings of fields and columns that don't match.
 
-    `name`: what the fields are of; `unfit`: columns that can't come from their field, and why.
+    `name`: the owner of the fields; `unfit`: columns that can't come from their field,
+    each with the reason.
     """
-    fields = {offer.name for offer in offers}
+    fields = {candidate.name for candidate in candidates}
     for column in columns.columns:
         if column.name in unfit:
             yield Finding(
@@ -355,23 +345,108 @@ def compared(
                 _FIX,
             )
     names = {column.name for column in columns.columns}
-    for offer in offers:
-        if offer.name not in names:
-            why = unusable(offer) or (offer.guess.note if offer.guess.type is None else "")
+    for candidate in candidates:
+        if candidate.name not in names:
+            why = unusable(candidate) or (
+                candidate.guess.note if candidate.guess.type is None else ""
+            )
             could = (
                 f"It can't be a column: {why}"
-                if why or offer.guess.type is None
-                else _column_of(offer, offer.guess.type)
+                if why or candidate.guess.type is None
+                else _column_of(candidate, candidate.guess.type)
             )
             yield Finding(
                 "info",
                 about,
-                f"Field {offer.name!a} of {name} is passed over: no column has its name",
+                f"Field {candidate.name!a} of {name} is passed over: no column has its name",
                 could,
             )
 
 
-def _column_of(offer: Offer, kind: pa.DataType) -> str:
-    """What a schema says to have a field as a column."""
-    metadata = f"; with metadata={said}" if (said := metadata_text(offer.guess)) else ""
+def _column_of(candidate: Candidate, kind: pa.DataType) -> str:
+    """Describes the column that a field could become."""
+    metadata = f"; with metadata={said}" if (said := metadata_text(candidate.guess)) else ""
     return f"It could be a column, nullable: {type_text(kind)}{metadata}"
+
+
+_TEXTS = (pa.types.is_string, pa.types.is_timestamp, pa.types.is_date, pa.types.is_decimal)
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
+_TAKES: Sequence[tuple[Callable[[pa.DataType], bool], Sequence[Callable[[pa.DataType], bool]]]] = (
+    (pa.types.is_string, _TEXTS),
+    (pa.types.is_timestamp, _TEXTS),
+    (pa.types.is_date, _TEXTS),
+    (pa.types.is_integer, _NUMBERS),
+    (pa.types.is_floating, _NUMBERS),
+    (pa.types.is_boolean, (pa.types.is_boolean,)),
+    (pa.types.is_list, (pa.types.is_list,)),
+    (pa.types.is_struct, (pa.types.is_struct, pa.types.is_map)),
+    (pa.types.is_map, (pa.types.is_map, pa.types.is_struct)),
+)
+"""The column types that values of a JSON Schema's types may become, coerced or not."""
+
+
+def mismatches(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
+    """The columns that can't come from the field of their name in a registry's schema,
+    each with the reason.
+
+    `path`: the message type of a Protobuf schema.
+
+    Raises:
+        SpecError: the schema can't be read.
+    """
+    if schema.kind == "AVRO":
+        return _by_avro(schema, columns)
+    if schema.kind == "PROTOBUF":
+        return _by_protobuf(schema, path, columns)
+    return _by_json(schema, columns)
+
+
+def _each(
+    columns: Columns, names: Collection[str], judge: Callable[[Columns], object]
+) -> dict[str, str]:
+    """The error of each column alone, of those with one of the names."""
+    wrong: dict[str, str] = {}
+    for column in columns.columns:
+        try:
+            judge(Columns((column,) if column.name in names else ()))
+        except SpecError as error:
+            wrong[column.name] = error.what.partition(": ")[2]
+    return wrong
+
+
+def _by_avro(schema: WriterSchema, columns: Columns) -> dict[str, str]:
+    from windrow.ingest.formats.avro.fit import check as check_fit  # each kind on demand
+    from windrow.ingest.formats.avro.resolve import resolved
+    from windrow.ingest.formats.avro.schema import AvroSchema
+    from windrow.ingest.infer.avro import roots_of
+
+    def judge(written: AvroSchema, one: Columns) -> None:
+        check_fit(resolved(written, one), one)
+
+    only = columns.columns[0].name if len(columns.columns) == 1 else None
+    wrong: dict[str, str] = {}
+    for written in roots_of(schema, only):
+        wrong |= _each(columns, dict(written.records[written.root].fields), partial(judge, written))
+    return wrong
+
+
+def _by_protobuf(schema: WriterSchema, path: Sequence[int], columns: Columns) -> dict[str, str]:
+    from windrow.ingest.formats.protobuf.fields import readers
+    from windrow.ingest.infer.protobuf import message_of
+
+    kind = message_of(schema, path)
+    return _each(columns, kind.fields_by_name, lambda one: readers(kind, one, "null"))
+
+
+def _by_json(schema: WriterSchema, columns: Columns) -> dict[str, str]:
+    """Finds only what can never be: windrow's decoder doesn't validate by a JSON Schema."""
+    types = {candidate.name: candidate.guess.type for candidate in json_candidates(schema)}
+    return {
+        column.name: f"{column.name}: what becomes {kind} can't become {column.type}"
+        for column in columns.columns
+        if (kind := types.get(column.name)) is not None and not _takes(kind, column.type)
+    }
+
+
+def _takes(said: pa.DataType, column: pa.DataType) -> bool:
+    return any(test(column) for of, tests in _TAKES if of(said) for test in tests)
