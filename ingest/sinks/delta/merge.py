@@ -54,15 +54,14 @@ from windrow.ingest.schema.changes import DELETED, UNAVAILABLE
 from windrow.ingest.schema.checksum import checksum
 from windrow.ingest.schema.primary_key import BUCKET
 from windrow.ingest.sinks.columns import fitted
-from windrow.ingest.sinks.delta.names import staged_path
-from windrow.ingest.sinks.delta.stage import StagedFile, growing
+from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
 from windrow.ingest.sinks.delta.table import DataFile, data_files
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf, TombstonesWriter, tombstones_named
-from windrow.ingest.sinks.delta.trouble import explained_files
 from windrow.ingest.sinks.merging import MergeForm, Tally, kept_by, refuse_unknown, refuse_untold
 from windrow.ingest.sinks.parquet_files import BATCH_ROWS, batches_of
 from windrow.ingest.sinks.place import Place
 from windrow.ingest.sinks.staged_file import GrowingFile
+from windrow.ingest.sinks.staged_files import staged_path
 
 FEW = 8
 """So many files a bucket may have that a commit leaves as they are; with more it puts

@@ -33,18 +33,18 @@ from windrow.ingest.sinks.columns import whole_schema
 from windrow.ingest.sinks.delta import prepare
 from windrow.ingest.sinks.delta import table as tables
 from windrow.ingest.sinks.delta.columns import check_rows, in_files, schema_after
-from windrow.ingest.sinks.delta.demands import refuse_demands
-from windrow.ingest.sinks.delta.names import STAGED
 from windrow.ingest.sinks.delta.stage import DeltaStagerFactory, StagedFile
 from windrow.ingest.sinks.delta.table import Writing
 from windrow.ingest.sinks.delta.tombstones import TombstonesOf
+from windrow.ingest.sinks.delta.torn_log import entry_name, refuse_unfinished
+from windrow.ingest.sinks.delta.unsupported import refuse_unsupported
 from windrow.ingest.sinks.delta.wide import WideFiles
 from windrow.ingest.sinks.kind import Evolve
 from windrow.ingest.sinks.pages import PagedState, PageFiles, Pages
 from windrow.ingest.sinks.parquet_files import as_said, batches_of
 from windrow.ingest.sinks.place import ListedFile, Place, is_same_table, millis, normal
 from windrow.ingest.sinks.schema_evolution import Evolution
-from windrow.ingest.sinks.staged_files import StagedFiles, refuse_gone
+from windrow.ingest.sinks.staged_files import DATA, StagedFiles, refuse_gone
 from windrow.ingest.sinks.staging import Layout
 from windrow.ingest.sinks.table_store import (
     SWEPT,
@@ -82,7 +82,7 @@ class DeltaStore:
         self.place = normal(uri)
         self.metadata, self.primary_key, self.evolve = metadata, primary_key, evolve
         self.files = Place(self.place)
-        self.staged = StagedFiles(self.place, (STAGED,), StagedFile, self.files)
+        self.staged = StagedFiles(self.place, (DATA,), StagedFile, self.files)
         self.pages = PageFiles(self.place)
         self._kept: tuple[DeltaState, tuple[bytes | None, ...]] | None = None
         self._wide: tuple[Receipt, WideFiles] | None = None
@@ -147,7 +147,7 @@ class DeltaStore:
         """A state that was kept may be so old that the log behind it was cleaned up: load it."""
         state = self._loaded()
         if state is not None:
-            tables.refuse_unfinished(self.place, self.files, state.version)
+            refuse_unfinished(self.place, self.files, state.version)
         yield state
 
     def stager(self, layout: Layout, window: Window) -> DeltaStagerFactory:
@@ -173,8 +173,8 @@ class DeltaStore:
             map(
                 self._content,
                 (
-                    tables.entry_name(version),
-                    tables.entry_name(version + 1),
+                    entry_name(version),
+                    entry_name(version + 1),
                     tables.NEWEST_CHECKPOINT,
                 ),
             )
@@ -221,7 +221,7 @@ class DeltaState(PagedState):
         return rows, size
 
     def column_changes(self, columns: pa.Schema) -> Sequence[str]:
-        refuse_demands(self._store.place, self._table)
+        refuse_unsupported(self._store.place, self._table)
         return prepare.column_changes(self._store.place, self._table, columns, self._store.evolve)
 
     def scan(
@@ -278,7 +278,7 @@ class DeltaState(PagedState):
     def put(self, change: TableChange) -> Answer:
         store, receipt, writing = self._store, change.receipt, Writing([])
         if change.window is not None:
-            refuse_demands(store.place, self._table)
+            refuse_unsupported(store.place, self._table)
             columns = change.columns if change.staged else None
             become = prepare.evolved(store.place, self._table, columns, store.evolve)
             if store.primary_key is None:

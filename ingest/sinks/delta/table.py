@@ -7,6 +7,7 @@ first one's properties (deltalake 1.6.6: 29 successes in 15 races; without its r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -19,9 +20,8 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from windrow.ingest.errors import SchemaChangedError, SpecError, UnreachableError
 from windrow.ingest.model.owner import TableOwner
-from windrow.ingest.sinks.delta.names import PAGES_APP
 from windrow.ingest.sinks.delta.stage import StagedFile
-from windrow.ingest.sinks.delta.trouble import LOG, reason, torn_entry, unfinished
+from windrow.ingest.sinks.delta.torn_log import LOG, PAGES_APP, entry_name, torn_newest
 from windrow.ingest.sinks.parquet_files import SaidOfFile
 from windrow.ingest.sinks.place import Place, is_full, to_check, waiting_for_storage
 from windrow.ingest.sinks.table_store import Conflict, Unanswered
@@ -34,6 +34,7 @@ FORM = "2"
 CLEANED_EVERY = 1000
 """So many commits lie between two clean-ups of the log, each of which lists all of its files."""
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FORM = "windrow.form"
 _RETENTION = "delta.setTransactionRetentionDuration"
 
@@ -50,29 +51,22 @@ def load(uri: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except Exception as error:
-        torn = torn_entry(Place(uri))
+        torn = torn_newest(uri, Place(uri))
         if torn is not None:
-            raise UnreachableError(
-                f"{torn.what(uri)}: {reason(error)}", "setup", torn.cure(uri)
-            ) from error
+            raise torn from error
         what = f"the table {uri} can't be read: {reason(error)}"
         raise UnreachableError(what, "setup", to_check(uri)) from error
 
 
-def entry_name(version: int) -> str:
-    """The log's entry of a version."""
-    return f"{LOG}/{version:020d}.json"
-
-
-def refuse_unfinished(uri: str, place: Place, version: int) -> None:
-    """See that the newest entry, if windrow wrote it, is there to its last line.
-
-    Raises:
-        UnreachableError: it isn't, and nothing may be built on it.
+def reason(error: Exception) -> str:
+    """The error's first line and the causes below it, which deltalake draws as a tree;
+    without the trace that may follow.
     """
-    torn = unfinished(place, version)
-    if torn is not None:
-        raise UnreachableError(torn.what(uri), "commit", torn.cure(uri))
+    first, *more = _COLOUR.sub("", str(error)).strip().splitlines() or [""]
+    causes = [
+        line.strip().removeprefix("↳").strip() for line in more if line.strip().startswith("↳")
+    ]
+    return ": ".join([first, *causes])[:300] or type(error).__name__
 
 
 def newest_page(uri: str, table: DeltaTable) -> str:

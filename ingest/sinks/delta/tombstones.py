@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from windrow.ingest.errors import DamagedError, UnreachableError
 from windrow.ingest.model.receipt import Merged, Receipt, Tombstones
-from windrow.ingest.sinks.delta.names import GRAVES, safe
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_files import new_path
+
+TOMBSTONES = "_windrow/tombstones"
+"""The folder of the files; receipts name them."""
 
 _BUCKETS = "windrow.buckets"
 _CHUNK = 1 << 20
@@ -36,7 +38,7 @@ class TombstonesWriter:
 
     def __init__(self, place: Place, attempt: str) -> None:
         self._place = place
-        self._path = f"{GRAVES}/{safe(attempt)}-{uuid.uuid4().hex}.parquet"
+        self._path = new_path(TOMBSTONES, attempt)
         self._buckets: list[int] = []
         self._keys = 0
         self._out: pa.NativeFile | None = None

@@ -15,11 +15,10 @@ import pyarrow as pa
 
 from windrow.ingest.model.receipt import Receipt
 from windrow.ingest.sinks.columns import fitted
-from windrow.ingest.sinks.delta.names import staged_path
-from windrow.ingest.sinks.delta.stage import StagedFile, growing
-from windrow.ingest.sinks.delta.trouble import explained_files
+from windrow.ingest.sinks.delta.stage import StagedFile, explained_files, growing
 from windrow.ingest.sinks.parquet_files import batches_of
 from windrow.ingest.sinks.place import Place
+from windrow.ingest.sinks.staged_files import staged_path
 
 
 class WideFiles:

@@ -5,7 +5,7 @@ What was found in deltalake 1.6, and a change of which would be noticed here:
 
 - A newest log entry that a loss of power left half written makes the table unreadable,
   an empty one counts as a commit of nothing. Setting it aside is safe
-  (`ingest/sinks/delta/trouble.py` says why): nobody can have built on it, and rows and
+  (`ingest/sinks/delta/torn_log.py` says why): nobody can have built on it, and rows and
   receipt's name go together.
 - An entry that was cut right at a line's end loads: with rows, without the transactions
   behind them, by which the next run of the window would know of them. So a commit first
@@ -34,7 +34,7 @@ from tests.sinks.things import ROWS, produced, staged_receipt, window
 from windrow.ingest.errors import DamagedError, OutcomeUnknownError, RefusedError, UnreachableError
 from windrow.ingest.ports.sink import Done
 from windrow.ingest.sinks.delta.store import DeltaStore
-from windrow.ingest.sinks.delta.trouble import reason
+from windrow.ingest.sinks.delta.table import reason
 from windrow.ingest.testing.checker import check
 
 # --------------------------------------------------------------------------------------------------

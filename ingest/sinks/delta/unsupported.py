@@ -1,9 +1,8 @@
-"""What a table asks of whoever writes into it that windrow doesn't do: checks of rows,
-columns that are worked out, names in files.
+"""Features of a table that windrow can't write: constraints, generated columns, column mapping.
 
-windrow makes its tables without any of it, so somebody has asked for it since. Files
-that were staged without it could be committed all the same, and nobody would be told:
-deltalake looks at the rows of what it writes itself, not at files that a commit names.
+windrow makes its tables without any of them, so somebody has added them since. Files that were
+staged without them could be committed all the same, and nobody would notice: deltalake checks the
+rows of what it writes itself, not files that a commit names.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ _OF_COLUMNS: Mapping[str, str] = {
 }
 
 
-def refuse_demands(uri: str, table: DeltaTable) -> None:
-    """Before anything is read for a table, and before each commit to it.
+def refuse_unsupported(uri: str, table: DeltaTable) -> None:
+    """Refuse a table with features that windrow can't write.
 
     Raises:
-        SchemaChangedError: it asks for what windrow doesn't do; with all of it.
+        SchemaChangedError: naming all of them.
     """
-    asked = [*_demands(table)]
+    asked = [*_unsupported(table)]
     if asked:
         what = (
             f"the table {uri} asks of whoever writes into it what windrow doesn't do:"
@@ -62,7 +61,7 @@ def refuse_demands(uri: str, table: DeltaTable) -> None:
         raise SchemaChangedError(what, "setup", do)
 
 
-def _demands(table: DeltaTable) -> Iterator[str]:
+def _unsupported(table: DeltaTable) -> Iterator[str]:
     settings: Mapping[str, str] = table.metadata().configuration
     yield from (
         f"the check constraint {name.removeprefix(_CONSTRAINT)}"
