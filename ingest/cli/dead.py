@@ -1,15 +1,18 @@
-"""`dead show` and `dead export`: what was refused, and why. Loaded only when a command runs."""
+"""`dead show`, `dead export`, `dead replay` and `dead publish`. Loaded only when a command runs."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from rich.console import RenderableType
 from rich.text import Text
 
+from windrow.ingest import assemble
 from windrow.ingest.admin.dead_letters import (
     PAYLOAD,
     Chosen,
@@ -17,15 +20,23 @@ from windrow.ingest.admin.dead_letters import (
     letters_of,
     refused_attempts,
 )
+from windrow.ingest.admin.dead_replay import (
+    DeadReplayRequest,
+    DeadReplayResult,
+    replay_dead_letters,
+)
+from windrow.ingest.admin.edit import load_edit
 from windrow.ingest.admin.files import Take, write_file
-from windrow.ingest.assemble import open_table
 from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.pipeline import PipelineSpec
 from windrow.ingest.config.window import windows_named
+from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.dead_publishing import Doubt, PublishedDeadLetters, publish_dead_letters
+from windrow.ingest.runner.pipeline import never, one_by_one, passing_of, refused_last
 from windrow.ingest.sinks.columns import DEAD_LETTERS
 
 
@@ -132,7 +143,7 @@ def _asked_for(
     the attempt that is named.
     """
     windows = None if asked.window is None else windows_named(spec, asked.window)
-    sink, store = open_table(spec)
+    sink, store = assemble.open_table(spec)
     committed = {c.receipt.window: c.receipt for c in sink.receipts()}
     refused = refused_attempts(sink, store, windows) if asked.attempt is None else {}
 
@@ -164,3 +175,104 @@ def no_dead(asked: DeadRequest) -> str:
         "There are no dead"
         f" letters{kind}{of}{'' if asked.window is None else f' in {asked.window}'}."
     )
+
+
+class DeadReplayResults(msgspec.Struct):
+    """The document of `dead replay`: what was replayed, window by window, or with
+    `dry_run` what would be.
+    """
+
+    pipeline: str
+    windows: list[DeadReplayResult]
+    dry_run: bool
+
+
+def replay_dead(
+    output: Output,
+    path: Path,
+    asked: DeadRequest,
+    script: Path | None,
+    *,
+    dry_run: bool,
+    keep_going: bool,
+) -> None:
+    """Dead letters of committed windows through today's schema again, one window after
+    the other; those before a failure stay as they are committed.
+
+    `keep_going`: past windows that are refused.
+    """
+    spec = load_spec(path)
+    edit = None if script is None else load_edit(script)
+    pipeline = assemble.assemble(spec)
+    windows = None if asked.window is None else windows_named(spec, asked.window)
+    if windows is None:
+        windows = sorted(
+            c.receipt.window for c in pipeline.sink.receipts() if asked.chosen.may_be_in(c.receipt)
+        )
+    document = DeadReplayResults(spec.id, [], dry_run)
+    request = DeadReplayRequest(f"command-{uuid.uuid4().hex}", asked.chosen, edit, dry_run)
+    output.show(document)
+    results = one_by_one(
+        windows,
+        lambda window: replay_dead_letters(pipeline, window, request),
+        passing_of(pipeline) if keep_going else never,
+    )
+    try:
+        document.windows.extend(refused_last(results, len(windows)))
+    finally:  # what was done before a failure, too
+        output.show(document, *_told(document))
+    none = [] if document.windows else [Text(no_dead(asked))]
+    output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))
+
+
+def _told(document: DeadReplayResults) -> list[RenderableType]:
+    return (
+        [render.dead_replay_table(document.windows), *render.still_refused(document.windows)]
+        if document.windows
+        else []
+    )
+
+
+class PublishedWindow(msgspec.Struct, frozen=True):
+    """How many dead letters of a window were published now."""
+
+    window: str
+    letters: PublishedDeadLetters
+
+
+class PublishedDead(msgspec.Struct):
+    """The document of `dead publish`: the windows of which anything was published now."""
+
+    pipeline: str
+    windows: list[PublishedWindow]
+
+
+def publish_dead(output: Output, path: Path, text: str | None, doubt: Doubt) -> None:
+    """Dead letters of the committed windows that are named, or of all, one window after
+    the other; those before a failure are published.
+    """
+    spec = load_spec(path)
+    pipeline = assemble.assemble_to_look(spec)
+    topic = pipeline.dead_topic
+    if topic is None:
+        raise SpecError(
+            f"Pipeline {spec.id} names no topic for dead letters", "spec", "Set dead_letters.topic."
+        )
+    wanted = None if text is None else set(windows_named(spec, text))
+    receipts = sorted(
+        (c.receipt for c in pipeline.sink.receipts()), key=lambda receipt: receipt.window
+    )
+    document, lines = PublishedDead(spec.id, []), list[Text]()
+    output.show(document)
+    try:
+        for receipt in receipts:
+            if wanted is not None and receipt.window not in wanted:
+                continue
+            letters = publish_dead_letters(
+                pipeline.dead_letters, topic, receipt, pipeline.now, doubt
+            )
+            if letters is not None:
+                document.windows.append(PublishedWindow(receipt.window.key, letters))
+                lines.append(render.letters_line(receipt.window, letters))
+    finally:
+        output.show(document, *(lines or [Text("Nothing was left to publish.")]))

@@ -15,8 +15,9 @@ import msgspec
 from packaging.requirements import Requirement
 from rich.text import Text
 
+from windrow.ingest import assemble
 from windrow.ingest.admin.retention_margin import next_window, retention_margin
-from windrow.ingest.assemble import assemble
+from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import MicroBatches
 from windrow.ingest.errors import (
@@ -92,7 +93,7 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
     if spec is None:
         return
     try:
-        pipeline = assemble(load_spec(spec))
+        pipeline = assemble.assemble(load_spec(spec))
     except WindrowError as error:
         yield failed("spec", error)
         return
@@ -453,3 +454,29 @@ def _retention(pipeline: Pipeline) -> Check:
         found.do,
         RefusedError.exit_code if found.level == "fail" else 0,
     )
+
+
+def run_doctor(output: Output, path: Path | None, engine: SparkEngine | None = None) -> None:
+    """One line per check.
+
+    `engine`: where the pipeline's tasks are to run, if that is looked at, too.
+    """
+    checks = Examined([])
+    for check in examine(path, engine):
+        checks.checks.append(check)
+        output.show(checks, check_line(check))
+    output.exit_code = exit_code(checks.checks)
+
+
+def rebuild_ledger(output: Output, path: Path) -> None:
+    """The ledger, restored from the receipts; its document is `Rebuilt`."""
+    from windrow.ingest.admin.rebuild import rebuild
+
+    spec = load_spec(path)
+    pipeline = assemble.assemble_to_look(spec)
+    done = rebuild(spec.id, pipeline.sink, pipeline.ledger)
+    what = (
+        f"The ledger holds {done.boundaries} boundaries, {done.windows} plans and receipts"
+        f" ({done.grid}); its id is {done.ledger}."
+    )
+    output.show(done, Text("\n".join([what, *done.notes])))

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from windrow.ingest.cli.arguments import Debug, Json, refuse_absent
-from windrow.ingest.cli.output import telling
+from windrow.ingest.cli.arguments import Debug, Json
+from windrow.ingest.cli.output import command_output
 from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest, SampledFormat
 
 SAMPLE = 500
@@ -128,14 +128,13 @@ def infer(
             {"--bootstrap": bootstrap, "--registry": registry},
             "doesn't go with --cluster, which says it",
         )
-    with telling(json=json, debug=debug) as output:
+    with command_output(json=json, debug=debug, spec=check) as output:
         if check is not None:
-            refuse_absent(check)
-            from windrow.ingest.cli.checking import check_topics
+            from windrow.ingest.cli.infer import check_topics
 
             check_topics(output, check, topic, registry, sample)
             return
-        from windrow.ingest.cli.beginning import infer_pipeline
+        from windrow.ingest.cli.infer import infer_pipeline
 
         names = () if columns is None else tuple(name.strip() for name in columns.split(","))
         asked = PipelineRequest(

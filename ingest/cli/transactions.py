@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
+from windrow.ingest import assemble
 from windrow.ingest.admin.unfinished import Ended, end_transactions, plans_of, to_end, unfinished
-from windrow.ingest.assemble import assemble_to_look
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.config.window import windows_named
@@ -50,7 +50,7 @@ def list_transactions(output: Output, path: Path) -> None:
     """Where readers are held back, and which windows may do it; its document is
     `TransactionList`.
     """
-    pipeline = assemble_to_look(load_spec(path))
+    pipeline = assemble.assemble_to_look(load_spec(path))
     transactions, name = _transactions(pipeline), pipeline.spec.id
     held_back, plans = transactions.held_back(), unfinished(name, pipeline.sink, pipeline.ledger)
     windows = [
@@ -74,7 +74,7 @@ def abort_transactions(
         RefusedError: a run seems to be alive, or the ledger doesn't know the window's plan.
     """
     spec = load_spec(path)
-    pipeline = assemble_to_look(spec)
+    pipeline = assemble.assemble_to_look(spec)
     transactions = _transactions(pipeline)
     plans = unfinished(spec.id, pipeline.sink, pipeline.ledger)
     if window is not None:

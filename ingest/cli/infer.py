@@ -1,4 +1,4 @@
-"""`init` and `infer`: the two files of a new pipeline. Loaded only when the command runs."""
+"""`init`, `infer` and `infer --check`: a pipeline's files. Loaded only when a command runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from pathlib import Path
 
 from rich.text import Text
 
-from windrow.ingest.assemble import connect
+from windrow.ingest import assemble
+from windrow.ingest.cli import render
 from windrow.ingest.cli.output import Output
+from windrow.ingest.cli.peek import narrowed
+from windrow.ingest.config.load import load_spec
+from windrow.ingest.errors import SpecError
 from windrow.ingest.infer.begin import DELAY, Begun, Inferred, infer, template
 from windrow.ingest.infer.request import PipelineRequest
+from windrow.ingest.infer.schema_drift import check, names_schemas
 from windrow.ingest.model.label import instant
+from windrow.ingest.registry.settings import registry_at
 from windrow.ingest.source.enumerator.grid import BATCH, after
 
 
@@ -31,7 +37,7 @@ def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: i
     next; its document is `Inferred`.
     """
     output.say(f"Asking {asked.cluster or asked.bootstrap} for messages of {asked.topic}")
-    inferred = infer(folder, asked, most, connect, datetime.now(UTC))
+    inferred = infer(folder, asked, most, assemble.connect, datetime.now(UTC))
     output.show(inferred, *map(Text, [*_told(inferred, asked.topic), *_next(inferred)]))
 
 
@@ -63,3 +69,27 @@ def _next(begun: Begun) -> list[str]:
             *lines,
         ]
     return ["Next:", *lines]
+
+
+def check_topics(
+    output: Output, path: Path, topic: str | None, registry: str | None, most: int
+) -> None:
+    """The newest messages and schemas against the pipeline's model; its document is
+    `DriftReport`.
+    """
+    spec = load_spec(path)
+    if registry is not None and not names_schemas(spec.decode):
+        raise SpecError(
+            "--registry would not be asked: no format of this pipeline's has schemas of one",
+            "spec",
+            "Leave it out.",
+        )
+    asked = spec.stated_registry if registry is None else registry_at(registry)
+    selection = narrowed(spec.source.selection(), topic)
+    checked = check(assemble.assemble_to_look(spec), selection, asked, most)
+    fitting = (
+        "it can't be said how many fit" if checked.fitting is None else f"{checked.fitting:,} fit"
+    )
+    summary = f"Of {checked.sampled:,} sampled messages {fitting}. Nothing was written."
+    output.show(checked, *map(render.finding_line, checked.findings), Text(summary))
+    output.exit_code = checked.exit_code

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from rich.text import Text
 
-from windrow.ingest.assemble import open_table
+from windrow.ingest import assemble
 from windrow.ingest.cli.output import Output
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import SpecError
@@ -32,7 +32,7 @@ def sweep_files(output: Output, path: Path, older_than: str, *, yes: bool) -> No
     """  # noqa: E501
     spec, grace = load_spec(path), _grace(older_than)
     files = []
-    for store in open_table(spec):
+    for store in assemble.open_table(spec):
         try:
             files += store.sweep(grace, dry_run=not yes)
         except ValueError as error:
