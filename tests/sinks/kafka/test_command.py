@@ -211,7 +211,7 @@ def test_what_a_dead_run_left_open(out: Out, monkeypatch: pytest.MonkeyPatch) ->
         raise UnreachableError("nobody answers", "commit", "Wait.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaSink, "_publish_splits", fails)
+        patch.setattr(KafkaSink, "commit", fails)
         stage.json("run", spec, "--window", hour(0), code=3)
     listed = stage.json("transactions", "list", spec)
     assert (listed["held_back"], [w["window"] for w in listed["unfinished"]]) == ([], [hour(0)])
