@@ -53,7 +53,7 @@ def _of_file(source: pa.NativeFile, columns: list[str] | None = None) -> Iterato
             )
 
 
-class SaidOfFile(msgspec.Struct, frozen=True):
+class FileStats(msgspec.Struct, frozen=True):
     """What a table says of a file, where it says it: how many rows it has, and the
     lowest and the highest integer in columns of it.
     """
@@ -62,8 +62,8 @@ class SaidOfFile(msgspec.Struct, frozen=True):
     bounds: Mapping[str, tuple[int | None, int | None]]
 
 
-def as_said(
-    path: str, said: SaidOfFile, batches: Iterable[pa.RecordBatch]
+def checked_by_stats(
+    path: str, said: FileStats, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a file, held against what the table says of it: readers skip files by that.
 

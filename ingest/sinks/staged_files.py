@@ -18,18 +18,18 @@ DATA = "data"
 
 
 def safe(text: str) -> str:
-    """Turn a text into a part of a file name: readable, and never the same for two texts."""
+    """Turns a text into a part of a file name: readable, and never the same for two texts."""
     readable = re.sub(r"[^A-Za-z0-9-]", "_", text)[:40]
     return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def new_path(folder: str, attempt: str, ending: str = "parquet") -> str:
-    """Make a path below a table that is unique to this call, and needs no escaping in a URL."""
+    """Makes a path below a table that is unique to this call, and needs no escaping in a URL."""
     return f"{folder}/{safe(attempt)}-{uuid.uuid4().hex}.{ending}"
 
 
 def staged_path(window_key: str, attempt: str, ending: str = "parquet", folder: str = DATA) -> str:
-    """Make a new path for a file that an attempt stages for a window."""
+    """Makes a new path for a file that an attempt stages for a window."""
     window = window_key.replace(":", "").replace("-", "")
     return new_path(f"{folder}/{window}", attempt, ending)
 

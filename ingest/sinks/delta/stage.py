@@ -1,7 +1,4 @@
-"""One split's rows, or dead letters, as a Parquet file whose name no other attempt uses.
-
-Runs on executors; nothing becomes visible.
-"""
+"""Stages one split's rows, or dead letters, as a Parquet file. Runs on executors."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ from windrow.ingest.sinks.staging import Layout
 
 
 class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A staged file in the sink's own words: small, JSON, safe to lose.
+    """A staged file as its committable describes it.
 
-    `buckets`: that of each of its row groups, where keys have any.
+    `buckets`: the bucket of each row group, in a table with a primary key.
     """
 
     path: str
@@ -41,13 +38,13 @@ class StagedFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 Cut = Callable[[pa.Table], Iterator[tuple[int, pa.Table]]]
-"""Divides rows by their buckets."""
+"""Splits rows by their buckets."""
 
 
 class DeltaForm(ParquetForm):
     """Rows in Parquet, with what a commit says of the file.
 
-    `cut`: divides rows further, so that each row group is of one bucket.
+    `cut`: splits rows further, so that each row group is of one bucket.
     """
 
     def __init__(
@@ -75,7 +72,7 @@ class DeltaForm(ParquetForm):
 
 @contextmanager
 def explained_files() -> Iterator[None]:
-    """Give the system's errors in words while a commit reads and writes files of the table.
+    """Translates the system's errors while a commit reads and writes files of the table.
 
     Raises:
         UnreachableError: one can't be read or written.
@@ -85,19 +82,19 @@ def explained_files() -> Iterator[None]:
     except OSError as error:
         why = error.strerror or type(error).__name__
         what = f"a file of the table can't be read or written: {why}"
-        do = "Nothing was committed. Make room or mend the storage, then run the window again."
+        do = "Nothing was committed. Make room or repair the storage, then run the window again."
         raise UnreachableError(what, "commit", do) from error
 
 
 def growing(
     place: Place, path: str, schema: pa.Schema, metadata: Mapping[str, str], cut: Cut | None = None
 ) -> GrowingFile[StagedFile]:
-    """A new file of a table."""
+    """Begins a new file of a table."""
     return GrowingFile(place, path, DeltaForm(schema, metadata, cut))
 
 
 class DeltaStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know.
+    """Makes stagers on executors, so it is picklable.
 
     `uri`: the table under which the files go; `primary_key`: the table's, if it has one.
     """
@@ -108,7 +105,7 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
     primary_key: PrimaryKey | None = None
 
     def __call__(self, split: Split) -> FileStager[StagedFile]:
-        """A stager whose file name is unique to this call."""
+        """Makes a stager whose file name is unique to this call."""
         path = staged_path(self.window_key, self.layout.attempt)
         cut = None if self.primary_key is None else partial(by_bucket, self.primary_key)
         return FileStager(
@@ -120,7 +117,7 @@ class DeltaStagerFactory(msgspec.Struct, frozen=True):
 
 
 def by_bucket(primary_key: PrimaryKey, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each bucket, in the order in which they stand."""
+    """Splits rows by bucket; within one they keep their order."""
     whole = rows.combine_chunks().to_batches()
     if not whole:
         return

@@ -1,9 +1,6 @@
-"""One split's rows, or dead letters, as a Parquet file whose name no other attempt uses.
+"""Stages one split's rows, or dead letters, as a Parquet file. Runs on executors.
 
-Runs on executors; nothing becomes visible.
-
-No PyIceberg is loaded for a local table: what a file needs of the table is its columns,
-with their field ids.
+Loads no PyIceberg for a local table: a file needs only the table's columns and field ids.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import pyarrow as pa
 
 from windrow.ingest.model.plan import Split
 from windrow.ingest.sinks.iceberg.metrics import Metrics, metrics
-from windrow.ingest.sinks.iceberg.place import LakePlace
+from windrow.ingest.sinks.iceberg.place import IcebergPlace
 from windrow.ingest.sinks.iceberg.storage import TaskStorage
 from windrow.ingest.sinks.parquet_files import ParquetForm
 from windrow.ingest.sinks.staged_file import FileStager, GrowingFile
@@ -26,8 +23,8 @@ STAGED = "data/windrow"
 """The folder of staged Parquet files; the ones that a snapshot names are the table's data."""
 
 
-class LakeFile(msgspec.Struct, frozen=True):
-    """A staged file in the sink's own words: small, JSON, safe to lose.
+class IcebergFile(msgspec.Struct, frozen=True):
+    """A staged file as its committable describes it.
 
     `ids`: the field ids of its columns, by name.
     """
@@ -39,7 +36,7 @@ class LakeFile(msgspec.Struct, frozen=True):
     metrics: Metrics
 
 
-class LakeForm(ParquetForm):
+class IcebergForm(ParquetForm):
     """Rows in Parquet, with the window's column and with field ids."""
 
     def __init__(self, columns: pa.Schema, metadata: Mapping[str, str], window_key: str) -> None:
@@ -51,14 +48,14 @@ class LakeForm(ParquetForm):
         whole = rows.append_column(key, pa.repeat(self._key, rows.num_rows))
         super().write(whole.select(self.columns.names))
 
-    def word(self, path: str, size: int, rows: int) -> LakeFile:
+    def word(self, path: str, size: int, rows: int) -> IcebergFile:
         ids = {f.name: field_id(f) for f in self.columns}
         of_file = metrics(self.footer, self.columns, list(ids.values()))
-        return LakeFile(path, size, rows, ids, of_file)
+        return IcebergFile(path, size, rows, ids, of_file)
 
 
 class IcebergStagerFactory(msgspec.Struct, frozen=True):
-    """Picklable; all that a stager needs to know.
+    """Makes stagers on executors, so it is picklable.
 
     `location`: the table's, under which the files go; `storage`: what opens it.
     `columns`: of a file, with field ids; `layout`: of the rows in it, without them and
@@ -71,14 +68,14 @@ class IcebergStagerFactory(msgspec.Struct, frozen=True):
     columns: pa.Schema
     window_key: str
 
-    def __call__(self, split: Split) -> FileStager[LakeFile]:
-        """A stager whose file name is unique to this call."""
+    def __call__(self, split: Split) -> FileStager[IcebergFile]:
+        """Makes a stager whose file name is unique to this call."""
         place, path = (
-            LakePlace(self.location, self.storage.properties),
+            IcebergPlace(self.location, self.storage.properties),
             staged_path(self.window_key, self.layout.attempt, folder=STAGED),
         )
         file = GrowingFile(
-            place, path, LakeForm(self.columns, self.layout.metadata, self.window_key)
+            place, path, IcebergForm(self.columns, self.layout.metadata, self.window_key)
         )
         return FileStager(self.location, self.layout, split, file)
 

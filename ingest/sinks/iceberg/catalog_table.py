@@ -1,7 +1,4 @@
-"""Where a table is: its catalog, and its name there.
-
-Data; opens nothing, and loads no PyIceberg.
-"""
+"""A table by its catalog and its name in it. Opens nothing, and loads no PyIceberg."""
 
 from __future__ import annotations
 
@@ -21,13 +18,13 @@ name `default`.
 """
 
 _NAMES_THE_TABLE = frozenset({"name", "type", "uri", "warehouse"})
-"""Properties that `TableAt.place` is made of, which is kept for ever."""
+"""Properties that `CatalogTable.place` is made of, which is kept for ever."""
 
 
-class TableAt(msgspec.Struct, frozen=True):
-    """A table by its catalog: how that is reached, and the table's name in it (`namespace.table`).
+class CatalogTable(msgspec.Struct, frozen=True):
+    """A table's name in its catalog (`namespace.table`), and the properties of that catalog.
 
-    `warehouse`: the folder of a catalog of its own; empty where the properties tell of another one.
+    `warehouse`: the folder of a table with a catalog of its own; else empty.
     """
 
     table: str
@@ -36,7 +33,7 @@ class TableAt(msgspec.Struct, frozen=True):
     warehouse: str = ""
 
     @classmethod
-    def in_folder(cls, warehouse: str, table: str) -> TableAt:
+    def in_folder(cls, warehouse: str, table: str) -> CatalogTable:
         """In a folder with a catalog of its own.
 
         Raises:
@@ -57,13 +54,13 @@ class TableAt(msgspec.Struct, frozen=True):
         return cls(table, "default", tuple(sorted(properties.items())), warehouse)
 
     @classmethod
-    def in_catalog(cls, table: str, properties: Mapping[str, Property]) -> TableAt:
-        """In a catalog that PyIceberg knows by these properties, or by its own configuration under this name.
+    def in_catalog(cls, table: str, properties: Mapping[str, Property]) -> CatalogTable:
+        """In a catalog that PyIceberg knows by these properties, or by its own configuration.
 
         Raises:
-            SpecError: a secret of the storage is written out; or what names the table
-                is told by a reference.
-        """  # noqa: E501
+            SpecError: a secret of the storage is written out; or a property that names the
+                table is a reference.
+        """
         own = {name: value for name, value in properties.items() if name != "name"}
         for name, value in sorted(properties.items()):
             if isinstance(value, str) and is_secret(name, value):
@@ -76,14 +73,14 @@ class TableAt(msgspec.Struct, frozen=True):
                     f"sink.catalog.{name} is a reference, and it is part of what the table is"
                     " called"
                 )
-                raise SpecError(what, "spec", "Write its value; a template may stand in it.")
+                raise SpecError(what, "spec", "Write its value; it may hold a template.")
         catalog = properties.get("name", "default")
         assert isinstance(catalog, str)
         return cls(table, catalog, tuple(sorted(own.items(), key=_name)))
 
     @property
     def place(self) -> str:
-        """Where the table is, for people and for ever: never a secret."""
+        """The table's name in errors and in plans, which never changes and holds no secret."""
         said = {name: value for name, value in self.properties if isinstance(value, str)}
         if self.warehouse:
             return f"{self.warehouse}:{self.table}"
@@ -100,8 +97,8 @@ class TableAt(msgspec.Struct, frozen=True):
         """The part of the name before the table's own."""
         return self.table.rpartition(".")[0]
 
-    def dead(self) -> TableAt:
-        """The dead letters' own table, beside it."""
+    def dead(self) -> CatalogTable:
+        """The table of its dead letters."""
         return msgspec.structs.replace(self, table=f"{self.table}_dead")
 
     def is_same(self, other: str) -> bool:
