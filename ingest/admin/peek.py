@@ -28,7 +28,7 @@ from windrow.ingest.source.enumerator.positions import positions
 from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 PRINTED = ("topic-partition", "offset", "timestamp", "key", "value", "headers")
-"""What `printable` gives of each message."""
+"""The columns of `printable`."""
 
 Messages = Callable[[Take], None]
 """Reads, and gives away one batch of messages after the other."""
@@ -74,20 +74,22 @@ def peek(
             "plan",
             "Use earliest, latest, a timestamp, a group or offsets.",
         )
-    found = discover(broker, source.selection, None, source.on_removed)
+    discovered = discover(broker, source.selection, None, source.on_removed)
     plan = ReadPlan(
-        found.cluster_id, {name: info.topic_id for name, info in found.topics.items()}, "fail"
+        discovered.cluster_id,
+        {name: info.topic_id for name, info in discovered.topics.items()},
+        "fail",
     )
-    return partial(_read, reader_of, plan, _splits(broker, found, start, stop), limit)
+    return partial(_read, reader_of, plan, _splits(broker, discovered, start, stop), limit)
 
 
 def _splits(
-    broker: ClusterView, found: Discovered, start: Initializer, stop: Initializer
+    broker: ClusterView, discovered: Discovered, start: Initializer, stop: Initializer
 ) -> list[Split]:
-    begins = positions(broker, start, found.tps)
-    ends = broker.stable_ends(found.tps)
-    stops = positions(broker, _inside(broker, stop, ends), found.tps)
-    ranges = [(tp, begins[tp], min(stops[tp].offset, ends[tp].offset)) for tp in found.tps]
+    begins = positions(broker, start, discovered.tps)
+    ends = broker.stable_ends(discovered.tps)
+    stops = positions(broker, _inside(broker, stop, ends), discovered.tps)
+    ranges = [(tp, begins[tp], min(stops[tp].offset, ends[tp].offset)) for tp in discovered.tps]
     return [
         Split(tp.topic, tp.partition, begin.offset, end, begin.leader_epoch)
         for tp, begin, end in ranges

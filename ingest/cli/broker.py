@@ -39,13 +39,13 @@ def run_broker(output: Output, folder: Path, port: int | None, *, registry: bool
         _registry() if registry else nullcontext() as server,
     ):
         url = None if server is None else server.url
-        beside = (
+        registry_line = (
             ""
             if url is None
             else f" A schema registry answers on {url}; its schemas are in memory and end with it."
         )
         text = Text(
-            f"Kafka answers on {broker.bootstrap}; its files are in {folder}.{beside} Ctrl-C"
+            f"Kafka answers on {broker.bootstrap}; its files are in {folder}.{registry_line} Ctrl-C"
             " ends it."
         )
         output.show(Serving(broker.bootstrap, str(folder), url), text)
@@ -66,5 +66,5 @@ def _registry() -> RegistryServer:
 
 
 def default_folder() -> Path:
-    """Where the embedded broker lives if nothing is said."""
+    """The default folder of the embedded broker."""
     return Path(os.environ.get("WINDROW_HOME", ".windrow")) / "broker"

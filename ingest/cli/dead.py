@@ -16,8 +16,8 @@ from windrow.ingest import assemble
 from windrow.ingest.admin.dead_letters import (
     PAYLOAD,
     Chosen,
+    dead_letters_of,
     documents,
-    letters_of,
     refused_attempts,
 )
 from windrow.ingest.admin.dead_replay import (
@@ -76,7 +76,7 @@ class ExportedDead(msgspec.Struct):
 
 
 class DeadRequest(msgspec.Struct, frozen=True):
-    """Which dead letters a command is about, as it was typed.
+    """The dead letters that a command is about, as it was typed.
 
     `attempt`: one that was refused; None: the one that counts.
     """
@@ -98,8 +98,8 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
         for window, batch in batches
         for letter in render.dead_letters(window, batch.to_pylist(), payload=asked.payload)
     )
-    found = list(islice(rows, limit + 1))
-    letters, more = found[:limit], len(found) > limit
+    first = list(islice(rows, limit + 1))
+    letters, more = first[:limit], len(first) > limit
     lines = [Text("There are more, which are not shown (--limit)")] if more else []
     lines += render.refused_lines(refused, path, above=asked.window is not None)
     table = render.dead_table(letters, payload=asked.payload) if letters else Text(no_dead(asked))
@@ -107,7 +107,7 @@ def show_dead(output: Output, path: Path, asked: DeadRequest, limit: int) -> Non
 
 
 def export_dead(output: Output, path: Path, asked: DeadRequest, file: Path) -> None:
-    """The same to a file, all of them. Without payload it has no columns for it."""
+    """Write all of them to a file. Without payload it has no columns for it."""
     spec = load_spec(path)
     refused, batches = _asked_for(spec, asked)
     schema = (
@@ -153,7 +153,7 @@ def _asked_for(
             attempt = asked.attempt or refused.get(window.key)
             if attempt is None and receipt is not None and asked.chosen.may_be_in(receipt):
                 attempt = receipt.attempt
-            for batch in letters_of(store, window, attempt) if attempt is not None else ():
+            for batch in dead_letters_of(store, window, attempt) if attempt is not None else ():
                 yield window, batch.filter(pa.array(asked.chosen.mask(batch)))
 
     return refused, batches()
@@ -164,7 +164,7 @@ def _attempts(refused: dict[str, str]) -> list[RefusedAttempt]:
 
 
 def no_dead(asked: DeadRequest) -> str:
-    """What is said where there are none."""
+    """The sentence for none."""
     kind = "".join(
         f" {name} {value}"
         for name, value in (("of stage", asked.chosen.stage), ("with reason", asked.chosen.reason))
@@ -196,8 +196,9 @@ def replay_dead(
     dry_run: bool,
     keep_going: bool,
 ) -> None:
-    """Dead letters of committed windows through today's schema again, one window after
-    the other; those before a failure stay as they are committed.
+    """Replay dead letters of committed windows, one window after the other.
+
+    What was committed before a failure stays.
 
     `keep_going`: past windows that are refused.
     """
@@ -220,12 +221,12 @@ def replay_dead(
     try:
         document.windows.extend(refused_last(results, len(windows)))
     finally:  # what was done before a failure, too
-        output.show(document, *_told(document))
+        output.show(document, *_replay_lines(document))
     none = [] if document.windows else [Text(no_dead(asked))]
     output.show(document, *none, *([Text("Nothing was written (--dry-run).")] if dry_run else []))
 
 
-def _told(document: DeadReplayResults) -> list[RenderableType]:
+def _replay_lines(document: DeadReplayResults) -> list[RenderableType]:
     return (
         [render.dead_replay_table(document.windows), *render.still_refused(document.windows)]
         if document.windows
@@ -234,7 +235,7 @@ def _told(document: DeadReplayResults) -> list[RenderableType]:
 
 
 class PublishedWindow(msgspec.Struct, frozen=True):
-    """How many dead letters of a window were published now."""
+    """The dead letters of a window that were published now."""
 
     window: str
     letters: PublishedDeadLetters

@@ -72,7 +72,7 @@ class Examined(msgspec.Struct):
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """That of the first check that failed; 0 if none did."""
+    """The exit code of the first check that failed; 0 if none did."""
     return next((c.exit_code for c in checks if c.level == "fail"), 0)
 
 
@@ -84,10 +84,10 @@ def check_line(check: Check) -> Text:
 
 
 def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Check]:
-    """All checks, each as soon as it is done; those of a pipeline only if what they stand on is there.
+    """All checks, each as soon as it is done; those that need a failed one are left out.
 
-    `engine`: where its tasks are to run, if that is to be looked at, too.
-    """  # noqa: E501
+    `engine`: the Spark that tasks will run on, to check its executors too.
+    """
     yield java(java_problem())
     yield attempt("packages", lambda: pins(metadata.requires("windrow-ingest") or [], _installed))
     if spec is None:
@@ -125,8 +125,8 @@ def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
 
 
 def executors(surveyed: Surveyed) -> Iterator[Check]:
-    """What was found out where tasks run: one line of what is well, one of each
-    trouble, with the machines that have it.
+    """One line for the executors that answered, and one for each problem, with its
+    machines.
     """
     pythons = ", ".join(sorted({seen.python for seen in surveyed.executors}))
     who = (
@@ -246,7 +246,7 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
             "Install it: pip install windrow-ingest.",
             2,
         )
-    except Exception as error:  # told, not swallowed, and no reason to leave the other checks out  # noqa: BLE001
+    except Exception as error:  # reported, and no reason to leave the other checks out  # noqa: BLE001
         return failed(name, BugError.of(error, "setup"))
 
 
@@ -333,7 +333,7 @@ def _sink(pipeline: Pipeline, ledger: str | None) -> Check:
 
 
 def _next_window(pipeline: Pipeline) -> Check:
-    """What a run would do next, as `windrow plan` tells it."""
+    """The window that a run would read next."""
     grid = pipeline.spec.window
     if isinstance(grid, MicroBatches):
         plan = preview_next(pipeline)

@@ -38,10 +38,10 @@ def infer_pipeline(output: Output, folder: Path, asked: PipelineRequest, most: i
     """
     output.say(f"Asking {asked.cluster or asked.bootstrap} for messages of {asked.topic}")
     inferred = infer(folder, asked, most, assemble.connect, datetime.now(UTC))
-    output.show(inferred, *map(Text, [*_told(inferred, asked.topic), *_next(inferred)]))
+    output.show(inferred, *map(Text, [*_summary(inferred, asked.topic), *_next(inferred)]))
 
 
-def _told(inferred: Inferred, topic: str) -> list[str]:
+def _summary(inferred: Inferred, topic: str) -> list[str]:
     columns = "1 column" if inferred.columns == 1 else f"{inferred.columns} columns"
     lines = [
         f"Wrote {inferred.spec} and {inferred.schema}.",

@@ -13,7 +13,7 @@ from windrow.ingest.cli.output import command_output
 from windrow.ingest.infer.request import DEFAULT_BOOTSTRAP, PipelineRequest, SampledFormat
 
 SAMPLE = 500
-"""So many messages of each topic-partition are looked at, unless told."""
+"""How many messages of each topic-partition are read by default."""
 
 Bootstrap = Annotated[
     str | None,

@@ -38,8 +38,8 @@ class Behind(msgspec.Struct):
 
 
 def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
-    """What is unread, by topic-partition; with `publishing` the consumer group is told
-    where the newest window ends.
+    """Show what is unread, by topic-partition; with `publishing`, commit the end of the
+    newest window to the consumer group.
     """
     spec = load_spec(path)
     group = spec.source.publish_group
@@ -51,14 +51,14 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
     if newest is None:
         refuse_other_table(pipeline)
     reached = None if newest is None else next_start_after(pipeline.ledger, newest)
-    found = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
+    unread = lag(pipeline.broker, spec.source.origin(spec.window.grid), reached, pipeline.now())
     lost = lost_windows(pipeline)
     plans = [plan for window in lost if (plan := pipeline.ledger.plan(window)) is not None]
     offsets = sum(split.stop - split.start for plan in plans for split in plan.splits)
     behind = Behind(
         spec.id,
         None if newest is None else newest.window.key,
-        found,
+        unread,
         tuple(w.key for w in lost),
         offsets,
     )
@@ -82,14 +82,14 @@ def show_lag(output: Output, path: Path, *, publishing: bool) -> None:
     )
     output.show(
         behind,
-        render.lag_table(found),
+        render.lag_table(unread),
         Text(f"{upto}."),
         *missing,
-        *_told(behind.published, publishing=publishing),
+        *_publish_lines(behind.published, publishing=publishing),
     )
 
 
-def _told(published: Published | None, *, publishing: bool) -> list[Text]:
+def _publish_lines(published: Published | None, *, publishing: bool) -> list[Text]:
     if published is None:
         return [Text("So nothing was published.")] if publishing else []
     return render.published_lines(published)

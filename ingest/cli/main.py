@@ -3,8 +3,7 @@
 0 done, or already done     1 data refused     2 bad spec or usage     3 something can't
 be reached     4 not yet closed 70 a bug in windrow     130 interrupted
 
-What a command stands on is loaded when it is called, so that help, completion and a
-look at a pipeline are quick.
+A command's modules are loaded when it is called, so that help and completion are quick.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def prepare(
         ),
     ] = False,  # its callback answers
 ) -> None:
-    """The working directory's .env stands behind the environment; what is set already stays."""
+    """Load the working directory's .env; variables that are set already stay."""
     from dotenv import load_dotenv
 
     load_dotenv(Path.cwd() / ".env", override=False)
@@ -474,7 +473,7 @@ def broker_run(
         typer.Option(min=1, max=65535, help="Its port. [default: as last time, else a free one]"),
     ] = None,
     registry: Annotated[
-        bool, typer.Option("--registry", help="With a schema registry beside it, in memory.")
+        bool, typer.Option("--registry", help="With a schema registry in memory.")
     ] = False,
     json: Json = False,
     debug: Debug = False,

@@ -1,5 +1,5 @@
-"""How a command ends: one JSON document or text on stdout, a paragraph or a stack trace
-on stderr, an exit code that says what to do.
+"""The output of a command: one JSON document or text on stdout, errors on stderr, an
+exit code.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Bug(msgspec.Struct, frozen=True):
 
 
 class Output:
-    """What one command says.
+    """The output of one command.
 
     In JSON, stdout gets one document and nothing else, whatever libraries print.
 
@@ -99,7 +99,7 @@ class Output:
         self.stderr.print(text, markup=False)
 
     def fail(self, error: WindrowError) -> None:
-        """The error in both forms; in JSON beside the result so far, so that what was
+        """The error in both forms; in JSON next to the result so far, so that what was
         done isn't hidden.
         """
         self.exit_code = error.exit_code

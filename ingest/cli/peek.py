@@ -27,11 +27,11 @@ from windrow.ingest.model.source import (
 )
 
 LIMIT = 20
-"""So many messages are printed if nothing is said; to a file all are written."""
+"""How many messages are printed by default; to a file all are written."""
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """What is no UTF-8, in base64."""
+    """Bytes that are not UTF-8, in base64."""
 
     base64: str
 
@@ -78,7 +78,7 @@ class Written(msgspec.Struct):
 
 
 class PeekRequest(msgspec.Struct, frozen=True):
-    """What `peek` was asked for, as it was typed."""
+    """The arguments of `peek`, as they were typed."""
 
     start: str
     stop: str

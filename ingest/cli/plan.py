@@ -32,7 +32,7 @@ class PlanDocument(msgspec.Struct):
 
 
 def show_plan(output: Output, path: Path, text: str | None) -> None:
-    """What a run would read: of the windows that are named, or of the next micro-batch.
+    """Show what a run would read: of the named windows, or of the next micro-batch.
 
     Freezes nothing.
     """
@@ -63,11 +63,11 @@ def _next_plan(pipeline: Pipeline) -> list[Plan]:
 
 def _frozen(pipeline: Pipeline, window: Window) -> list[Literal["start", "end", "plan"]]:
     ledger = pipeline.ledger
-    found: list[Literal["start", "end", "plan"]] = []
+    frozen: list[Literal["start", "end", "plan"]] = []
     if ledger.boundary(window.pipeline, window.start) is not None:
-        found.append("start")
+        frozen.append("start")
     if ledger.boundary(window.pipeline, window.end) is not None:
-        found.append("end")
+        frozen.append("end")
     if ledger.plan(window) is not None:
-        found.append("plan")
-    return found
+        frozen.append("plan")
+    return frozen

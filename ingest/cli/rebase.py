@@ -34,22 +34,22 @@ class Rebased(msgspec.Struct):
 
 
 def rebase_pipeline(output: Output, path: Path, start: str | None, *, yes: bool) -> None:
-    """What going on with another topic or cluster means; recorded only if `yes`."""
+    """Show what going on with another topic or cluster means; record it if `yes`."""
     spec = load_spec(path)
     begin = None if start is None else parse_initializer(start, spec.source.topic_names())
     pipeline = assemble.assemble(spec)
-    found = rebase(pipeline, begin) if yes else propose(pipeline, begin)
-    label = label_text(found.opening.label)
+    proposal = rebase(pipeline, begin) if yes else propose(pipeline, begin)
+    label = label_text(proposal.opening.label)
     end = (
         f"Recorded: windows from {label} on go on from here."
         if yes
         else f"Nothing was recorded; add --yes to go on so from {label}."
     )
-    lines = [Text(change) for change in found.changes]
+    lines = [Text(change) for change in proposal.changes]
     output.show(
-        Rebased(spec.id, found.changes, found.opening, recorded=yes),
+        Rebased(spec.id, proposal.changes, proposal.opening, recorded=yes),
         *lines,
-        render.opening_table(found.opening),
+        render.opening_table(proposal.opening),
         Text(end),
     )
 
@@ -69,10 +69,10 @@ class Rebound(msgspec.Struct):
 
 
 def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
-    """What going on with another table means; recorded only if `yes`."""
+    """Show what going on with another table means; record it if `yes`."""
     spec = load_spec(path)
     pipeline = assemble.assemble(spec)
-    found = rebind(pipeline) if yes else propose_rebind(pipeline)
+    proposal = rebind(pipeline) if yes else propose_rebind(pipeline)
     end = (
         "Recorded: the pipeline goes on with this table."
         if yes
@@ -80,11 +80,11 @@ def rebind_pipeline(output: Output, path: Path, *, yes: bool) -> None:
     )
     document = Rebound(
         spec.id,
-        found.before,
-        found.table,
-        found.there,
-        found.windows,
-        [w.key for w in found.missing],
+        proposal.before,
+        proposal.table,
+        proposal.there,
+        proposal.windows,
+        [w.key for w in proposal.missing],
         recorded=yes,
     )
-    output.show(document, *map(Text, found.changes), Text(end))
+    output.show(document, *map(Text, proposal.changes), Text(end))

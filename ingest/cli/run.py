@@ -27,7 +27,7 @@ from windrow.ingest.runner.pipeline import run_windows as run_each
 
 class Runs(msgspec.Struct):
     """The document of `run` and `replay`: the windows that are committed now, in order;
-    the error that stopped the rest stands beside.
+    the error that stopped the rest is in the same document.
 
     `windows` is empty if the next micro-batch was asked for and nothing is waiting.
     """
@@ -87,7 +87,7 @@ def replay_windows(
     keep_going: bool,
     request: str | None,
 ) -> None:
-    """The same offsets again, with today's schema. `engine`, `keep_going`: as of `run_windows`."""
+    """Read the same offsets again, with today's schema; arguments as of `run_windows`."""
     spec = load_spec(path)
     windows = named_windows(spec, text) or []
     asked = msgspec.structs.replace(_request(request), replace=True, accept_fewer=accept_fewer)
@@ -115,7 +115,7 @@ def _each(
     asked: Request,
     run: Callable[..., Iterator[Result | PassedOver]],
 ) -> Iterator[Result]:
-    """Each result; what was passed over is told when all is done."""
+    """Each result; refused windows are reported at the end."""
     with progress_bar(
         output, windows[0].key if len(windows) == 1 else pipeline.spec.id
     ) as progress:
@@ -133,7 +133,7 @@ def _batches(
 
 
 def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> None:
-    """One after the other; what fails ends it, those before it stay committed and are told."""
+    """Show each result; after a failure, too, those before it."""
     runs = Runs(spec.id, [])
     output.show(runs)
     try:

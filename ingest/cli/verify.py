@@ -29,6 +29,7 @@ def verify_all(output: Output, path: Path, *, deep: bool) -> None:
         spec.source.on_removed,
         deep=deep,
         dead_topic=None if spec.dead_letters is None else spec.dead_letters.topic,
+        sleep=pipeline.sleep,
     )
     wrong = sum(f.level == "wrong" for f in verified.findings)
     unchecked = sum(f.level == "unchecked" for f in verified.findings)
@@ -48,16 +49,16 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
     """Lost receipts from the ledger's copies, put back only if `yes`; its document is
     `Restored`.
     """
-    from windrow.ingest.admin.restore import restore
+    from windrow.ingest.admin.receipts import restore
 
     spec = load_spec(path)
     pipeline = assemble.assemble_to_look(spec)
-    found = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
-    count = f"{len(found.windows)} receipt{'' if len(found.windows) == 1 else 's'}"
-    if not found.windows:
+    restored = restore(spec.id, pipeline.sink, pipeline.ledger, dry_run=not yes)
+    count = f"{len(restored.windows)} receipt{'' if len(restored.windows) == 1 else 's'}"
+    if not restored.windows:
         end = (
             "Nothing was restored."
-            if found.failed
+            if restored.failed
             else "Nothing to restore: every committed window has its receipt."
         )
     else:
@@ -65,7 +66,7 @@ def restore_receipts(output: Output, path: Path, *, yes: bool) -> None:
             f"Restored: {count}." if yes else f"Nothing was written; add --yes to restore {count}."
         )
     lines = [
-        Text(f"{key}: the ledger's copy is the text that was committed") for key in found.windows
+        Text(f"{key}: the ledger's copy is the text that was committed") for key in restored.windows
     ]
-    output.show(found, *lines, *map(render.finding_line, found.failed), Text(end))
-    output.exit_code = found.exit_code
+    output.show(restored, *lines, *map(render.finding_line, restored.failed), Text(end))
+    output.exit_code = restored.exit_code

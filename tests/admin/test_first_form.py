@@ -17,9 +17,9 @@ from deltalake import DeltaTable
 from tests.admin.things import FakeTopic
 from tests.sinks.beside import DeltaBoth
 from tests.sinks.things import messages
-from windrow.ingest.admin.deep import compare_contents
 from windrow.ingest.admin.rebuild import rebuild
 from windrow.ingest.admin.verify import verify
+from windrow.ingest.admin.verify_contents import compare_contents
 from windrow.ingest.ledger.sql import open_ledger
 from windrow.ingest.model.codec import from_json, to_json
 from windrow.ingest.model.receipt import RECEIPT_VERSION, Checksums, Receipt

@@ -23,7 +23,7 @@ from tests.profiles import examples
 from tests.sinks.delta.test_any_value import COLUMNS
 from tests.sinks.iceberg.world import IcebergBoth, state_of
 from tests.sinks.things import TOPIC, messages, plan, receipt, window
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.receipt import Checksums, SplitCounts
 from windrow.ingest.model.staged import Staged

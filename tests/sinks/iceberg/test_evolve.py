@@ -14,7 +14,7 @@ from pyiceberg.types import FloatType, ListType, LongType, NestedField, StructTy
 
 from tests.sinks.iceberg.world import TABLE, IcebergBoth, state_of
 from tests.sinks.things import messages, plan, receipt, window
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import RefusedError, SchemaChangedError
 from windrow.ingest.model.receipt import Checksums
 from windrow.ingest.ports.sink import Done

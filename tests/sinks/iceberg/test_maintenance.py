@@ -28,7 +28,7 @@ from tests.sinks.iceberg.world import (
     state_of,
 )
 from tests.sinks.things import ROWS, staged_dead_replay, staged_receipt, window
-from windrow.ingest.admin.deep import summed
+from windrow.ingest.admin.verify_contents import summed
 from windrow.ingest.errors import (
     DamagedError,
     RefusedError,

@@ -23,7 +23,7 @@ from tests.kafka.produce import (
 from tests.sinks.beside import BINDING
 from tests.sinks.kafka.world import KafkaBoth, at, committed, new_place
 from tests.sinks.things import staged_receipt, window
-from windrow.ingest.admin.restore import restore
+from windrow.ingest.admin.receipts import restore
 from windrow.ingest.admin.verify import verify
 from windrow.ingest.errors import DamagedError, RefusedError
 from windrow.ingest.ledger.sql import open_ledger

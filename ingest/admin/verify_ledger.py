@@ -1,4 +1,4 @@
-"""The ledger's copies held against the table's receipts."""
+"""Compares the table's receipts with the ledger: boundaries, plans, copies of receipts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REBUILD = "Rebuild it from the receipts: windrow doctor SPEC --rebuild-ledger."
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a ledger holds about one committed window: the boundary at its start as an opening."""
+    """What a ledger holds about one committed window."""
 
     start: Boundary | None
     stop: Boundary | None
@@ -34,8 +34,9 @@ def against_ledger(
     sink: Sink,
     ledger: Ledger,
 ) -> list[Finding]:
-    """What differs between a table's receipts and the ledger; `unread` are keys of
-    windows whose receipts can't be read.
+    """How a table's receipts and the ledger differ.
+
+    `unread`: keys of windows whose receipts can't be read.
     """
     copies = {r.window: r for r in ledger.recorded(pipeline_id)}
     if copies and sink.binding() is None:
@@ -51,8 +52,7 @@ def against_ledger(
         )
         for w in windows
     ]
-    # Asking for the identity would make an absent ledger, and one that holds nothing of
-    # ours is told of anyway.
+    # asking for the identity would create an absent ledger; an empty one is reported anyway
     identity = ledger.identity() if any(k != Kept(None, None, None, None) for k in kept) else None
     findings = _writes_to(ledger.sink(pipeline_id), sink)
     findings += [
@@ -70,45 +70,27 @@ def _writes_to(bound: str | None, sink: Sink) -> list[Finding]:
         "Set the sink of the spec back; if the table was moved there: windrow rebind SPEC shows"
         " what going on there means."
     )
-    return [
-        Finding(
-            "wrong",
-            "ledger",
-            f"the pipeline writes to {bound}, and the spec names {sink.identity}",
-            do,
-        )
-    ]
+    what = f"the pipeline writes to {bound}, and the spec names {sink.identity}"
+    return [Finding("wrong", "ledger", what, do)]
 
 
 def _only_in_ledger(copy: Receipt, sink: Sink) -> list[Finding]:
     planned = "" if sink.is_at(copy.plan.sink) else f"; it was planned for {copy.plan.sink}"
-    if not sink.capabilities.replaces:
-        return [
-            Finding(
-                "wrong",
-                "ledger",
-                f"the window {LOST}{planned}",
-                ways_out(copy.window.key),
-                copy.window.key,
-            )
-        ]
-    do = "Was the table restored from a backup? Run the window again: it reads the same offsets."
-    return [
-        Finding(
-            "wrong",
-            "ledger",
-            f"the ledger knows a receipt that the table doesn't hold{planned}",
-            do,
-            copy.window.key,
+    key = copy.window.key
+    if sink.capabilities.replaces:
+        what = "the ledger knows a receipt that the table doesn't hold"
+        do = (
+            "Was the table restored from a backup? Run the window again: it reads the same offsets."
         )
-    ]
+    else:
+        what, do = f"the window {LOST}", ways_out(key)
+    return [Finding("wrong", "ledger", what + planned, do, key)]
 
 
 def compare_ledger(receipt: Receipt, kept: Kept, identity: str | None) -> list[Finding]:
-    """One receipt against what the ledger holds of its window; without an identity,
-    that isn't compared.
+    """One receipt against what the ledger holds of its window. Pure.
 
-    Pure.
+    `identity`: the ledger's; None: not compared.
     """
     problems: list[tuple[Level, str]] = []
     if identity is not None and receipt.ledger != identity:

@@ -17,8 +17,8 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from tests.admin.things import Scene
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.things import window
-from windrow.ingest.admin.deep import Summed, published_differences
 from windrow.ingest.admin.verify import Verified
+from windrow.ingest.admin.verify_contents import Summed, published_differences
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import parquet_files
@@ -287,4 +287,4 @@ def test_what_was_published_and_what_is_there(
     wrong, _ = published_differences(
         made, noted, Summed((9, 9), ("a", "a"), 1), capabilities, replaced=replaced
     )
-    assert wrong == ["1 messages are of none of its splits"]
+    assert wrong == ["1 messages lie in none of its splits"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.sinks.things import plan, window
-from windrow.ingest.admin import unfinished as module
-from windrow.ingest.admin.unfinished import end_transactions, plans_of, unfinished
+from windrow.ingest.admin import transactions as module
+from windrow.ingest.admin.transactions import end_transactions, plans_of, unfinished
 from windrow.ingest.errors import RefusedError
 from windrow.ingest.model.boundary import Boundary
 from windrow.ingest.model.plan import Plan
@@ -94,7 +94,7 @@ def test_a_transaction_that_cannot_be_ended_is_told(monkeypatch: pytest.MonkeyPa
     """One under other ids, of a pipeline whose windows have the same names, stays:
     after a while that is said.
     """
-    monkeypatch.setattr(module, "_SEEN_SECONDS", 0.0)
+    monkeypatch.setattr(module, "SEEN_SECONDS", 0.0)
     transactions = Transactions({"a": [KEYS[0]]})
     monkeypatch.setattr(transactions, "end", lambda _: None)
     done = ended(transactions)

@@ -1,4 +1,4 @@
-"""Holds a table whose rows replace each other against what its receipts say was added and removed.
+"""Compares a table whose rows replace each other with the sum of its receipts.
 
 Reads only.
 """
@@ -11,23 +11,23 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.ingest.admin.deep import Places
-from windrow.ingest.admin.findings import Finding
+from windrow.ingest.admin.findings import REPORT, Finding, failure
+from windrow.ingest.admin.verify_contents import Places
 from windrow.ingest.errors import RefusedError, UnreachableError
 from windrow.ingest.model.receipt import Changed, Merged, Receipt
 from windrow.ingest.ports.sink import Audit, KeyedAudit
 from windrow.ingest.schema.checksum import row_hashes, text, total
 
 _AGAIN = "Restore the table from a backup, or begin a new one and run all windows."
-_UNTOLD = (
+_TOMBSTONES = (
     "Something changed them. Until they are as they were, an older window may bring back keys that"
     f" newer ones took out. {_AGAIN}"
 )
 
 
 class ReadBack(msgspec.Struct, frozen=True):
-    """What was read: rows, their checksum, and how many lie in no split of the window
-    that they name.
+    """The rows that were read: their number and checksum, and how many lie in no split of
+    their window.
     """
 
     rows: int
@@ -38,41 +38,40 @@ class ReadBack(msgspec.Struct, frozen=True):
 def compare_merged(
     receipts: Sequence[Receipt], audit: Audit, keyed: KeyedAudit, *, deep: bool, whole: bool
 ) -> list[Finding]:
-    """The table against the sum over its receipts, and whether what windows took out can still be told.
+    """The table against the sum over its receipts, and its tombstones.
 
     Args:
-        receipts: of all windows that can be read.
+        receipts: of all windows whose receipts can be read.
         audit: the table's.
-        keyed: the same, of a table whose rows replace each other.
-        deep: whether all rows are to be read back and summed up.
-        whole: whether there is no receipt besides. Else there is nothing to hold the table against.
-    """  # noqa: E501
-    findings = [_untold(receipt, error) for receipt, error in keyed.lost_tombstones(receipts)]
+        keyed: the same, for what only a table with a primary key answers.
+        deep: whether to read all rows back and sum them up.
+        whole: whether these are all receipts; else there is no sum to compare with.
+    """
+    findings = [
+        failure(error, "table", receipt.window.key)
+        for receipt, error in keyed.lost_tombstones(receipts)
+    ]
     if not whole:
         return findings
     try:
         if not findings:
-            findings += dug_up(receipts, summed(receipts, keyed.tombstones(), audit.metadata))
+            findings += tombstone_differences(
+                receipts, summed(receipts, keyed.tombstones(), audit.metadata)
+            )
         findings += differences(
             receipts,
             keyed.rows(),
             summed(receipts, keyed.every(), audit.metadata) if deep else None,
         )
-    except UnreachableError as error:
-        findings.append(
-            Finding("unchecked", "table", f"the rows can't be read: {error.what}", error.do)
-        )
-    except RefusedError as error:
-        findings.append(
-            Finding("wrong", "table", f"the rows can't be read: {error.what}", error.do)
-        )
+    except (UnreachableError, RefusedError) as error:
+        findings.append(failure(error, "table", prefix="the rows can't be read: "))
     return findings
 
 
 def differences(
     receipts: Sequence[Receipt], rows: int, read_back: ReadBack | None
 ) -> list[Finding]:
-    """Where the table is not the sum of what its windows did. Pure."""
+    """Where the rows are not the sum of what their windows added and removed. Pure."""
     merged = [r.merged for r in receipts if isinstance(r.merged, Merged)]
     without = [r.window.key for r in receipts if not isinstance(r.merged, Merged)]
     if without:
@@ -80,15 +79,7 @@ def differences(
             "the receipt doesn't say what the window did to the table, in which rows replace each"
             f" other: {', '.join(without[:5])}"
         )
-        return [
-            Finding(
-                "wrong",
-                "receipts",
-                what,
-                "This is a bug: keep the table as it is and report it.",
-                without[0],
-            )
-        ]
+        return [Finding("wrong", "receipts", what, REPORT, without[0])]
     wanted, wanted_sum = _sum(merged)
     problems = (
         [f"{rows} rows in the table, {wanted} by its receipts (added less removed)"]
@@ -113,8 +104,8 @@ def differences(
     ]
 
 
-def dug_up(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
-    """Where the tombstones of all windows, in one table, are not the sum of what their windows did.
+def tombstone_differences(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
+    """Where the tombstones are not the sum of what their windows deleted.
 
     Pure.
     """
@@ -122,24 +113,22 @@ def dug_up(receipts: Sequence[Receipt], read_back: ReadBack) -> list[Finding]:
     wanted, wanted_sum = _sum([m.buried for m in merged if isinstance(m.buried, Changed)])
     problems = []
     if read_back.rows != wanted:
-        problems.append(
-            f"{read_back.rows} keys are told as taken out of the table, {wanted} by its receipts"
-        )
+        problems.append(f"{read_back.rows} keys have a tombstone, {wanted} by its receipts")
     elif read_back.checksum != wanted_sum:
         problems.append(
-            f"the keys told as taken out aren't those that were (checksum {read_back.checksum}, by"
+            f"the tombstones aren't those that were committed (checksum {read_back.checksum}, by"
             f" the receipts {wanted_sum})"
         )
     if read_back.outside:
         problems.append(
-            f"{read_back.outside} keys are told as taken out by a message that lies in no split of"
-            " the window that they name"
+            f"{read_back.outside} tombstones are of a message that lies in no split of the window"
+            " that they name"
         )
-    return [Finding("wrong", "table", problem, _UNTOLD) for problem in problems]
+    return [Finding("wrong", "table", problem, _TOMBSTONES) for problem in problems]
 
 
 def _sum(changed: Sequence[Changed]) -> tuple[int, str]:
-    """How many rows there must be, and their checksum."""
+    """The number of rows that there must be, and their checksum."""
     checksum = sum(int(c.added, 16) - int(c.removed, 16) for c in changed)
     return sum(c.rows_added - c.rows_removed for c in changed), text(checksum)
 
@@ -147,7 +136,7 @@ def _sum(changed: Sequence[Changed]) -> tuple[int, str]:
 def summed(
     receipts: Sequence[Receipt], batches: Iterable[pa.RecordBatch], names: Mapping[str, str]
 ) -> ReadBack:
-    """Count and sum up all rows. Pure; holds one batch.
+    """Counts and sums up all rows. Pure; holds one batch.
 
     Raises:
         RefusedError: a batch has no such columns, or holds types that no table of windrow has.
@@ -177,13 +166,3 @@ def summed(
             )
             outside += len(mine) - held
     return ReadBack(rows, text(checksum), outside)
-
-
-def _untold(receipt: Receipt, error: RefusedError | UnreachableError) -> Finding:
-    return Finding(
-        "unchecked" if isinstance(error, UnreachableError) else "wrong",
-        "table",
-        error.what,
-        error.do,
-        receipt.window.key,
-    )

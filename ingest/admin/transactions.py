@@ -22,18 +22,18 @@ from windrow.ingest.ports.sink import Sink
 from windrow.ingest.ports.transactions import HeldBack, OpenTransactions
 
 NEWEST = 1000
-"""So many boundaries are looked through for windows that weren't finished."""
+"""How many boundaries are searched for unfinished windows."""
 
-_WATCH_SECONDS = 3.0
-"""So long is watched whether somebody still writes."""
+WATCH_SECONDS = 3.0
+"""How long to watch whether somebody still writes."""
 
-_SEEN_SECONDS = 10.0
+SEEN_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What was done: of which windows the transactions were ended, under which ids, and
-    what is held back all the same.
+    """The windows whose transactions were ended, under which ids, and what still holds
+    readers back.
     """
 
     windows: tuple[str, ...]
@@ -46,7 +46,7 @@ def unfinished(pipeline_id: str, sink: Sink, ledger: Ledger) -> list[Plan]:
     windows that the ledger knows.
     """
     labels = [boundary.label for boundary in ledger.newest(pipeline_id, NEWEST)]
-    windows = [Window(pipeline_id, *beside) for beside in pairwise(labels)]
+    windows = [Window(pipeline_id, *pair) for pair in pairwise(labels)]
     plans = [plan for plan in map(ledger.plan, windows) if plan is not None]
     return [
         plan
@@ -62,25 +62,25 @@ def plans_of(windows: Iterable[Window], ledger: Ledger) -> list[Plan]:
         RefusedError: one has none, so no run of it has come as far as a transaction; or
             the ledger was lost.
     """
-    found = {window.key: ledger.plan(window) for window in windows}
-    missing = sorted(key for key, plan in found.items() if plan is None)
+    plans = {window.key: ledger.plan(window) for window in windows}
+    missing = sorted(key for key, plan in plans.items() if plan is None)
     if missing:
         what = (
-            f"the ledger has no plan of window {', '.join(missing)}, and so it can't be told which"
-            " transactional ids its runs used"
+            f"the ledger has no plan of window {', '.join(missing)}, so the transactional ids of"
+            " its runs are unknown"
         )
         do = (
             "If the ledger was lost, Kafka ends the transactions by itself, after the"
             " transaction_timeout that they were begun with."
         )
         raise RefusedError(what, "plan", do)
-    return [plan for plan in found.values() if plan is not None]
+    return [plan for plan in plans.values() if plan is not None]
 
 
 def to_end(held_back: Iterable[HeldBack], plans: Mapping[str, Plan]) -> set[str]:
-    """Which of the windows hold readers back.
+    """The windows that hold readers back. Pure.
 
-    Pure; only the oldest transaction of each topic-partition is seen.
+    Only the oldest transaction of each topic-partition is visible.
     """
     return {held.window for held in held_back if held.window is not None} & plans.keys()
 
@@ -112,7 +112,7 @@ def end_transactions(
     by_key, done, ids = {plan.window.key: plan for plan in plans}, set[str](), dict[str, None]()
     held_back = transactions.held_back()
     if to_end(held_back, by_key) and not force:
-        sleep(_WATCH_SECONDS)
+        sleep(WATCH_SECONDS)
         _refuse_at_work(held_back, transactions.held_back(), by_key.keys())
     while more := to_end(held_back, by_key) - done:
         these = transactions.ids(pipeline_id, [by_key[key] for key in sorted(more)])
@@ -148,9 +148,9 @@ def _moved(
     done: Collection[str],
     sleep: Callable[[float], None],
 ) -> list[HeldBack]:
-    """What is held back once what was ended is not; followers hear of it a moment later."""
+    """What is still held back, once followers know of the ended transactions."""
     stuck = {held for held in before if held.window in done}
-    deadline = time.monotonic() + _SEEN_SECONDS
+    deadline = time.monotonic() + SEEN_SECONDS
     while True:
         now = transactions.held_back()
         still = {(h.topic, h.partition, h.stable) for h in now} & {
