@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.ingest.admin.files import iso_instant, text_or_base64
+from windrow.ingest.admin.files import iso_instant, payload
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.model.receipt import Receipt
@@ -117,16 +117,9 @@ def documents(dead_letters: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def _document(dead_letter: dict[str, Any]) -> dict[str, Any]:
-    payload: dict[str, Any] = {
-        name: text_or_base64(dead_letter[name]) for name in ("key", "value") if name in dead_letter
-    }
-    if "headers" in dead_letter:
-        payload["headers"] = [
-            {"key": header["key"], "value": text_or_base64(header["value"])}
-            for header in dead_letter["headers"]
-        ]
     stamp = dead_letter["_timestamp"]
-    return dead_letter | {"_timestamp": None if stamp is None else iso_instant(stamp)} | payload
+    instant = None if stamp is None else iso_instant(stamp)
+    return dead_letter | {"_timestamp": instant} | payload(dead_letter)
 
 
 def refused_attempts(

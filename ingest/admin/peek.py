@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from windrow.ingest.admin.files import iso_instant, text_or_base64, write_file
+from windrow.ingest.admin.files import iso_instant, payload, write_file
 from windrow.ingest.errors import SpecError
 from windrow.ingest.model.boundary import TopicPartition
 from windrow.ingest.model.plan import Split
@@ -156,7 +156,7 @@ def documents(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     text where the bytes are UTF-8, else `{"base64": "..."}`, which no text can be taken
     for; null where there is none.
     """
-    return [_document(message) for message in _messages(batch)]
+    return [message | payload(message) for message in _messages(batch)]
 
 
 def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -170,18 +170,6 @@ def _messages(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         | {"timestamp": iso_instant(message["timestamp"]) if inside else message["timestamp"]}
         for message, inside in zip(plain.to_pylist(), in_calendar(stamps).to_pylist(), strict=True)
     ]
-
-
-def _document(message: dict[str, Any]) -> dict[str, Any]:
-    headers = [
-        {"key": header["key"], "value": text_or_base64(header["value"])}
-        for header in message["headers"]
-    ]
-    return message | {
-        "key": text_or_base64(message["key"]),
-        "value": text_or_base64(message["value"]),
-        "headers": headers,
-    }
 
 
 # --------------------------------------------------------------------------------------------------

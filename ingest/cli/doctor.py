@@ -48,7 +48,7 @@ from windrow.ingest.runner.ownership import (
 )
 from windrow.ingest.runner.pipeline import preview, refuse_open
 from windrow.ingest.runner.schemas import decoder_for
-from windrow.ingest.source.enumerator.topics import discover
+from windrow.ingest.source.enumerator.topics import Discovered, discover
 
 if TYPE_CHECKING:
     from windrow.ingest.admin.executors import Surveyed
@@ -109,14 +109,8 @@ def examine(spec: Path | None, engine: SparkEngine | None = None) -> Iterator[Ch
 def _executors(pipeline: Pipeline, engine: SparkEngine) -> Iterator[Check]:
     from windrow.ingest.admin.executors import look_around
 
-    source = pipeline.spec.source
     try:
-        topics = discover(
-            pipeline.broker,
-            source.selection(),
-            next_start(pipeline.ledger, pipeline.spec.id),
-            source.on_removed,
-        )
+        topics = _discovered(pipeline)
         surveyed = look_around(pipeline, engine, engine.slots, topics)
     except WindrowError as error:
         yield failed("executors", error)
@@ -199,6 +193,12 @@ def _pipeline(pipeline: Pipeline) -> Iterator[Check]:
         yield attempt("retention", lambda: _retention(pipeline))
 
 
+def _discovered(pipeline: Pipeline, *, ledger: bool = True) -> Discovered:
+    source = pipeline.spec.source
+    start = next_start(pipeline.ledger, pipeline.spec.id) if ledger else None
+    return discover(pipeline.broker, source.selection(), start, source.on_removed)
+
+
 def _dead_topic(topic: DeadTopic) -> Check:
     topic.refuse_unwritable()
     return Check("dead letters", "ok", f"topic {topic.name} may be written")
@@ -209,14 +209,8 @@ def _records(pipeline: Pipeline) -> Iterator[Check]:
 
     No failure: of a topic that is new there is no schema yet.
     """
-    source = pipeline.spec.source
     try:
-        found = discover(
-            pipeline.broker,
-            source.selection(),
-            next_start(pipeline.ledger, pipeline.spec.id),
-            source.on_removed,
-        )
+        found = _discovered(pipeline)
     except WindrowError:
         return  # as the lines about the topics say
     try:
@@ -411,14 +405,9 @@ def _rights(pipeline: Pipeline, *, ledger: bool) -> Iterator[Check]:
     """Describe and read, by doing both, for each topic: the first message of its first
     topic-partition that has any.
     """
-    source, broker = pipeline.spec.source, pipeline.broker
+    broker = pipeline.broker
     try:
-        found = discover(
-            broker,
-            source.selection(),
-            next_start(pipeline.ledger, pipeline.spec.id) if ledger else None,
-            source.on_removed,
-        )
+        found = _discovered(pipeline, ledger=ledger)
         starts, ends = broker.log_starts(found.tps), broker.stable_ends(found.tps)
     except WindrowError as error:
         yield failed("rights", error)

@@ -19,6 +19,7 @@ from windrow.ingest.model.label import label_text
 from windrow.ingest.model.plan import Plan
 from windrow.ingest.model.receipt import Committed, Counts, Receipt
 from windrow.ingest.model.window import Window
+from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.dead_publishing import PublishedDeadLetters
 from windrow.ingest.runner.publish import Published
 from windrow.ingest.source.enumerator.tiling import between
@@ -67,19 +68,6 @@ class PlannedWindow(msgspec.Struct, frozen=True):
     partitions: tuple[PlannedPartition, ...]
 
 
-class Run(msgspec.Struct, frozen=True):
-    """One window that a run or replay ended with.
-
-    `published`: what came of telling the consumer group, where there was one to tell;
-    `letters`: dead letters that it published to a topic.
-    """
-
-    recovered: bool
-    committed: Committed
-    published: Published | None = None
-    letters: PublishedDeadLetters | None = None
-
-
 def planned(plan: Plan, frozen: Sequence[Literal["start", "end", "plan"]]) -> PlannedWindow:
     """A plan with one line per topic-partition, those without a message too."""
     pieces = Counter(s.tp for s in plan.splits)
@@ -122,7 +110,7 @@ def plan_table(plan: PlannedWindow) -> Table:
     return table
 
 
-def run_table(runs: Sequence[Run]) -> Table:
+def run_table(runs: Sequence[Result]) -> Table:
     """One line per window that was run."""
     receipts = [run.committed.receipt for run in runs]
     counted = _counted(receipts)
@@ -146,7 +134,7 @@ def run_table(runs: Sequence[Run]) -> Table:
     return table
 
 
-def outcome(run: Run) -> str:
+def outcome(run: Result) -> str:
     """`committed`, or `replaced` where an older generation was; `committed already`
     where this run wrote nothing.
     """
@@ -155,7 +143,7 @@ def outcome(run: Run) -> str:
     return f"{said}, generation {generation}" if generation else said
 
 
-def committed_line(run: Run) -> str:
+def committed_line(run: Result) -> str:
     """A word on a window as soon as it is there."""
     receipt = run.committed.receipt
     return (
@@ -164,14 +152,14 @@ def committed_line(run: Run) -> str:
     )
 
 
-def run_notes(runs: Iterable[Run]) -> list[Text]:
+def run_notes(runs: Iterable[Result]) -> list[Text]:
     """Notes on windows that were run: what they lost, what is odd,
     and what a consumer group did not take.
     """
     return [line for run in runs for line in _notes(run)]
 
 
-def _notes(run: Run) -> list[Text]:
+def _notes(run: Result) -> list[Text]:
     receipt = run.committed.receipt
     lines = [
         Text(f"{receipt.window.key}: partial: {lost}", style="yellow") for lost in receipt.partial

@@ -33,7 +33,7 @@ class Runs(msgspec.Struct):
     """
 
     pipeline: str
-    windows: list[render.Run]
+    windows: list[Result]
 
 
 def run_windows(
@@ -138,9 +138,7 @@ def _commit(output: Output, spec: PipelineSpec, results: Iterator[Result]) -> No
     output.show(runs)
     try:
         for result in results:
-            runs.windows.append(
-                render.Run(result.recovered, result.committed, result.published, result.letters)
-            )
+            runs.windows.append(result)
             output.say(render.committed_line(runs.windows[-1]))
         if not runs.windows:
             output.show(runs, nothing_waiting(spec))

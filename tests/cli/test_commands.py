@@ -20,6 +20,7 @@ from windrow.ingest.cli import render
 from windrow.ingest.config.load import load_spec
 from windrow.ingest.errors import UnreachableError
 from windrow.ingest.model.boundary import TopicPartition
+from windrow.ingest.runner.context import Result
 from windrow.ingest.runner.task import SplitTask
 
 SECRET = "secret-payload"
@@ -122,7 +123,7 @@ def test_a_terminal_of_80_columns_shows_all(stage: Stage) -> None:
         )
         for c in committed
     ]
-    runs = [render.Run(recovered=True, committed=c) for c in committed]
+    runs = [Result(committed=c, recovered=True) for c in committed]
     for table in (
         render.window_table(committed),
         render.run_table(runs),
