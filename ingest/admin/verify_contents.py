@@ -31,7 +31,7 @@ from windrow.ingest.ports.dead_letters import DeadLetters
 from windrow.ingest.ports.sink import Audit, Capabilities, PublishedAudit, PublishedRows
 from windrow.ingest.schema.checksum import row_hashes, text
 
-Kind = Literal["rows", "dead letters"]
+Kind = Literal["rows", "dead letters", "messages"]
 
 
 class Summed(msgspec.Struct, frozen=True):
@@ -42,13 +42,6 @@ class Summed(msgspec.Struct, frozen=True):
     counts: tuple[int, ...]
     checksums: tuple[str, ...]
     outside: int
-
-
-class Expected(msgspec.Struct, frozen=True):
-    """The number of rows that a split must have, and their checksum; None: not known."""
-
-    rows: int
-    checksum: str | None
 
 
 def compare_contents(
@@ -98,8 +91,8 @@ def _compare_rows(receipt: Receipt, audit: Audit, capabilities: Capabilities) ->
             assert isinstance(audit, PublishedAudit)
             replaced = audit.replaced()
             back = _summed_published(receipt.splits, published)
-            wrong, allowed = published_differences(
-                receipt, published.noted, back, capabilities, replaced=replaced
+            wrong, allowed = differences(
+                receipt, "messages", back, capabilities, noted=published.noted, replaced=replaced
             )
             do = "Something else wrote under the window's headers, or it is a bug."
             findings = [Finding("wrong", "table", what, do, window.key) for what in wrong]
@@ -130,76 +123,56 @@ def _unreadable(
 
 
 def differences(
-    receipt: Receipt, kind: Kind, read_back: Summed, capabilities: Capabilities = EXACTLY
-) -> tuple[list[str], list[str]]:
-    """Where rows, or dead letters, are not those that were committed, one sentence per
-    split: what is wrong, and what the sink may do. Pure.
-    """
-    rows = kind == "rows"
-    expected = []
-    for split in receipt.splits:
-        sums = split.checksums if isinstance(split.checksums, Checksums) else None
-        known = None if sums is None else sums.rows if rows else sums.dead
-        expected.append(Expected(split.rows if rows else split.dead, known))
-    words = (kind, "committed", "are in the receipt", "in the receipt")
-    allowed = capabilities if rows else EXACTLY
-    return _differences(receipt, expected, read_back, words, allowed, replaced=False)
-
-
-def published_differences(
     receipt: Receipt,
-    noted: Mapping[tuple[str, int, int], str],
+    kind: Kind,
     read_back: Summed,
     capabilities: Capabilities = EXACTLY,
     *,
+    noted: Mapping[tuple[str, int, int], str] | None = None,
     replaced: bool = False,
 ) -> tuple[list[str], list[str]]:
-    """The same of published messages, by the checksums noted at that time. Pure.
+    """Where what was read back is not what was committed, one sentence per split: what
+    is wrong, and what the sink allows. Pure.
 
-    `replaced`: whether messages that later ones replaced may be gone.
+    A split whose number of rows is wrong isn't compared any further: its checksum is
+    that of all its rows. `noted`: of published messages, the checksums noted at that
+    time. `replaced`: whether messages that later ones replaced may be gone.
     """
-    expected = [
-        Expected(s.rows + s.deletes, noted.get((s.topic, s.partition, s.start), text(0)))
-        for s in receipt.splits
-    ]
-    words = ("messages", "published", "were published", "published")
-    return _differences(receipt, expected, read_back, words, capabilities, replaced=replaced)
-
-
-def _differences(
-    receipt: Receipt,
-    expected: Sequence[Expected],
-    read_back: Summed,
-    words: tuple[str, str, str, str],
-    capabilities: Capabilities,
-    *,
-    replaced: bool,
-) -> tuple[list[str], list[str]]:
-    """A split whose number of rows is wrong isn't compared any further: its checksum is
-    that of all its rows.
-    """
-    kind, done, are, where_known = words
     problems, allowed = list[str](), list[str]()
-    for split, wanted, count, checksum in zip(
-        receipt.splits, expected, read_back.counts, read_back.checksums, strict=True
+    for split, count, checksum in zip(
+        receipt.splits, read_back.counts, read_back.checksums, strict=True
     ):
+        wanted, known = _expected(split, kind, noted)
         where = (
             f"{TopicPartition(split.topic, split.partition)} offsets {split.start} to {split.stop}"
             " (exclusive)"
         )
-        if count != wanted.rows:
-            lost = count < wanted.rows
+        if count != wanted:
+            lost = count < wanted
             may = capabilities.allows(lost=lost) or (lost and replaced)
-            what = f"{where}: {count} {kind} were read back, {wanted.rows} {are}"
-            (allowed if may else problems).append(what)
-        elif wanted.checksum not in {None, checksum}:
+            what = f"{where}: {count} {kind} were read back, {wanted} were committed"
+            (allowed if may and kind != "dead letters" else problems).append(what)
+        elif known not in {None, checksum}:
             problems.append(
-                f"{where}: the {kind} are not those that were {done} (checksum {checksum},"
-                f" {where_known} {wanted.checksum})"
+                f"{where}: the {kind} are not those that were committed (checksum {checksum},"
+                f" committed {known})"
             )
     if read_back.outside:
         problems.append(f"{read_back.outside} {kind} lie in none of its splits")
     return problems, allowed
+
+
+def _expected(
+    split: SplitCounts, kind: Kind, noted: Mapping[tuple[str, int, int], str] | None
+) -> tuple[int, str | None]:
+    """The number of rows that a split must have, and their checksum; None: not known."""
+    if noted is not None:
+        known = noted.get((split.topic, split.partition, split.start), text(0))
+        return split.rows + split.deletes, known
+    sums = split.checksums if isinstance(split.checksums, Checksums) else None
+    if kind == "rows":
+        return split.rows, None if sums is None else sums.rows
+    return split.dead, None if sums is None else sums.dead
 
 
 def _summed_published(splits: Sequence[SplitCounts], published: PublishedRows) -> Summed:

@@ -83,7 +83,7 @@ def test_lost_rows_are_found_without_checksums(sink: DeltaBoth) -> None:
     DeltaTable(sink.uri).delete("_offset = 12")
     assert (
         "wrong",
-        "shop.things[0] offsets 10 to 20 (exclusive): 9 rows were read back, 10 are in the receipt",
+        "shop.things[0] offsets 10 to 20 (exclusive): 9 rows were read back, 10 were committed",
     ) in deep(sink)
 
 

@@ -18,7 +18,7 @@ from tests.admin.things import Scene
 from tests.contracts.sink_metadata_contract import RENAMED
 from tests.sinks.things import window
 from windrow.ingest.admin.verify import Verified
-from windrow.ingest.admin.verify_contents import Summed, published_differences
+from windrow.ingest.admin.verify_contents import Summed, differences
 from windrow.ingest.model.metadata import DEFAULT
 from windrow.ingest.ports.sink import Capabilities
 from windrow.ingest.sinks import parquet_files
@@ -167,7 +167,7 @@ def test_lost_and_foreign_rows(scene: Scene) -> None:
     """
     change(scene, "_offset", "99", " AND _offset = 14")
     whats = [f.what for f in scene.verify(deep=True).findings]
-    assert f"{FIRST_SPLIT}: 8 rows were read back, 9 are in the receipt" in whats
+    assert f"{FIRST_SPLIT}: 8 rows were read back, 9 were committed" in whats
     assert "1 rows lie in none of its splits" in whats
 
 
@@ -222,7 +222,7 @@ def test_a_table_without_its_dead_letters(scene: Scene) -> None:
     """Their table is gone: told for each split of each window."""
     shutil.rmtree(f"{scene.sink.uri}_dead")
     whats = [f.what for f in scene.verify(deep=True).findings]
-    assert f"{FIRST_SPLIT}: 0 dead letters were read back, 1 are in the receipt" in whats
+    assert f"{FIRST_SPLIT}: 0 dead letters were read back, 1 were committed" in whats
 
 
 def test_reading_back_is_bounded(tmp_path: Path) -> None:
@@ -280,11 +280,11 @@ def test_what_was_published_and_what_is_there(
     """
     made = next(c.receipt for c in scene.sink.receipts())
     noted = {(s.topic, s.partition, s.start): "a" for s in made.splits}
-    wrong, allowed = published_differences(
-        made, noted, Summed((count, 9), (checksum, "a"), 0), capabilities, replaced=replaced
+    back = Summed((count, 9), (checksum, "a"), 0)
+    wrong, allowed = differences(
+        made, "messages", back, capabilities, noted=noted, replaced=replaced
     )
     assert (len(wrong), len(allowed)) == (level == "wrong", level == "allowed")
-    wrong, _ = published_differences(
-        made, noted, Summed((9, 9), ("a", "a"), 1), capabilities, replaced=replaced
-    )
+    back = Summed((9, 9), ("a", "a"), 1)
+    wrong, _ = differences(made, "messages", back, capabilities, noted=noted, replaced=replaced)
     assert wrong == ["1 messages lie in none of its splits"]
